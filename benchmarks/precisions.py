@@ -59,7 +59,7 @@ def answers(folder: Path, work: Path) -> dict[str, Answer]:
 def _of_model(ask: AspectSentiment, autocast: torch.dtype | None = None) -> Answer:
     def answer(examples: Sequence[Example]) -> np.ndarray:
         with nullcontext() if autocast is None else torch.autocast("cpu", autocast):
-            found = ask.predict(examples, BATCH)
+            found = ask.predict_rows(examples, BATCH)
         return np.array([list(one.probabilities.values()) for one in found])
 
     return answer

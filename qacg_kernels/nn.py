@@ -59,6 +59,18 @@ class GateLayer(nn.Linear):
             nn.init.zeros_(self.bias)
 
 
+def layer_sizes(
+    hidden_size: int, head_size: int, context_projection: str, gate_rows: int
+) -> dict[str, tuple[int, int]]:
+    """The sizes that the layer of each role reads and returns."""
+    context_size = hidden_size if context_projection == "hidden" else head_size
+    return {
+        **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size // head_size * head_size)),
+        **dict.fromkeys(CONTEXT_ROLES, (context_size, context_size)),
+        **dict.fromkeys(GATE_ROLES, (head_size, gate_rows)),
+    }
+
+
 class ContextAttention(nn.Module):
     """Base of self-attentions with a context: the nine layers of NAMINGS and the split into heads.
 
@@ -73,6 +85,23 @@ class ContextAttention(nn.Module):
     def layer(self, role: str) -> nn.Module:
         """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
         return getattr(self, NAMINGS[self.naming][role])
+
+    def add_layers(self, *, lambda_bias: bool, lambda_per_head: bool, **options: object) -> None:
+        """Adds the nine layers; the options are those of nn.Linear."""
+        gate_rows = self.num_heads if lambda_per_head else 1
+        sizes = layer_sizes(self.hidden_size, self.hidden_size // self.num_heads, self.context_projection, gate_rows)
+        for role, (size_in, size_out) in sizes.items():
+            if role in GATE_ROLES:
+                layer = GateLayer(size_in, size_out, bias=lambda_bias, **options)
+            else:
+                layer = nn.Linear(size_in, size_out, **options)
+            self.add_module(NAMINGS[self.naming][role], layer)
+
+    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Query, key, value, context query and context key, (..., H, D) each, of two (..., hidden_size)."""
+        query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
+        context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
+        return query, key, value, context_query, context_key
 
     def _split(self, projected: Tensor) -> Tensor:
         """(..., hidden) to (..., H, D), a view."""
@@ -180,17 +209,7 @@ class FusedQuasiAttention(ContextAttention):
             backend=backend,
             output_attentions=output_attentions,
         )
-        head_dim = hidden_size // num_heads
-        context_size = hidden_size if context_projection == "hidden" else head_dim
-        sizes = {
-            **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size, True)),
-            **dict.fromkeys(("context_query", "context_key"), (context_size, context_size, True)),
-            **dict.fromkeys(GATE_ROLES, (head_dim, num_heads if lambda_per_head else 1, lambda_bias)),
-        }
-        for role, (size_in, size_out, bias) in sizes.items():
-            kind = GateLayer if role in GATE_ROLES else nn.Linear
-            layer = kind(size_in, size_out, bias=bias, device=device, dtype=dtype)
-            self.add_module(NAMINGS[naming][role], layer)
+        self.add_layers(lambda_bias=lambda_bias, lambda_per_head=lambda_per_head, device=device, dtype=dtype)
         self.dropout = nn.Dropout(dropout)
 
     def configure(
@@ -316,11 +335,9 @@ class FusedQuasiAttention(ContextAttention):
         return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Query, key, value, context query and context key, (..., H, D) each, of two (..., hidden_size); the last
-        two after dropout."""
-        query, key, value = (self._split(self.layer(r)(hidden_states)) for r in ("query", "key", "value"))
-        context_query, context_key = (self.dropout(self._project_context(r, context)) for r in CONTEXT_ROLES)
-        return query, key, value, context_query, context_key
+        """The same, the last two after dropout."""
+        *heads, context_query, context_key = super().project(hidden_states, context)
+        return *heads, self.dropout(context_query), self.dropout(context_key)
 
     def attend(
         self,

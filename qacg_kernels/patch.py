@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from qacg_kernels.context_mixing import FusedContextMixing
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS, ContextAttention, FusedQuasiAttention, check_choice
+from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, layer_sizes
 
 
 class _Found(NamedTuple):
@@ -66,7 +66,7 @@ def apply_fused_attention(
     chosen["output_attentions"] = output_attentions
     found = []
     for path, module in model.named_modules():
-        if isinstance(module, ContextAttention):
+        if isinstance(module, FusedQuasiAttention | FusedContextMixing):
             continue
         for naming, names in NAMINGS.items():
             if all(isinstance(getattr(module, name, None), nn.Module) for name in names.values()):
@@ -103,13 +103,8 @@ def _settings(where: str, module: nn.Module, naming: str) -> dict[str, object]:
     hidden_size, head_dim = size["query"][0], size["gate_query"][0]
     num_heads = hidden_size // head_dim
     context_projection = "hidden" if size["context_query"][0] == hidden_size else "head"
-    context_size = hidden_size if context_projection == "hidden" else head_dim
     gate_rows = num_heads if size["gate_query"][1] == num_heads else 1
-    expected = {
-        **dict.fromkeys(("query", "key", "value"), (hidden_size, num_heads * head_dim)),
-        **dict.fromkeys(CONTEXT_ROLES, (context_size, context_size)),
-        **dict.fromkeys(GATE_ROLES, (head_dim, gate_rows)),
-    }
+    expected = layer_sizes(hidden_size, head_dim, context_projection, gate_rows)
     for role, (size_in, size_out) in expected.items():
         if size[role] != (size_in, size_out):
             raise ValueError(

@@ -28,10 +28,7 @@ WHEELS = (
     *("pytest", "pluggy", "iniconfig", "packaging", "pygments"),
 )
 # The instruction sets of each processor for float32 and bfloat16.
-PROCESSORS = {
-    "max": ("neon", "neon_bf16"),
-    "neoverse-n1": ("neon", "neon"),
-}
+PROCESSORS = {"max": ("neon", "neon_bf16"), "neoverse-n1": ("neon", "neon")}
 # The slowest files are last, so that tests without time are theirs.
 TESTS = (
     "test_random_calls.py",

@@ -1,7 +1,7 @@
 """The performance targets of the project, by what measures them.
 
     cpu      any instruction set; stretch targets are for two threads with AVX-512 (`benchmarks.targets`)
-    corners  decoding steps, tiny sequences and single keys (`benchmarks.corners`)
+    corners  decoding steps, tiny sequences and single keys (`benchmarks.targets --corners`)
     steps    whole steps of a model (`benchmarks.end_to_end`)
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 

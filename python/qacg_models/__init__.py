@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from qacg_models.configs.cg_bert import CGBertConfig as CGBertConfig
     from qacg_models.configs.qacg_bert import QACGBertConfig as QACGBertConfig
     from qacg_models.configs.query_attention import QueryAttentionConfig as QueryAttentionConfig
-    from qacg_models.inference.aspect_sentiment import (
-        AspectPrediction as AspectPrediction,
-        AspectSentiment as AspectSentiment,
-    )
+    from qacg_models.estimators.aspect_sentiment import AspectSentiment as AspectSentiment
+    from qacg_models.estimators.classifier import AspectSentimentClassifier as AspectSentimentClassifier
+    from qacg_models.inference.aspect_predictor import AspectPrediction as AspectPrediction
     from qacg_models.inference.question_answering import (
         Answer as Answer,
         QuestionAnswerer as QuestionAnswerer,
@@ -73,8 +72,9 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "AspectPrediction": "qacg_models.inference.aspect_sentiment",
-    "AspectSentiment": "qacg_models.inference.aspect_sentiment",
+    "AspectPrediction": "qacg_models.inference.aspect_predictor",
+    "AspectSentiment": "qacg_models.estimators.aspect_sentiment",
+    "AspectSentimentClassifier": "qacg_models.estimators.classifier",
     "BertForQuestionAnswering": "qacg_models.models.bert",
     "BertForSequenceClassification": "qacg_models.models.bert",
     "BertModel": "qacg_models.models.bert",

@@ -48,7 +48,8 @@ def test_changes_within_the_quartiles_are_noise():
     wide_old, wide_new = [0.010, 0.014, 0.018], [0.012, 0.017, 0.022]
     (change,) = compare.changes(times(cpu=wide_old), of(OTHER_COMMIT, times(cpu=wide_new)))
     assert change.ratio == pytest.approx(17 / 14, rel=1e-3)
-    assert change.within and change.verdict(0.01) == "within noise"
+    assert change.within
+    assert change.verdict(0.01) == "within noise"
     (change,) = compare.changes(times(cpu=QUIET), of(OTHER_COMMIT, times(cpu=scaled(17 / 14, QUIET))))
     assert not change.within
 
@@ -86,7 +87,8 @@ def test_changes_include_memory_overhead_and_steps():
     by_unit = {change.unit: change for change in compare.changes(old, new)}
     assert by_unit["us"].verdict(0.1) == "better"
     assert by_unit["MB"].verdict(0.01) == "within noise"  # inside the method's slack
-    assert by_unit["ms"].ratio == 1 and by_unit["ms"].contended
+    assert by_unit["ms"].ratio == 1
+    assert by_unit["ms"].contended
     (change,) = compare.changes([memory(1.0)], of(OTHER_COMMIT, [memory(16.0)]))
     assert change.ratio == 4
     assert change.verdict(0.1) == "WORSE"  # both values are at least 4 MB
@@ -100,7 +102,9 @@ def test_compare_reads_files_and_folders(tmp_path, capsys):
     (file,) = (tmp_path / "old").iterdir()
     assert compare.main([str(file), str(tmp_path / "new")]) == 0
     text = capsys.readouterr().out
-    assert "0123456789ab" in text and "fedcba987654" in text
-    assert "0.50 [" in text and "better" in text
+    assert "0123456789ab" in text
+    assert "fedcba987654" in text
+    assert "0.50 [" in text
+    assert "better" in text
     assert "1 better, 0 worse, 0 within noise; 1 controls" in text
     assert compare.main([str(file), str(tmp_path / "no such")]) == 1

@@ -17,12 +17,7 @@ from benchmarks.model_steps.times import Workload, step_records
 from benchmarks.table import markdown
 from benchmarks.targets.performance import TARGETS
 
-SMALL = {
-    **TINY,
-    "vocab_size": 40,
-    "contexts": 3,
-    "num_labels": 3,
-}
+SMALL = {**TINY, "vocab_size": 40, "contexts": 3, "num_labels": 3}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +66,8 @@ def test_batches_have_the_same_sentences_in_both_forms(sentences):
     for batch in batches:
         assert batch.sentences == 16
         mask = batch.padded["attention_mask"].bool()
-        assert batch.tokens == int(mask.sum()) < batch.padded_tokens == mask.numel()
+        assert (batch.tokens, batch.padded_tokens) == (int(mask.sum()), mask.numel())
+        assert batch.tokens < batch.padded_tokens
         for name in ("input_ids", "token_type_ids"):
             assert torch.equal(batch.padded[name][mask], batch.packed[name])
         assert torch.equal(batch.padded["context_ids"], batch.packed["context_ids"])

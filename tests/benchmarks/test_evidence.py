@@ -28,7 +28,8 @@ def row(value, seconds=60.0):
 def test_every_model_has_the_same_number_of_settings():
     tries = {}
     for trial in searches():
-        assert isinstance(trial.options, TrainingOptions) and trial.is_search
+        assert isinstance(trial.options, TrainingOptions)
+        assert trial.is_search
         tries.setdefault(trial.contestant, set()).add(trial.setting)
     assert {len(settings) for settings in tries.values()} == {6}
     assert set(tries) == {name for name, one in CONTESTANTS.items() if one.settings_of is None}
@@ -44,10 +45,12 @@ def test_chosen_settings_are_shared_with_variants():
     assert chosen == {"qacg-bert": "documents", "lambda-0": "documents"}
     found = evaluated(chosen)
     assert {trial.seed for trial in found if trial.data == "sentihood"} == set(DATA["sentihood"].seeds)
-    assert not any(trial.is_search for trial in found) and len({trial.name for trial in found}) == len(found)
+    assert not any(trial.is_search for trial in found)
+    assert len({trial.name for trial in found}) == len(found)
     # The variant differs from its model in the one point.
     one, other = (Trial("sentihood", name, "documents", 3).options for name in ("qacg-bert", "lambda-0"))
-    assert dataclasses.replace(other, quasi_scale=None) == one and other.quasi_scale == 0
+    assert dataclasses.replace(other, quasi_scale=None) == one
+    assert other.quasi_scale == 0
     assert len(every_trial()) == 18 + 4 * (5 + 3) + 3 + 3 * 3
     let_in = {one.check: one.options.quasi_attention for one in found if one.check in study.HYPOTHESES}
     assert let_in == {
@@ -85,7 +88,8 @@ def test_intervals_match_the_theory():
     assert (same.mean, same.low, same.high, same.above) == (0, 0, 0, 0)
     share = one.mean()
     expected = 1.96 * np.sqrt(share * (1 - share) / 400)
-    assert all_.mean == pytest.approx(share) and all_.above == 1
+    assert all_.mean == pytest.approx(share)
+    assert all_.above == 1
     assert (all_.high - all_.low) / 2 == pytest.approx(expected, rel=0.1)
     # Rows of one sentence are drawn together: with four alike in each, the interval is that of a quarter of the rows.
     of_four = Draws({"one": [Shares(one)], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
@@ -99,7 +103,8 @@ def test_intervals_include_the_seeds():
     """Two seeds, right everywhere and nowhere: a mean over two drawn ones is 0, 1/2 and 1 with 1/4, 1/2 and 1/4."""
     draws = Draws({"two": [Shares([1] * 8), Shares([0] * 8)], "none": [Shares([0] * 8)]}, range(8), ["right"], 4000)
     found = draws.difference("two", "none", "right")
-    assert (found.mean, found.low, found.high) == (0.5, 0, 1) and found.above == pytest.approx(0.75, abs=0.03)
+    assert (found.mean, found.low, found.high) == (0.5, 0, 1)
+    assert found.above == pytest.approx(0.75, abs=0.03)
     assert draws.deviation("two", "right") == pytest.approx(np.std([0, 1], ddof=1))
     assert np.isnan(draws.deviation("none", "right"))
 
@@ -115,12 +120,15 @@ def test_results_are_stored_and_loaded(tmp_path):
     store(tmp_path, Result(search := searches()[0], row(0.25)))
     (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without figures it is not there
     found = load(tmp_path)
-    assert set(found) == {trial.name, search.name} and found[search.name].scores is None
+    assert set(found) == {trial.name, search.name}
+    assert found[search.name].scores is None
     assert (found[trial.name].processor_seconds, found[search.name].processor_seconds) == (30.0, None)
     assert (found[trial.name].gates, found[search.name].gates) == ([{"lambda_mean": 0.5}], None)
-    assert found[trial.name].trial == trial and found[trial.name].dev == 0.5
+    assert found[trial.name].trial == trial
+    assert found[trial.name].dev == 0.5
     scores = found[trial.name].scores
-    assert scores.shape == (300, 3) and (scores.argmax(axis=1) == probabilities.argmax(axis=1)).all()
+    assert scores.shape == (300, 3)
+    assert (scores.argmax(axis=1) == probabilities.argmax(axis=1)).all()
     assert np.abs(np.exp(scores.astype(float)) - probabilities).max() < 2e-3
 
 
@@ -129,10 +137,12 @@ def test_gate_statistics_of_a_uniform_map(tmp_path):
     trained = load_trained(write_model(tmp_path / "m"))
     rows = [Example(str(n), text, name, "", name, 0, n) for n, (text, name) in enumerate(zip(TEXTS, OWN.aspects))]
     usual = gate_statistics(trained, rows)
-    assert len(usual) == 2 and all(layer["deviation_over_keys"] > 0.01 for layer in usual)
+    assert len(usual) == 2
+    assert all(layer["deviation_over_keys"] > 0.01 for layer in usual)
     for layer in usual:
         quantiles = layer["lambda_quantiles"]
-        assert sorted(quantiles) == quantiles and -1 <= quantiles[0] < layer["lambda_mean"] < quantiles[-1] <= 1
+        assert sorted(quantiles) == quantiles
+        assert -1 <= quantiles[0] < layer["lambda_mean"] < quantiles[-1] <= 1
     attentions = [layer.attention.self for layer in trained.model.bert.encoder.layer]
     with torch.no_grad():
         for attention in attentions:
@@ -147,7 +157,9 @@ def test_gate_statistics_of_a_uniform_map(tmp_path):
 def test_settings_table_marks_missing_settings():
     first = searches()[0]
     table = settings_table({first.name: Result(first, row(0.753))})
-    assert "75.3" in table and NOT_YET in table and "**" not in table
+    assert "75.3" in table
+    assert NOT_YET in table
+    assert "**" not in table
 
 
 def test_checks_table_has_minutes_of_one_cpu():
@@ -211,7 +223,9 @@ def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkey
     assert resumed == searches()[:1]
     assert not list((tmp_path / "out" / program.UNFINISHED).iterdir())
     text = (tmp_path / "out" / "evidence.md").read_text()
-    assert text.count("**") == 2 * 3 and "QACG-BERT, lambda 0" in text and "TF-IDF" in text
+    assert text.count("**") == 2 * 3
+    assert "QACG-BERT, lambda 0" in text
+    assert "TF-IDF" in text
     weights = text.split("### Weight of the quasi-attention map")[1].split("###")[0]
     assert [line.split(" | ")[0] for line in weights.splitlines() if "| 1 |" in line] == [
         "| no quasi-attention map",

@@ -40,7 +40,8 @@ def test_held_out_reviews_have_known_words_in_new_pairs(name):
     language = LANGUAGES[name]
     train = [*reviews(400, 1, held_out=False, language=language)]
     test = [*reviews(200, 0, held_out=True, language=language)]
-    assert len({text for text, _ in train}) == 400 and train == [*reviews(400, 1, held_out=False, language=language)]
+    assert len({text for text, _ in train}) == 400
+    assert train == [*reviews(400, 1, held_out=False, language=language)]
     assert train[:50] != [*reviews(50, 2, held_out=False, language=language)]
     seen, unseen = pairs(train, language), pairs(test, language)
     assert not {pair for pair, *_ in seen} & {pair for pair, *_ in unseen}
@@ -51,7 +52,8 @@ def test_held_out_reviews_have_known_words_in_new_pairs(name):
             (aspect, label) for aspect in language.things for label in language.verdicts
         }
     rows = list(csv.DictReader(as_csv(iter(train[:3])).splitlines()))
-    assert len(rows) == 3 * len(language.things) and rows[0]["label"] == train[0][1][rows[0]["aspect"]]
+    assert len(rows) == 3 * len(language.things)
+    assert rows[0]["label"] == train[0][1][rows[0]["aspect"]]
 
 
 def test_dataset_of_has_the_number_of_sentences(tmp_path):
@@ -74,10 +76,12 @@ def test_a_training_is_measured_once(tmp_path, monkeypatch, capsys):
     assert row["processor_seconds"] > 0
     figure = f"{100 * row['metrics']['test']['macro_f1']:.1f}"
     assert f"| english | 50 | {100 * row['tfidf']['test']['macro_f1']:.1f} | {figure} |" in printed
-    assert "| not yet measured |" in printed and not [*(tmp_path / "unfinished").iterdir()]
+    assert "| not yet measured |" in printed
+    assert not [*(tmp_path / "unfinished").iterdir()]
     before = (tmp_path / FILE).read_bytes()
     assert learning_curves.main(command) == 0
-    assert (tmp_path / FILE).read_bytes() == before and "english, 50 sentences, from" not in capsys.readouterr().out
+    assert (tmp_path / FILE).read_bytes() == before
+    assert "english, 50 sentences, from" not in capsys.readouterr().out
     assert str(tmp_path) not in json.dumps(row)
 
 
@@ -87,7 +91,8 @@ def test_a_resumed_training_has_no_cpu_time(tmp_path, monkeypatch):
     (tmp_path / "unfinished" / "english-50-scratch-4").mkdir(parents=True)
     learning_curves.measure(tmp_path, ("english", 50, "scratch", 4), None, TrainingOptions(**sizes))
     (row,) = read(tmp_path)
-    assert row["processor_seconds"] is None and row["seconds"] > 0
+    assert row["processor_seconds"] is None
+    assert row["seconds"] > 0
 
 
 def test_table_has_mean_and_deviation_over_seeds(tmp_path):
@@ -112,7 +117,8 @@ def test_published_texts_without_data_exit(tmp_path, capsys):
 def test_published_sentences_are_reproducible(sentihood_folder, tmp_path):
     splits = dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits
     sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}
-    assert len(sentences["train"] | sentences["dev"]) == 60 and not sentences["train"] & sentences["dev"]
+    assert len(sentences["train"] | sentences["dev"]) == 60
+    assert not sentences["train"] & sentences["dev"]
     assert len(sentences["test"]) == 300
     assert dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits == splits
     assert dataset_of("sentihood", 60, 1, sentihood_folder, tmp_path).splits["train"] != splits["train"]
@@ -143,7 +149,8 @@ def test_baseline_only_replaces_only_baseline_metrics(tmp_path, monkeypatch, cap
     (again,) = read(tmp_path)
     refitted = again.pop("tfidf_refitted")
     assert again == row
-    assert refitted.keys() == {"commit", "written", "setting"} and "C = " in refitted["setting"]
+    assert refitted.keys() == {"commit", "written", "setting"}
+    assert "C = " in refitted["setting"]
     replace_all(tmp_path, [row | {"data": dict.fromkeys(row["data"], "another")}])
     assert learning_curves.main([*command, "--baseline-only"]) == 1
     assert "expected the files of the training" in capsys.readouterr().err

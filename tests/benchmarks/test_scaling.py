@@ -43,7 +43,8 @@ def test_fit_finds_the_constants(mode):
     assert model.element == pytest.approx(ELEMENT, rel=0.02)
     assert model.entry == pytest.approx(ENTRY, rel=0.02)
     assert 1 / model.flop == pytest.approx(RATE, rel=0.02)
-    assert model.error < 1e-3 and model.cases == len(SHAPES)
+    assert model.error < 1e-3
+    assert model.cases == len(SHAPES)
     packed = Case(SENTENCES, mode=mode, lengths=PACKED)
     assert model.seconds(packed) == pytest.approx(seconds(packed, FLOPS[mode]), rel=0.01)
     assert "GFLOP/s; off by 0%" in str(model)
@@ -85,7 +86,8 @@ def test_draw_writes_the_plot_and_returns_the_report(tmp_path):
     text = (tmp_path / "a.svg").read_text()
     for shown in ("over threads", "D = 128", "L = 4096", "(·,12,128,64)", "(4,·,128,64)", "Some CPU (R) 9000"):
         assert shown in text
-    assert lines[0].startswith("forward: call 20 us") and lines[1].startswith("backward: call 20 us")
+    assert lines[0].startswith("forward: call 20 us")
+    assert lines[1].startswith("backward: call 20 us")
     total, pairs = seconds(Case(SENTENCES), 6), 64 * 12 * 128 * 128
     shares = (CALL, ELEMENT * 64 * 12 * 128 * 64, ENTRY * pairs, 6 * 64 / RATE * pairs)
     call, elements, entries, products = (f"{share / total:.0%}" for share in shares)

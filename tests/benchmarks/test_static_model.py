@@ -30,9 +30,12 @@ def independent(opcode, count):
 def test_parse_reads_registers_targets_and_guards():
     code = program(".L_x_0:", "@P1 LDG.E.128 R4, desc[UR2][R8.64]", "STS.64 [R4], R6", "@!P0 BRA `(.L_x_0)")
     load, store, branch = code
-    assert load.writes == ("R4", "R5", "R6", "R7") and set(load.reads) >= {"P1", "R8", "UR2"}
-    assert store.writes == () and set(store.reads) >= {"R4", "R6"}
-    assert branch.target == 0 and branch.guard == "@!P0"
+    assert load.writes == ("R4", "R5", "R6", "R7")
+    assert set(load.reads) >= {"P1", "R8", "UR2"}
+    assert store.writes == ()
+    assert set(store.reads) >= {"R4", "R6"}
+    assert branch.target == 0
+    assert branch.guard == "@!P0"
     assert hardware.counts(code) == {
         "all": 3, "tensor": 0, "mufu": 0, "fma": 0, "integer": 1, "shared": 1, "global": 1, "barrier": 0,
     }  # fmt: skip
@@ -40,7 +43,8 @@ def test_parse_reads_registers_targets_and_guards():
 
 def test_parse_reads_the_result_of_a_shuffle():
     (to_none, to_one) = program("SHFL.BFLY PT, R5, R4, 0x1, 0x1f", "SHFL.UP P0, R6, R4, 0x1, RZ")
-    assert to_none.writes == ("R5",) and to_none.reads == ("R4",)
+    assert to_none.writes == ("R5",)
+    assert to_none.reads == ("R4",)
     assert to_one.writes == ("P0", "R6")
 
 
@@ -235,10 +239,52 @@ def test_row_record_has_the_documented_fields():
     record = report.row_record(JudgedRow(row, judged, 312.4))
     assert " ".join(record) == (
         "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes resident instructions "
-        "wgmma loads_in_flight duplicated bound predicted_tflops"
+        "wgmma loads_in_flight duplicated bound counted_tflops executed_tflops"
     )
-    assert record["pass"] == "forward" and record["predicted_tflops"] == 312.0
+    assert record["pass"] == "forward"
+    assert (record["counted_tflops"], record["executed_tflops"]) == (234.0, 312.0)
+    assert report.sentence(record).endswith("234.0 TFLOP/s counted, 312.0 TFLOP/s executed")
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_row_record_of_part_of_a_pass_has_no_counted_rate():
+    from benchmarks.static import report
+    from benchmarks.static.kernel import Judged
+    from benchmarks.static.operator import JudgedRow
+    from qacg_kernels.backends.triton.tile_tables import TileEntry
+
+    row = TileEntry("key_gradients", 16, 64, False, 64, 128, 8, 3)
+    counted = hardware.counts(program("MUFU.EX2 R1, R0"))
+    judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
+    record = report.row_record(JudgedRow(row, judged, 312.4))
+    assert (record["counted_tflops"], record["executed_tflops"]) == (None, 312.0)
+    assert report.sentence(record).endswith("mufu; 312.0 TFLOP/s executed")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("pass_", "products", "counted", "executed"), [("forward", 4, 6.0, 8.0), ("backward", 11, 16.0, 22.0)]
+)
+def test_call_rates_count_flops_and_products(pass_, products, counted, executed):
+    from benchmarks.cases import Shape
+    from benchmarks.static.operator import Predicted, call_rates
+
+    rates = call_rates(Predicted(1e-3, "tensor", products), Shape(10, 10, 1000, 10), pass_)
+    assert rates == pytest.approx((counted, executed))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("kernel_name", ["whole_row_forward", "whole_row_backward", "key_gradients", "query_gradients"])
+def test_work_of_every_tile_table_kernel(kernel_name):
+    from benchmarks.static import kernel
+    from benchmarks.static.launches import launch_of_row
+    from qacg_kernels.backends.triton.tile_tables import shipped
+
+    table = shipped("sm_90")
+    row = table.by_key[kernel_name, 16, 64, False]
+    work = kernel.work_of(launch_of_row(table, row))
+    assert work.flops == 2 * row.block_m * row.block_n * 64 * kernel.PRODUCTS[kernel_name]
 
 
 def test_clocks_include_warps_that_only_copy():
@@ -252,10 +298,12 @@ def test_clocks_include_warps_that_only_copy():
     code = program(*dispatch, *copying, "BRA `(.L_x_1)", *computing)
     main = sass.main_loop(code)
     copies = sass.copying_loop(code, main)
-    assert code[copies.start].stem == "LDGSTS" and copies.stop - copies.start == 10
+    assert code[copies.start].stem == "LDGSTS"
+    assert copies.stop - copies.start == 10
     of_copies = list(sass.indices(code, copies, lambda loop: 3))
     # Back to where they wait for other work they go no further.
-    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3 and code[of_copies[-1]].opcode == "BRA"
+    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3
+    assert code[of_copies[-1]].opcode == "BRA"
     assert not set(of_copies) & set(range(main.start, main.stop + 1))
     path = list(range(main.start, main.stop)) * 10
     alone = scheduler.clocks(code, [path], 4, 1, HOPPER)

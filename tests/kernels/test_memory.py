@@ -1,7 +1,7 @@
-"""Nothing of size L x S: how far a process grows in forward and backward.
+"""The forward and backward allocate no L x S matrix: growth of a process.
 
 `python -m benchmarks.measure.memory` measures the 12 heads of the performance target. Fewer heads are enough here,
-since a single map of one of them is four times the bound.
+because the map of one head is four times the bound.
 """
 
 import json
@@ -16,8 +16,8 @@ from full_members import members
 ROOT = Path(__file__).resolve().parents[2]
 MEGABYTE = 2**20
 
-# Runs in a process of its own, because a high-water mark cannot be lowered. What a call rightly keeps is
-# allocated and touched before the mark is first read: the output, the gradients, the softmax branch's output.
+# Runs in a separate process, because a high-water mark cannot be lowered. Before the mark is first read, the script
+# allocates and writes as much as a call keeps: the output, the gradients, the output of the softmax branch.
 SCRIPT = """
 import json, resource, sys
 import torch
@@ -55,12 +55,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", members(CASES, fast=["long rows"]))
-def test_scratch_is_less_than_64_megabytes(name, kernel, device):
+def test_temporary_memory_is_below_64_megabytes(name, kernel, device):
     if device != "cpu":
         pytest.skip("the high-water mark is that of the process, not of the device")
     batch, heads, length, *_ = CASES[name]
     maps = 4 * batch * heads * length * length
-    assert maps > 2 * 64 * MEGABYTE, "the case is too small to show a stored map"
+    assert maps > 2 * 64 * MEGABYTE, "the case is too small to detect a stored map"
     *sizes, options = CASES[name]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps([*sizes, kernel, options])],

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError, ModelFolderError
@@ -97,13 +98,13 @@ def test_targets_default_to_those_in_the_text(folders):
     assert [p.target for p in ask("Location - 2 is not location - 10", aspects=["price"])] == ["location - 2"]
     (one,) = ask("nothing named", aspects=["price"], targets=["location - 1"])
     assert one.target == "location - 1"
-    with pytest.raises(InputError, match=r"text: expected one of the targets location - 1, .*got 'nothing named'"):
+    with raises("InputError: text: expected one of the targets location - 1, ...got 'nothing named'"):
         ask("nothing named")
-    with pytest.raises(InputError, match=r"targets: expected one of .*, got 'location - 3'"):
+    with raises("InputError: targets: expected one of ..., got 'location - 3'"):
         ask(TEXTS[3], targets=["location - 3"])
 
 
-def test_bad_input_is_named(ask, folders, tmp_path):
+def test_ask_bad_input_raises(ask, folders, tmp_path):
     for call, error, text in (
         (
             lambda: ask(TEXTS[0], aspects=["food", "view"]),
@@ -167,7 +168,7 @@ def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cud
         "7 rows do not fit into memory; continuing with 3",
     ]
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
-    with pytest.raises(InputError, match=r"text: a text of \d+ tokens does not fit into memory"):
+    with raises("InputError: text: a text of ... tokens does not fit into memory"):
         ask(texts)
 
 
@@ -176,5 +177,5 @@ def test_predict_other_runtime_errors_propagate(ask, monkeypatch):
         raise RuntimeError("shapes differ")
 
     monkeypatch.setattr(ask.trained.model, "forward", broken)
-    with pytest.raises(RuntimeError, match="shapes differ"):
+    with raises("RuntimeError: shapes differ"):
         ask(TEXTS[0])

@@ -5,18 +5,18 @@ from functools import wraps
 
 import pytest
 import torch
+from errors import raises
 from full_members import members
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
 from qacg_models.data.collators import PackingCollator, PaddingCollator, slice_batch
-from qacg_models.errors import InputError
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification as Model
 from qacg_models.runs.record import read_record
 from qacg_models.training import train
 from qacg_models.training.trainer import AspectTrainer
 from transformers import Trainer
 
-# Without anything drawn at random, so that parts differ from the whole by rounding alone.
+# Without randomness, so that micro-batches and the whole batch differ by rounding only.
 STEADY = replace(OPTIONS, dropout=0.0, word_dropout=0.0, batch_size=16, max_steps=4, epochs=None, eval_every=4)
 
 
@@ -27,8 +27,8 @@ def dataset(small_data):
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Room for so many rows; what is over fails in the backward pass of training, and at once elsewhere."""
-    plain, room = Model.forward, {"rows": 10**9, "broke_off": 0}
+    """Limits the rows of a batch: more fail in the backward pass of training, and in any forward pass elsewhere."""
+    plain, room = Model.forward, {"rows": 10**9, "failures": 0}
 
     @wraps(plain)  # transformers looks at the names of the arguments
     def forward(self, *args, **kwargs):
@@ -37,13 +37,13 @@ def memory(monkeypatch):
         if rows > room["rows"]:
 
             def fail(gradient):
-                room["broke_off"] += 1
+                room["failures"] += 1
                 hook.remove()
                 raise torch.OutOfMemoryError("CUDA out of memory")
 
             if not found.logits.requires_grad:
                 raise torch.OutOfMemoryError("CUDA out of memory")
-            # By then the classifier, which is behind it, has gradients.
+            # The classifier, which comes later in the model, has gradients by then.
             hook = self.bert.embeddings.word_embeddings.weight.register_hook(fail)
         return found
 
@@ -52,9 +52,9 @@ def memory(monkeypatch):
 
 
 def trained(dataset, folder, **changed):
-    said = []
-    found = train(dataset, folder, replace(STEADY, **changed), say=said.append)
-    return found, [line for line in said if "at once" in line]
+    printed = []
+    found = train(dataset, folder, replace(STEADY, **changed), say=printed.append)
+    return found, [line for line in printed if "at once" in line]
 
 
 @pytest.fixture
@@ -80,27 +80,30 @@ def assert_near(found, expected):
 
 
 @pytest.mark.parametrize("accumulation", members([1, 2], fast=[2]))
-def test_parts_give_the_gradients_of_the_whole(dataset, tmp_path, memory, gradients, accumulation):
+def test_micro_batches_give_the_gradients_of_the_batch(dataset, tmp_path, memory, gradients, accumulation):
     options = {"gradient_accumulation": accumulation, "batch_size": 16 // accumulation}
-    whole, said = trained(dataset, tmp_path / "whole", **options)
-    assert whole.record.parts == 1 and said == []
+    whole, printed = trained(dataset, tmp_path / "whole", **options)
+    assert whole.record.parts == 1 and printed == []
     memory["rows"] = 3
-    parted, said = trained(dataset, tmp_path / "parted", **options)
+    parted, printed = trained(dataset, tmp_path / "parted", **options)
     rows = 16 // accumulation
     expected = {1: 8, 2: 4}[accumulation]
-    assert memory["broke_off"] and parted.record.parts == read_record(tmp_path / "parted").parts == expected
-    assert len(said) == {1: 3, 2: 2}[accumulation]
-    assert said[-1].startswith(f"{rows} rows do not fit into memory at once: from step 1 on")
-    assert f"into {expected} micro-batches" in said[-1]
+    assert memory["failures"]
+    assert parted.record.parts == expected
+    assert read_record(tmp_path / "parted").parts == expected
+    assert len(printed) == {1: 3, 2: 2}[accumulation]
+    assert printed[-1].startswith(f"{rows} rows do not fit into memory at once: from step 1 on")
+    assert f"into {expected} micro-batches" in printed[-1]
     assert_near(gradients[4], gradients[0])
     for found, one in zip(parted.record.loss, whole.record.loss, strict=True):
         assert found == pytest.approx(one, rel=1e-3)
-    assert parted.record.steps == whole.record.steps == 4 and len(gradients) == 8
+    assert (parted.record.steps, whole.record.steps) == (4, 4)
+    assert len(gradients) == 8
 
 
 @pytest.mark.full
-def test_memory_that_becomes_scarce_in_the_midst_of_a_step(dataset, tmp_path, memory, gradients, monkeypatch):
-    """The batch before it is computed again, as what the failed pass left cannot be told from its gradients."""
+def test_out_of_memory_within_a_step_recomputes_its_batches(dataset, tmp_path, memory, gradients, monkeypatch):
+    """The batch before it is computed again, because its gradients are mixed with those of the failed pass."""
     trained(dataset, tmp_path / "whole", gradient_accumulation=2, batch_size=8)
     plain, calls = Trainer.training_step, []
 
@@ -111,15 +114,15 @@ def test_memory_that_becomes_scarce_in_the_midst_of_a_step(dataset, tmp_path, me
         return plain(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(Trainer, "training_step", scarce)
-    _, said = trained(dataset, tmp_path / "parted", gradient_accumulation=2, batch_size=8)
-    assert calls == [8, 8, 8, 8, *[4] * 12] and "from step 2 on" in said[0]
+    _, printed = trained(dataset, tmp_path / "parted", gradient_accumulation=2, batch_size=8)
+    assert calls == [8, 8, 8, 8, *[4] * 12] and "from step 2 on" in printed[0]
     assert_near(gradients[4], gradients[0])
     assert_near(gradients[5], gradients[1])
 
 
 @pytest.mark.full
-def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory, monkeypatch):
-    """With dropout, so that other parts would draw other cells."""
+def test_resumed_run_keeps_its_micro_batches(dataset, tmp_path, memory, monkeypatch):
+    """With dropout, so that other micro-batches would drop other entries."""
     memory["rows"] = 5
     options = replace(STEADY, dropout=0.1, checkpoint_every=2)
     expected = train(dataset, tmp_path / "whole", options, say=lambda line: None)
@@ -132,31 +135,31 @@ def test_a_run_that_goes_on_has_the_parts_that_it_had(dataset, tmp_path, memory,
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(AspectTrainer, "_save_checkpoint", dying)
         train(dataset, tmp_path / "model", options, say=lambda line: None)
-    said, memory["broke_off"] = [], 0
-    found = train(dataset, tmp_path / "model", options, resume=True, say=said.append)
-    assert memory["broke_off"] == 0 and not [line for line in said if "at once" in line]
-    assert found.record.parts == expected.record.parts == 4
+    printed, memory["failures"] = [], 0
+    found = train(dataset, tmp_path / "model", options, resume=True, say=printed.append)
+    assert memory["failures"] == 0 and not [line for line in printed if "at once" in line]
+    assert (found.record.parts, expected.record.parts) == (4, 4)
     weights = expected.model.state_dict()
     assert all(torch.equal(values, weights[name]) for name, values in found.model.state_dict().items())
 
 
-def test_where_not_even_one_row_fits_it_is_said(dataset, tmp_path, memory):
+def test_out_of_memory_with_one_row_raises(dataset, tmp_path, memory):
     memory["rows"] = 0
-    with pytest.raises(InputError, match="batch_size: a single row of 16 does not fit into memory"):
+    with raises("InputError: batch_size: a single row of 16 does not fit into memory"):
         trained(dataset, tmp_path / "model")
 
 
-def test_other_errors_stay_what_they_are(dataset, tmp_path, monkeypatch):
+def test_training_step_other_errors_propagate(dataset, tmp_path, monkeypatch):
     def raising(*args, **kwargs):
         raise RuntimeError("shapes differ")
 
     monkeypatch.setattr(Trainer, "training_step", raising)
-    with pytest.raises(RuntimeError, match="shapes differ"):
+    with raises("RuntimeError: shapes differ"):
         trained(dataset, tmp_path / "model")
 
 
 @pytest.mark.parametrize("collate", [PackingCollator(), PaddingCollator(0)], ids=["packed", "padded"])
-def test_rows_of_a_batch_are_those_of_the_collator(collate):
+def test_slice_batch_equals_collating_the_slice(collate):
     features = [
         {"input_ids": [5] * size, "token_type_ids": [0, 1] * (size // 2) + [1] * (size % 2), "labels": size}
         | {"context_ids": size + 1}

@@ -1,4 +1,4 @@
-"""What conversion owes to programs that load strictly, to names in the documents, and to those who read its errors."""
+"""Conversion of heads: complete states for strict loading, published names, and flags in error messages."""
 
 import argparse
 import re
@@ -21,7 +21,7 @@ from qacg_models.cli.commands import convert as command
 from qacg_models.conversion.convert import convert
 from qacg_models.runs.recipes import RECIPES
 from safetensors.torch import load_file, save_file
-from test_convert import INPUTS, SIZES, refused
+from test_convert import INPUTS, SIZES, conversion_error
 
 POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
@@ -33,7 +33,7 @@ def answering(folder):
 
 
 def with_pooler(folder):
-    """The same file with the pooler that other programs leave in it; returns that."""
+    """Adds the pooler that other programs store to the file; returns it."""
     path = folder / "model.safetensors"
     generator = torch.Generator().manual_seed(5)
     size = SIZES["hidden_size"]
@@ -43,15 +43,15 @@ def with_pooler(folder):
 
 
 @pytest.mark.parametrize("has_pooler", [False, True])
-def test_question_answering_becomes_the_whole_state_of_the_released_class(has_pooler, tmp_path):
+def test_convert_answers_gives_the_complete_released_state(has_pooler, tmp_path):
     model = answering(tmp_path / "own")
     pooler = with_pooler(tmp_path / "own") if has_pooler else {}
     report = convert(tmp_path / "own", tmp_path / "released", to="released")
     state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
-    # What the released class has: embeddings, layers, pooler and head, all of them, as its strict loading wants.
-    wanted = tables.as_released(model.state_dict(), gate=False)
-    assert state.keys() == wanted.keys() | set(POOLER)
-    assert all(torch.equal(state[name], tensor) for name, tensor in wanted.items())
+    # The released class loads strictly: embeddings, layers, pooler and head, all of them.
+    expected = tables.as_released(model.state_dict(), gate=False)
+    assert state.keys() == expected.keys() | set(POOLER)
+    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
     if has_pooler:
         assert all(torch.equal(state[name], pooler[name]) for name in POOLER)
         assert not report.unused and set(POOLER) <= set(report.loaded)
@@ -64,8 +64,8 @@ def test_question_answering_becomes_the_whole_state_of_the_released_class(has_po
         torch.testing.assert_close(back(**INPUTS).start_logits, model(**INPUTS).start_logits)
 
 
-def test_a_pooler_of_question_answering_is_kept_by_choice(tmp_path, capsys):
-    """Loaded from where other programs left it, saved, converted there and back; to Hugging Face, which has none."""
+def test_convert_answer_pooler_is_kept_on_request(tmp_path, capsys):
+    """Loaded from a foreign file, saved, converted there and back, and to Hugging Face, which has none."""
     model = answering(tmp_path / "foreign")
     pooler = with_pooler(tmp_path / "foreign")
     loaded, info = BertForQuestionAnswering.from_pretrained(
@@ -91,7 +91,7 @@ def test_a_pooler_of_question_answering_is_kept_by_choice(tmp_path, capsys):
     theirs, info = transformers.BertForQuestionAnswering.from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not any(info.values())
     torch.testing.assert_close(theirs.eval()(**INPUTS).start_logits, model(**INPUTS).start_logits)
-    # Without the choice it is left out, and with it one that is not there starts anew: the report says either.
+    # Without the option it is ignored; with it a missing one is initialised. The report lists either.
     left = BertForQuestionAnswering.from_pretrained(tmp_path / "foreign", output_loading_info=True)[1]["report"]
     assert set(left.unused) == set(POOLER)
     answering(tmp_path / "without")
@@ -100,24 +100,24 @@ def test_a_pooler_of_question_answering_is_kept_by_choice(tmp_path, capsys):
     assert set(missing) == set(POOLER)
 
 
-def test_a_pooler_that_is_damaged_is_not_handed_on(tmp_path, capsys):
+def test_convert_damaged_answer_pooler_raises(tmp_path, capsys):
     answering(tmp_path / "own")
     state = load_file(tmp_path / "own" / "model.safetensors") | with_pooler(tmp_path / "own")
     state[POOLER[0]] = torch.full_like(state[POOLER[0]], float("nan"))
     save_file({name: tensor.clone() for name, tensor in state.items()}, tmp_path / "own" / "model.safetensors")
-    error = refused(capsys, tmp_path / "own", tmp_path / "released", "--to", "released")
+    error = conversion_error(capsys, tmp_path / "own", tmp_path / "released", "--to", "released")
     assert POOLER[0] in error and "expected finite values" in error
 
 
-def test_errors_name_the_flag(tmp_path, capsys):
+def test_convert_errors_name_the_flag(tmp_path, capsys):
     QACGBertForSequenceClassification(QACGBertConfig(**SIZES, contexts=["a", "b", "c"])).save_pretrained(tmp_path / "m")
-    error = refused(capsys, tmp_path / "m", tmp_path / "new", "--set", 'contexts=["a", "b"]')
+    error = conversion_error(capsys, tmp_path / "m", tmp_path / "new", "--set", 'contexts=["a", "b"]')
     assert "or fewer with truncate_contexts (qacg convert --truncate-contexts)" in error
-    error = refused(capsys, tmp_path / "m", tmp_path / "new", "--set", "num_labels=7")
+    error = conversion_error(capsys, tmp_path / "m", tmp_path / "new", "--set", "num_labels=7")
     assert "ignore_mismatched_sizes (qacg convert --new-head)" in error
 
 
-def test_flags_in_errors_are_flags():
+def test_flags_in_convert_errors_exist():
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     flags = {option for action in parser._actions for option in action.option_strings}
@@ -125,7 +125,7 @@ def test_flags_in_errors_are_flags():
         assert re.search(r"--[a-z-]+", asking_for(permission))[0] in flags
 
 
-def test_query_attention_reads_the_names_of_its_document(tmp_path):
+def test_query_attention_reads_the_published_names(tmp_path):
     config = QueryAttentionConfig(encoder={"model_type": "bert", **SIZES})
     model = strengthen(QueryAttentionForQuestionAnswering(config)).eval()
     theirs = {name.replace("query_classify", "query_calssify"): t.clone() for name, t in model.state_dict().items()}
@@ -138,15 +138,15 @@ def test_query_attention_reads_the_names_of_its_document(tmp_path):
         assert torch.equal(back.state_dict()[name], tensor), name
 
 
-def test_what_a_default_model_from_scratch_becomes(tmp_path, capsys):
-    """As python/README.md says it."""
+def test_convert_default_model_from_scratch(tmp_path, capsys):
+    """The conversions that the docs describe."""
     choices = {name: RECIPES["scratch"][name] for name in ("pooler", "context_projection", "context_standalone")}
     for name, settings in (("default", choices), ("cls", {**choices, "pooler": "cls"})):
         config = QACGBertConfig(**SIZES, contexts=["a", "b"], **settings)
         QACGBertForSequenceClassification(config).save_pretrained(tmp_path / name)
-    error = refused(capsys, tmp_path / "default", tmp_path / "new", "--to", "released")
+    error = conversion_error(capsys, tmp_path / "default", tmp_path / "new", "--to", "released")
     assert "pooler: expected 'cls' as in the released code, got 'attention'" in error
-    error = refused(capsys, tmp_path / "default", tmp_path / "new", "--to", "huggingface")
+    error = conversion_error(capsys, tmp_path / "default", tmp_path / "new", "--to", "huggingface")
     assert "bert.pooler.attention_gate" in error or "--drop-unplaced" in error
     assert convert(tmp_path / "default", tmp_path / "tf", to="tensorflow-names").model == (
         "QACGBertForSequenceClassification"

@@ -1,4 +1,4 @@
-"""What lies in the folder of an unfinished run is checked: the damaged is named, set aside and never trained from."""
+"""Files of an unfinished run are verified: a damaged checkpoint is named, set aside and never resumed from."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from errors import raises
 from full_members import member
 from kill_and_resume import OPTIONS
 from qacg_models.cli import main
@@ -31,7 +32,7 @@ def undisturbed(dataset, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def died(dataset, tmp_path_factory):
-    """The folder of a run that died before its last checkpoint; it holds those of steps 21 and 28."""
+    """The folder of a run that was killed; it has the checkpoints of steps 21 and 28."""
     folder = tmp_path_factory.mktemp("died")
     plain, calls = AspectTrainer._save_checkpoint, []
 
@@ -54,9 +55,9 @@ def work(died, tmp_path):
 
 
 def resume(dataset, work):
-    """Goes on; what it trained, and what it said."""
-    said = []
-    return train(dataset, work.with_name("model"), OPTIONS, resume=True, say=said.append), said
+    """Resumes the run; returns what it trained and the lines it printed."""
+    printed = []
+    return train(dataset, work.with_name("model"), OPTIONS, resume=True, say=printed.append), printed
 
 
 def same_end(trained, undisturbed):
@@ -86,9 +87,9 @@ def flipped(path):
     path.write_bytes(content)
 
 
-IN_EVERY_RUN = ("model.safetensors", flipped)
+IN_DEFAULT_RUN = ("model.safetensors", flipped)
 DAMAGES = [
-    IN_EVERY_RUN,
+    IN_DEFAULT_RUN,
     ("optimizer.pt", cut),
     ("rng_state.pth", gone),
     ("optimizer.pt", gone),
@@ -104,44 +105,44 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"), [member(*one, id=f"{one[0]}-{one[1].__name__}", fast=one == IN_EVERY_RUN) for one in DAMAGES]
+    ("name", "damage"), [member(*one, id=f"{one[0]}-{one[1].__name__}", fast=one == IN_DEFAULT_RUN) for one in DAMAGES]
 )
-def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_taken(dataset, work, undisturbed, name, damage):
+def test_resume_skips_a_damaged_checkpoint(dataset, work, undisturbed, name, damage):
     damage(work / "checkpoint-28" / name)
-    trained, said = resume(dataset, work)
-    (line,) = [one for one in said if "set aside" in one]
+    trained, printed = resume(dataset, work)
+    (line,) = [one for one in printed if "set aside" in one]
     assert line.startswith(f"{work / 'checkpoint-28' / name}: ") and "as damaged-checkpoint-28" in line
-    assert "resuming from checkpoint-21" in said
+    assert "resuming from checkpoint-21" in printed
     same_end(trained, undisturbed)
 
 
 @pytest.mark.full
-def test_with_every_checkpoint_damaged_the_run_begins_anew(dataset, work, undisturbed):
+def test_resume_without_sound_checkpoint_starts_over(dataset, work, undisturbed):
     flipped(work / "checkpoint-28" / "optimizer.pt")
     gone(work / "checkpoint-21" / "model.safetensors")
-    trained, said = resume(dataset, work)
-    assert [one.partition(":")[0].rpartition("/")[2] for one in said if "set aside" in one] == [
+    trained, printed = resume(dataset, work)
+    assert [one.partition(":")[0].rpartition("/")[2] for one in printed if "set aside" in one] == [
         "optimizer.pt",
         "model.safetensors",
     ]
-    assert "the unfinished run has no checkpoint; starting over" in said
+    assert "the unfinished run has no checkpoint; starting over" in printed
     same_end(trained, undisturbed)
 
 
 @pytest.mark.parametrize("damage", [member(gone, id="gone", fast=True), member(flipped, id="flipped", fast=False)])
 @pytest.mark.full
-def test_the_best_weights_are_checked_like_a_checkpoint(dataset, work, undisturbed, damage):
+def test_resume_checks_the_best_weights(dataset, work, undisturbed, damage):
     best = json.loads((work / "checkpoint-28" / "trainer_state.json").read_text())["best_global_step"]
     damage(work / f"best-{best}" / "model.safetensors")
-    trained, said = resume(dataset, work)
-    lines = [one for one in said if "set aside" in one]
+    trained, printed = resume(dataset, work)
+    lines = [one for one in printed if "set aside" in one]
     assert str(work / f"best-{best}" / "model.safetensors") in lines[0]
-    assert not any("resuming" in one for one in said), "both checkpoints want these weights"
+    assert not any("resuming" in one for one in printed), "both checkpoints require these weights"
     same_end(trained, undisturbed)
 
 
 @pytest.mark.full
-def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, tmp_path, monkeypatch):
+def test_train_does_not_publish_damaged_weights(dataset, tmp_path, monkeypatch):
     plain = run._write_model
 
     def damaging(started, trainer, *rest):
@@ -149,14 +150,14 @@ def test_best_weights_damaged_while_training_went_on_are_not_published(dataset, 
         plain(started, trainer, *rest)
 
     monkeypatch.setattr(run, "_write_model", damaging)
-    with pytest.raises(InputError, match=r"best-\d+/model\.safetensors: .*Use --resume"):
+    with raises("InputError: best-.../model.safetensors: ...Use --resume"):
         train(dataset, tmp_path / "model", OPTIONS)
     assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.full
-def test_weights_that_a_kept_checkpoint_names_are_kept(dataset, tmp_path):
-    """The second evaluation is the best one; the older checkpoint names the first one's weights."""
+def test_weights_that_a_checkpoint_names_are_kept(dataset, tmp_path):
+    """The second evaluation is the best; the older checkpoint names the weights of the first."""
     values = iter([0.1, 0.9, 0.0])
     plain = AspectTrainer._determine_best_metric
 
@@ -178,7 +179,7 @@ def test_weights_that_a_kept_checkpoint_names_are_kept(dataset, tmp_path):
 
 
 @pytest.mark.full
-def test_a_kill_before_the_first_file_leaves_what_resume_takes(dataset, tmp_path, monkeypatch):
+def test_resume_after_a_kill_before_the_first_file(dataset, tmp_path, monkeypatch):
     short, work = replace(OPTIONS, max_steps=2), tmp_path / "model.unfinished"
 
     def dying(*args, **kwargs):
@@ -195,7 +196,7 @@ def test_a_kill_before_the_first_file_leaves_what_resume_takes(dataset, tmp_path
         shutil.rmtree(tmp_path / "model")
 
 
-def test_resuming_what_is_finished_says_so(small_data, tmp_path, capsys, monkeypatch):
+def test_resume_of_a_finished_run_prints_a_notice(small_data, tmp_path, capsys, monkeypatch):
 
     output = tmp_path / "model"
     flags = ["train", "--data", str(small_data), "--output", str(output), "--max-steps", "2", "--layers", "1"]
@@ -206,12 +207,12 @@ def test_resuming_what_is_finished_says_so(small_data, tmp_path, capsys, monkeyp
             raise KeyboardInterrupt
 
         patch.setattr(run_folder, "remove_folder", dying)
-        assert main(flags) == 130  # killed when the model has its place, and the checkpoints are not yet deleted
+        assert main(flags) == 130  # killed after the model was published, before the checkpoints were deleted
     assert output.is_dir() and (tmp_path / "model.unfinished").is_dir()
     weights = (output / "model.safetensors").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files.shutil, "rmtree", lambda path, **_: path.exists() and dying())
-        assert main([*flags, "--resume"]) == 130  # and once more when they are being deleted
+        assert main([*flags, "--resume"]) == 130  # and again while they are deleted
     assert sorted(path.name for path in tmp_path.iterdir()) == [".deleting-model.unfinished", "model"]
     for _ in range(2):
         capsys.readouterr()
@@ -222,7 +223,7 @@ def test_resuming_what_is_finished_says_so(small_data, tmp_path, capsys, monkeyp
 
 
 @pytest.mark.full
-def test_what_is_published_follows_the_umask(dataset, tmp_path):
+def test_published_model_follows_the_umask(dataset, tmp_path):
     before = os.umask(0o027)
     try:
         train(dataset, tmp_path / "model", replace(OPTIONS, max_steps=2))
@@ -233,8 +234,8 @@ def test_what_is_published_follows_the_umask(dataset, tmp_path):
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
 
 
-def test_files_in_folders_of_a_checkpoint_are_checked_too(tmp_path):
-    """As shards of several processes lie there."""
+def test_find_damage_checks_nested_files(tmp_path):
+    """Several processes write their shards there."""
     written, name = tmp_path / "written", tmp_path / "name"
     (written / "optimizer_0").mkdir(parents=True)
     (written / "optimizer_0" / "__1_0.distcp").write_bytes(bytes(500))
@@ -251,8 +252,8 @@ def test_files_in_folders_of_a_checkpoint_are_checked_too(tmp_path):
         (2, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
     ],
 )
-def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypatch, processes, ending):
-    """Beyond batches in parts (test_batch_parts.py), which several processes cannot agree on."""
+def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, processes, ending):
+    """Micro-batches (test_batch_parts.py) are not enough, or several processes cannot use them."""
 
     def raising(*args, **kwargs):
         monkeypatch.setattr(run, "world_size", lambda: processes)
@@ -264,7 +265,7 @@ def test_where_there_is_no_memory_it_says_what_to_do(dataset, tmp_path, monkeypa
     assert str(caught.value).endswith(ending)
 
 
-def test_leave_keeps_a_model_that_could_not_be_put_back(tmp_path):
+def test_run_folder_keeps_a_model_that_was_not_put_back(tmp_path):
     folder = RunFolder(tmp_path / "model")
     kept = folder.path / atomic_files.OLD
     kept.mkdir(parents=True)

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from errors import raises
 from qacg_models.data import DataError, DataOptions, describe, load_data
 from qacg_models.data.columns import Columns
 from qacg_models.data.formats import find_format
 from qacg_models.data.sentihood_json import prepared
 from qacg_models.data.splitting import split_dev
 from qacg_models.data.task import SEMEVAL, SENTIHOOD
-from qacg_models.errors import InputError
 
 
 def content(rows):
@@ -35,8 +35,8 @@ def test_semeval_xml_and_pairs_give_the_same_examples(semeval):
     pairs, original = (load_data(semeval, options=DataOptions(format=f"semeval-{form}")) for form in ("csv", "xml"))
     assert {split: len(rows) for split, rows in pairs.splits.items()} == {"train": 13685, "dev": 1535, "test": 4000}
     for split in ("train", "dev", "test"):
-        got, want = ([replace_line(row) for row in data.splits[split]] for data in (original, pairs))
-        assert got == want
+        got, expected = ([replace_line(row) for row in data.splits[split]] for data in (original, pairs))
+        assert got == expected
     assert pairs.overlap["train", "dev"] == 0
     labels = Counter(SEMEVAL.labels[row.label] for row in pairs.splits["test"])
     assert labels == {"none": 2975, "positive": 657, "negative": 222, "neutral": 94, "conflict": 52}
@@ -77,7 +77,7 @@ def test_sentihood_json_reads_a_worked_example(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text,want",
+    "text,expected",
     [
         ('He said "go", twice', "he said `` go ' ' , twice"),
         ("It's 9:30... I cannot", "it ' s 9:30 ... i can not"),
@@ -85,8 +85,8 @@ def test_sentihood_json_reads_a_worked_example(tmp_path):
         ("LOCATION1/LOCATION2 cost 450,000.", "location1/location2 cost 450,000 ."),
     ],
 )
-def test_prepared_tokenises_like_the_pairs(text, want):
-    assert prepared(text) == want
+def test_sentihood_json_text_is_tokenised_like_the_pairs(text, expected):
+    assert prepared(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
     assert dataset.task.labels == ("3", "1", "5")
     assert dataset.contexts == ("bar - noise", "bar - view", "lake - noise", "lake - view")
     assert [row.group for row in dataset.splits["train"]] == [("1", "lake"), ("1", "lake"), ("2", "bar")]
-    with pytest.raises(InputError, match="absent label: expected one of 1, 3, 5, got '4'"):
+    with raises("InputError: absent label: expected one of 1, 3, 5, got '4'"):
         load_data(tmp_path, ("train",), replace(options, absent_label="4"))
-    with pytest.raises(InputError, match="columns: expected distinct names"):
+    with raises("InputError: columns: expected distinct names"):
         DataOptions(text_column="label")
 
 
@@ -287,7 +287,7 @@ def test_other_splits_unknown_label_or_aspect_raises(tmp_path):
     write_own(tmp_path, "csv")
     for row, reason in (("x,food,great", "label: .*got 'great'"), ("x,decor,good", "aspect: .*got 'decor'")):
         (tmp_path / "test.csv").write_text(f"text,aspect,label\n{row}\n")
-        with pytest.raises(DataError, match=rf"test\.csv:2: {reason}"):
+        with raises(f"DataError: test.csv:2: {reason}"):
             load_data(tmp_path, ("train", "test"))
 
 
@@ -316,7 +316,7 @@ def test_split_dev_divides_by_sentence_reproducibly(small_data):
     # The same whatever the order of the rows, and other sentences with another seed.
     assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
     assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
-    with pytest.raises(InputError, match=r"leaves a dev split, got 0\.01"):
+    with raises("InputError: leaves a dev split, got 0.01"):
         split_dev(rows[:8], 0.01, seed=0)
 
 
@@ -331,9 +331,9 @@ def test_load_data_without_dev_divides_the_same_way(small_data, tmp_path):
 
 
 def test_task_bad_labels_or_aspects_raise():
-    with pytest.raises(InputError, match=r"labels: expected at least 2 distinct names, got \['a'\]"):
+    with raises("InputError: labels: expected at least 2 distinct names, got ['a']"):
         replace(SENTIHOOD, labels=("a",))
-    with pytest.raises(InputError, match="aspects"):
+    with raises("InputError: aspects"):
         replace(SENTIHOOD, aspects=("a", "a"))
 
 
@@ -434,7 +434,7 @@ def test_split_column_used_as_label_divides_nothing(tmp_path):
 @pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])
 def test_split_column_and_dev_options_raise(tmp_path, choice):
     path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train"])
-    with pytest.raises(InputError, match="dev_fraction, dev_seed: expected neither"):
+    with raises("InputError: dev_fraction, dev_seed: expected neither"):
         load_data(path, ("train", "dev"), DataOptions(**choice))
 
 

@@ -120,7 +120,7 @@ def write_csv(path, rows):
     path.write_text("text,aspect,label\n" + "".join(f"{text},{aspect},{label}\n" for text, aspect, label in rows))
 
 
-def test_lines_of_examples_are_those_of_the_file(tmp_path):
+def test_warning_examples_have_line_numbers_of_the_file(tmp_path):
     rows = [(f"sentence {n}", "food", ("none", "good", "bad")[n % 3]) for n in range(60)]
     write_csv(tmp_path / "train.csv", [*rows, ("sentence 7", "food", "none")])
     (warning,) = load_data(tmp_path, ("train",)).warnings

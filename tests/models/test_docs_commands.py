@@ -1,4 +1,4 @@
-"""The commands of the documentation, typed as they stand there."""
+"""The commands of the documentation run as printed."""
 
 import csv
 import importlib.util
@@ -49,7 +49,7 @@ def example(name):
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory):
-    """The folder in which the tutorial was typed, and the answers of its Python snippet."""
+    """The folder in which the tutorial ran, and the answers of its Python snippet."""
     folder = tmp_path_factory.mktemp("tutorial")
     header, *sample = csv.reader(text_blocks("tutorials/csv-to-model")[0].splitlines())
     answers = {aspect: label for _, aspect, label in sample}
@@ -59,7 +59,7 @@ def typed(tmp_path_factory):
             csv.writer(handle).writerows(lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        # All sentences are alike, so that a model learns them long before the patience for real ones ends.
+        # The sentences are simple, so a short patience is enough.
         patch.setattr(resolve_options, "is_installed", lambda name: False)
         patch.setitem(RECIPES["scratch"], "patience", 1)
         patch.setitem(RECIPES["scratch"], "batch_size", 16)
@@ -130,7 +130,7 @@ def test_seeds_command_writes_summary_and_records(typed):
 
 
 def test_german_example_trains_from_scratch(tmp_path, monkeypatch):
-    """Its checkpoint is not on this machine; without one the same command learns a vocabulary, which keeps umlauts."""
+    """Without a checkpoint the command trains a vocabulary, which keeps umlauts."""
     header, *rows = text_blocks("how-to/train")[0].splitlines()
     (command,) = (line for line in commands("how-to/train", "qacg") if "bewertungen" in line or "deutsch" in line)
     weeks = [row.replace("laut", f"laut in Woche {week}") for week in range(20) for row in rows]
@@ -207,6 +207,6 @@ def test_every_module_command_of_a_page_has_its_flags(name):
         assert [flag for flag in flags if f'"{flag}"' not in source] == [], module
 
 
-def test_every_page_is_in_the_table_of_contents():
+def test_docs_pages_are_in_the_table_of_contents():
     entries = {line.strip() for line in page("index").splitlines()}
     assert [name for name in PAGES if name != "index" and name not in entries] == []

@@ -27,7 +27,7 @@ TEXT = "The river rose in the night. A bridge was closed at once. Schools stay o
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """What the examples find, and what each has left: the result of every example by its number."""
+    """The variables after each example, by its number."""
     tokenizer = train_tokenizer([TEXT] * 3, vocab_size=200)
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_attention_heads": 2, "max_position_embeddings": 256}
     bert = build(BertModel, bert_config(**sizes))
@@ -45,7 +45,7 @@ def names(tmp_path_factory):
     return after
 
 
-def test_every_row_names_classes_tests_and_examples_that_are_there():
+def test_docs_model_table_names_exist():
     assert [row[0] for row in ROWS] == ["QACG-BERT", "CG-BERT", "BERT", "BertSum", "Query Attention"]
     used = []
     for _, classes, tests, examples in ROWS:
@@ -53,10 +53,11 @@ def test_every_row_names_classes_tests_and_examples_that_are_there():
             assert name in qacg_models.__all__
         assert all((ROOT / "tests" / "models" / f"{name}.py").is_file() for name in re.findall(r"`(\w+)`", tests))
         used += examples.split(", ")
-    assert used == list(EXAMPLES) == [str(i + 1) for i in range(len(used))]
+    assert used == [str(i + 1) for i in range(len(used))]
+    assert list(EXAMPLES) == [str(i + 1) for i in range(len(used))]
 
 
-def test_every_field_that_gives_a_documents_behaviour_is_there_and_is_no_default():
+def test_docs_differences_name_fields_and_other_values():
     rows = [line for line in DIFFERENCES.splitlines() if line.startswith("| ")][1:]
     known = [config() for config in CONFIGS]
     for row in rows:
@@ -72,7 +73,7 @@ def test_every_field_that_gives_a_documents_behaviour_is_there_and_is_no_default
             assert any(getattr(config, name) != value for config in takers), name
 
 
-def test_quasi_attention_and_its_analysis(names):
+def test_docs_example_of_qacg_bert(names):
     model, found = names["1"]["model"], names["2"]
     assert names["1"]["logits"].shape == (2, 3) and model.config.contexts == ["price", "safety"]
     words = found["bert"].embeddings.word_embeddings.weight
@@ -84,28 +85,28 @@ def test_quasi_attention_and_its_analysis(names):
     torch.testing.assert_close(found["relevance"].sum(-1), highest, rtol=1e-3, atol=1e-3)
 
 
-def test_context_guided_bert(names):
+def test_docs_example_of_cg_bert(names):
     model = names["3"]["model"]
     assert names["3"]["logits"].shape == (2, 3) and model.config.gate_activation == "tanh"
 
 
-def test_bert_for_classes(names):
+def test_docs_example_of_bert(names):
     loss = names["4"]["loss"]
     loss.backward()
     assert bool(loss.isfinite()) and names["4"]["model"].classifier.weight.shape == (3, 16)
 
 
 @pytest.mark.parametrize("number", ["5", "8"])
-def test_answers(names, number):
+def test_docs_example_of_answers(names, number):
     answer = names[number]["answer"]
     assert answer.text and TEXT[answer.start : answer.end] == answer.text
 
 
-def test_attention_with_a_cache(names):
+def test_docs_example_of_cached_attention(names):
     assert names["6"]["step"].shape == (2, 1, 512) and names["6"]["cache"]["self_keys"].shape == (2, 8, 1, 64)
 
 
-def test_bertsum(names):
+def test_docs_example_of_bertsum(names):
     summary = names["7"]["summary"]
     assert len(summary.sentences) == 2 and all(s in TEXT for s in summary.sentences)
     assert all(0 < score < 1 for score in summary.scores) and summary.unread == 0

@@ -17,7 +17,7 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_of_a_module_print_what_they_show(module):
+def test_docstring_examples_print_what_they_show(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0
     assert result.failed == 0

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
-from qacg_models.errors import InputError
 from qacg_models.inference.pieces import combine, pieces
 from untrained import TEXTS, write_model
 
@@ -39,13 +39,15 @@ def test_pieces_have_every_word_and_fit(ask, text, room):
         assert found == {TEXT: ["The food was great.", f"{LONG}!", "Service is slow"]}.get(text, found)
     words = {word for piece in found for word in piece.split()}
     if room >= 12 and text == TEXT:
-        assert words == set(text.split()), "no word is cut where it has room"
+        assert words == set(text.split()), "no word is split if it fits"
 
 
 def test_predict_by_sentence_equals_single_sentences(ask):
     found = ask(TEXT, aspects=["food", "price"], by="sentence")
     sentences = list(dict.fromkeys(one.text for one in found))
-    assert sentences[0] == "The food was great." and sentences[-1] == "Service is slow" and len(sentences) > 4
+    assert sentences[0] == "The food was great."
+    assert sentences[-1] == "Service is slow"
+    assert len(sentences) > 4
     assert " ".join(sentences) == TEXT
     assert [(one.text, one.aspect) for one in found] == [
         (text, name) for text in sentences for name in ("food", "price")
@@ -65,7 +67,7 @@ def test_predict_by_document_combines_sentences(ask):
             expected = combine(np.array([[*one.probabilities.values()] for one in group]), has_absent=True)
             np.testing.assert_allclose([*answer.probabilities.values()], expected, atol=1e-6)
             assert answer.text == text and answer.label == max(answer.probabilities, key=answer.probabilities.get)
-    # A text that is one sentence is the same whatever an answer is about.
+    # A text of one sentence has equal predictions by sentence and by document.
     for one, other in zip(both[1], ask(TEXTS[0])):
         np.testing.assert_allclose([*one.probabilities.values()], [*other.probabilities.values()], atol=1e-6)
 
@@ -73,7 +75,9 @@ def test_predict_by_document_combines_sentences(ask):
 def test_combine_keeps_an_opinion_of_one_sentence():
     silent, praise, blame = [0.98, 0.01, 0.01], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]
     found = combine(np.array([silent] * 50 + [praise]), has_absent=True)
-    assert found.argmax() == 1 and found[0] == pytest.approx(0.1) and found.sum() == pytest.approx(1)
+    assert found.argmax() == 1
+    assert found[0] == pytest.approx(0.1)
+    assert found.sum() == pytest.approx(1)
     assert combine(np.array([silent] * 50), has_absent=True) == pytest.approx(silent)
     mixed = combine(np.array([praise, blame, silent]), has_absent=True)
     assert mixed == pytest.approx([0.1, 0.9 * 0.91 / 1.72, 0.9 * 0.81 / 1.72])
@@ -111,5 +115,5 @@ def test_predict_files_by_sentence_and_document(model, ask, tmp_path, capsys):
 
 
 def test_predict_unknown_unit_raises(ask):
-    with pytest.raises(InputError, match="by: expected one of text, sentence, document, got 'paragraph'"):
+    with raises("InputError: by: expected one of text, sentence, document, got 'paragraph'"):
         ask(TEXT, by="paragraph")

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from errors import raises
 from qacg_models.data import DataError, DataOptions, Example, ExampleTable, arrow_rows, load_data
 from qacg_models.data.arrow_rows import ArrowRows, gather_rows, map_rows, write_rows
 from qacg_models.data.dataset import count_overlap, describe_examples, label_shares
@@ -13,7 +14,6 @@ from qacg_models.data.example_table import distinct
 from qacg_models.data.feature_table import Encoding, read_features, write_features
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, train_tokenizer
-from qacg_models.errors import InputError
 from qacg_models.training import encoded_splits
 from qacg_models.training.run_folder import RunFolder
 from qacg_models.training.sampling import EpochSampler
@@ -44,12 +44,16 @@ def test_example_table_equals_its_examples(table_of):
     rows = examples(50)
     table = table_of(iter(rows))
     assert len(table.rows.batches) == 8
-    assert table == rows and [*table] == rows and table[3:20:4] == rows[3:20:4]
+    assert table == rows
+    assert [*table] == rows
+    assert table[3:20:4] == rows[3:20:4]
     assert [table[n] for n in (0, 6, 7, 49, -1, -50)] == [rows[n] for n in (0, 6, 7, 49, -1, -50)]
     for outside in (50, -51):
         with pytest.raises(IndexError):
             table[outside]
-    assert table != rows[:-1] and table != [*rows[:-1], rows[0]] and table != 3
+    assert table != rows[:-1]
+    assert table != [*rows[:-1], rows[0]]
+    assert table != 3
     unlabelled = [dataclasses.replace(row, label=None) for row in rows]
     assert table_of(unlabelled) == unlabelled
     assert table_of([]) == [] and not len(table_of([]).rows)
@@ -60,12 +64,12 @@ def test_example_table_statistics_equal_those_of_a_list(table_of):
     table = table_of(rows)
     for names in (("sentence",), ("id", "target"), ("context",)):
         assert distinct(table, *names) == distinct(rows, *names)
-    assert label_shares(table, TASK) == label_shares(rows, TASK) == [17 / 50, 17 / 50, 16 / 50]
+    assert label_shares(table, TASK) == [17 / 50, 17 / 50, 16 / 50]
+    assert label_shares(rows, TASK) == [17 / 50, 17 / 50, 16 / 50]
     assert describe_examples("train", table, TASK) == describe_examples("train", rows, TASK)
     assert "9 sentences, 25 groups, 50 rows" in describe_examples("train", table, TASK)
-    assert (
-        count_overlap({"a": table, "b": table_of(others)}) == count_overlap({"a": rows, "b": others}) == {("a", "b"): 2}
-    )
+    assert count_overlap({"a": table, "b": table_of(others)}) == {("a", "b"): 2}
+    assert count_overlap({"a": rows, "b": others}) == {("a", "b"): 2}
     chosen = table.where(lambda texts: [text.startswith("text 1 ") for text in texts], "sentence")
     assert chosen == [row for row in rows if row.sentence.startswith("text 1 ")]
 
@@ -80,7 +84,7 @@ def test_example_table_unwritable_file_raises(monkeypatch, tmp_path):
     monkeypatch.setattr(arrow_rows, "IN_MEMORY", 400)
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
     monkeypatch.setattr(arrow_rows.tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(InputError, match=r"gone.*cannot be created .No such file.*TMPDIR"):
+    with raises("InputError: gone...cannot be created .No such file...TMPDIR"):
         ExampleTable(examples(50))
 
 
@@ -97,7 +101,7 @@ def test_example_table_keeps_errors_of_the_data(table_of):
 def test_checked_finds_bad_rows_in_order(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text,aspect,label,id\na,x,good,1\na,y,bad,1\na,x,bad,1\n")
-    with pytest.raises(DataError, match="id '1' already has a row for 'x' on line 2") as caught:
+    with raises("DataError: id '1' already has a row for 'x' on line 2") as caught:
         load_data(path, ("train",), DataOptions(id_column="id"))
     assert caught.value.line == 4
 
@@ -117,7 +121,7 @@ def test_feature_file_equals_encode_examples(tmp_path, monkeypatch, encoding):
     assert [*table] == features and table[13] == features[13]
     assert table.lengths().tolist() == [len(feature["input_ids"]) for feature in features]
     assert table.labels().tolist() == [row.label for row in rows]
-    # Of other choices, of other rows, or cut off, they are not taken.
+    # A file of other options or rows, or a truncated one, is not used.
     for other in ({"contexts": None}, {"max_length": 9}, {"context_standalone": True}):
         assert read_features(path, 50, dataclasses.replace(encoding, **other)) is None
     assert read_features(path, 49, encoding) is None
@@ -135,7 +139,7 @@ def test_damaged_feature_file_is_made_again(tmp_path, encoding):
     file, kept = folder / "rows.arrow", (folder / "rows.arrow").read_bytes()
     output = len(printed)
     encoded_splits._write(run, "features-dev", rows, encoding, printed.append)
-    assert len(printed) == output, "taken as they are"
+    assert len(printed) == output, "the features are reused"
     place = kept.index(np.array(expected[0]["input_ids"], np.int32).tobytes())
     for damaged in (kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :], kept[:-9], b""):
         file.write_bytes(damaged)
@@ -174,7 +178,8 @@ def test_large_dev_is_sampled_by_groups():
     assert 900 < len(chosen) < 1100 and chosen == sorted(chosen, key=lambda row: row.line)
     ids = {row.id for row in chosen}
     assert chosen == [row for row in rows if row.id in ids]
-    assert chosen == encoded_splits.evaluation_sample(rows, 1000, 0) != encoded_splits.evaluation_sample(rows, 1000, 1)
+    assert chosen == encoded_splits.evaluation_sample(rows, 1000, 0)
+    assert chosen != encoded_splits.evaluation_sample(rows, 1000, 1)
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.5])

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from errors import raises
 from qacg_models.data.example import Example
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
-from qacg_models.errors import InputError
 from qacg_models.metrics import intervals, judge, judge_for, majority_probabilities
 from qacg_models.metrics.classification import ClassificationJudge
 from qacg_models.metrics.semeval import SemEvalJudge
@@ -46,9 +46,9 @@ def test_semeval_zero_predictions_are_defined():
     none = SemEvalJudge(GROUPS, ASPECTS, np.zeros_like(GOLD), PROBABILITIES)()
     assert all(math.isnan(value) for value in as_dict(none).values())
     assert set(none.undefined) == set(none.TITLES)
-    with pytest.raises(ValueError, match="has no row for the aspect"):
+    with raises("ValueError: has no row for the aspect"):
         SemEvalJudge(GROUPS[1:], ASPECTS[1:], GOLD[1:], PROBABILITIES[1:])
-    with pytest.raises(ValueError, match="gold: expected classes from 0 to 4"):
+    with raises("ValueError: gold: expected classes from 0 to 4"):
         SemEvalJudge(GROUPS, ASPECTS, GOLD + 1, PROBABILITIES)
 
 
@@ -126,7 +126,7 @@ def test_intervals_contain_the_metric_reproducibly(name):
 
 
 def test_intervals_of_clustered_rows_are_wider():
-    # Every sentence is all right or all wrong: 40 sentences know as much as 40 rows, not as 160.
+    # All rows of a sentence are right or all are wrong: 160 rows have the information of 40.
     gold = np.zeros(160, int)
     probabilities = np.eye(2)[np.repeat(RNG.permutation([0, 1] * 20), 4)]
     judge_rows = ClassificationJudge(list(range(160)), gold, probabilities, has_absent=False)
@@ -141,7 +141,7 @@ def test_intervals_of_undefined_metrics_are_nan():
     judge_rows = ClassificationJudge(["a", "b"], [0, 1], np.eye(2), has_absent=False)
     assert all(math.isnan(bound) for bound in intervals(judge_rows, ["a", "b"], repeats=10)["aspect_f1"])
     for wrong in ({"repeats": 1}, {"level": 1.0}):
-        with pytest.raises(InputError, match="bootstrap: expected at least 2 repeats"):
+        with raises("InputError: bootstrap: expected at least 2 repeats"):
             intervals(judge_rows, ["a", "b"], **wrong)
 
 

@@ -21,7 +21,7 @@ def sure(classes, strength=0.9):
     return np.full((len(classes), 3), (1 - strength) / 2) + np.eye(3)[classes] * (strength - (1 - strength) / 2)
 
 
-def test_worked_example():
+def test_sentihood_metrics_match_a_worked_example():
     groups, aspects, gold = rows_of((0, 1, 2, 0), (0, 0, 0, 0), (2, 0, 0, 1), (1, 2, 1, 2))
     guess = rows_of((0, 1, 1, 0), (0, 0, 0, 0), (0, 0, 1, 1), (1, 2, 1, 2))[2]
     result = sentihood_metrics(groups, aspects, gold, sure(guess))
@@ -41,7 +41,7 @@ def test_worked_example():
 
 def test_aspect_macro_f1_is_the_harmonic_mean_of_averages():
     groups, aspects, gold = rows_of((1, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0))
-    guess = rows_of((1, 1, 1, 1), (1, 0, 0, 0), (1, 1, 1, 1))[2]  # the group without an opinion does not count
+    guess = rows_of((1, 1, 1, 1), (1, 0, 0, 0), (1, 1, 1, 1))[2]  # groups without an opinion are ignored
     result = sentihood_metrics(groups, aspects, gold, sure(guess))
     precision, recall = (1 / 4 + 1) / 2, (1 + 1 / 4) / 2
     assert result.aspect_macro_f1 == pytest.approx(2 * precision * recall / (precision + recall))
@@ -53,14 +53,14 @@ def random_case(groups=40, seed=3):
     return names, aspects, gold, rng.dirichlet((1, 1, 1), len(gold))
 
 
-def test_row_order_does_not_matter():
+def test_sentihood_metrics_ignore_row_order():
     groups, aspects, gold, probabilities = random_case()
-    want = sentihood_metrics(groups, aspects, gold, probabilities)
+    expected = sentihood_metrics(groups, aspects, gold, probabilities)
     order = np.random.default_rng(4).permutation(len(gold))
     got = sentihood_metrics(
         [groups[i] for i in order], [aspects[i] for i in order], np.array(gold)[order], probabilities[order]
     )
-    assert got == want
+    assert got == expected
 
 
 def test_sentihood_matches_an_independent_count():
@@ -109,7 +109,7 @@ def test_sentihood_undefined_metrics_are_listed():
     text = json.dumps(silent.to_json(), allow_nan=False)
     back = SentiHoodMetrics.from_json(json.loads(text))
     assert math.isnan(back.aspect_macro_f1)
-    assert repr(back) == repr(silent)  # NaN equals nothing, its text does
+    assert repr(back) == repr(silent)  # NaN is not equal to itself, its text is
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_sentihood_undefined_metrics_are_listed():
         (lambda g, a, y, p: ([], [], [], p[:0]), "rows: expected at least one"),
     ],
 )
-def test_bad_input(change, reason):
+def test_sentihood_metrics_bad_input_raises(change, reason):
     groups, aspects, gold = rows_of((0, 1, 2, 0), (1, 0, 0, 2))
     with pytest.raises(ValueError, match=reason):
         sentihood_metrics(*change(groups, aspects, gold, sure(gold)))

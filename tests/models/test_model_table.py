@@ -1,4 +1,4 @@
-"""The table of models agrees with the classes that it names, and what it says reaches transformers."""
+"""The table of models agrees with its classes and registers them with transformers."""
 
 import pytest
 import qacg_models
@@ -11,7 +11,7 @@ from qacg_models.models.auto import BACKBONES, MODELS, load_class
 
 
 @pytest.mark.parametrize("entry", MODELS, ids=lambda entry: entry.name)
-def test_an_entry_agrees_with_its_class(entry):
+def test_model_table_entry_agrees_with_its_class(entry):
     model = load_class(entry)
     assert model.__name__ == entry.name and getattr(qacg_models, entry.name) is model
     config = getattr(qacg_models, entry.configuration)
@@ -24,7 +24,7 @@ def test_an_entry_agrees_with_its_class(entry):
     assert getattr(transformers, entry.auto_class)._model_mapping[config] is model
 
 
-def test_every_public_model_is_in_the_table_once():
+def test_model_table_lists_every_public_model_once():
     named = [entry.name for entry in MODELS]
     backbones = [entry.backbone for entry in MODELS if entry.backbone is not None]
     assert len(set(named)) == len(named) and list(BACKBONES) == backbones
@@ -35,7 +35,7 @@ def test_every_public_model_is_in_the_table_once():
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("name", "known"),
+    ("name", "registered"),
     [
         pytest.param("BertModel", "plain_bert", id="model"),
         pytest.param("QACGBertConfig", "qacg_bert", id="configuration"),
@@ -44,10 +44,10 @@ def test_every_public_model_is_in_the_table_once():
         pytest.param("QueryAttentionConfig", "qacg_bert", id="configuration of a head"),
     ],
 )
-def test_taking_a_name_makes_models_known(name, known):
+def test_import_of_a_name_registers_auto_classes(name, registered):
     script = (
         f"from qacg_models import {name}; from transformers import AutoConfig, AutoModel; "
-        f"AutoModel.from_config(AutoConfig.for_model({known!r}, hidden_size=8, num_attention_heads=2, "
+        f"AutoModel.from_config(AutoConfig.for_model({registered!r}, hidden_size=8, num_attention_heads=2, "
         "num_hidden_layers=1, intermediate_size=8, vocab_size=9))"
     )
     done = warm_python.run("-c", script)

@@ -1,4 +1,4 @@
-"""Text that is not valid: one line with file, line and the expected value, and exit status 2."""
+"""Invalid text: one line with file, line and the expected value, and exit status 2."""
 
 import csv
 import json
@@ -7,15 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from errors import raises
 from model_cases import SIZES
 from qacg_models import BertSumConfig, PlainBertConfig, QACGBertConfig
 from qacg_models.cli import main
 from qacg_models.data.columns import Columns, records
-from qacg_models.data.example import DataError
 from qacg_models.data.lines import json_array
 from qacg_models.data.records import natural_key
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_sentiment import AspectSentiment
+from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.inference.question_answering import windows
 from qacg_models.inference.summarization import encode_document
 from qacg_models.reporting.run_records import read_rows
@@ -28,7 +28,7 @@ DEEP = "[" * 100_000
 LONG = "7" * 5000
 HALF = r"\ud83d"
 ROW = {"text": "good food", "aspect": "food", "label": "good"}
-# What stands in a record in the place of a value, and the part of the error that says what is wrong.
+# An invalid JSON value, and a part of the error.
 BAD_VALUES = {
     "a high surrogate": (f'"so {HALF}"', r"the escape \ud83d is half a character"),
     "a low surrogate": (r'"so \uDE00"', r"the escape \uDE00 is half a character"),
@@ -66,7 +66,7 @@ def test_json_nan_label_is_empty(tmp_path, capsys):
     fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: has an empty 'label'")
 
 
-def test_whole_characters_in_escapes_are_read(tmp_path):
+def test_json_escapes_of_characters_are_read(tmp_path):
     smile = r'"\ud83d\ude00 \\ud83d \u00e9"'
     path = jsonl(tmp_path / "rows.jsonl", smile, "7", '"' + "x" * 200_000 + '"')
     texts = [record["text"] for _, record in records(path, Columns())]
@@ -79,14 +79,14 @@ def test_whole_characters_in_escapes_are_read(tmp_path):
         parse_json('["a",\n  "\\ud83d\\n"]')
 
 
-def test_texts_on_the_command_line_and_of_callers(model, capsys):
+def test_text_not_in_utf8_raises(model, capsys):
     half = os.fsdecode(b"caf\xe9")
     fails(capsys, ["predict", model, "--text", half], "argument 4: expected text in UTF-8, got 'caf\\udce9'.")
     fails(capsys, ["train", "--data", half, "--output", "m"], "argument 3")
     command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == "qacg: argument 4: expected text in UTF-8, got 'caf\\udce9'.\n"
-    ask = AspectSentiment.from_pretrained(model)
+    ask = AspectPredictor.from_pretrained(model)
     with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
         ask(half)
     tokenizer = ask.trained.tokenizer
@@ -102,28 +102,28 @@ def test_csv_long_field_names_the_limit(model, tmp_path, capsys):
     parts = (f"{path}:3: ", "at most 131,072 characters", "a quotation mark that is not closed", "JSONL")
     fails(capsys, ["predict", model, "--input", path], *parts)
     path.write_text('text,label\n"open, ' + "word\n" * 40_000)
-    with pytest.raises(DataError, match=r"rows\.csv:2: expected fields of at most 131,072 characters"):
+    with raises("DataError: rows.csv:2: expected fields of at most 131,072 characters"):
         list(records(path, Columns(aspect=None, label=None)))
-    assert csv.field_size_limit() == 131_072  # not ours to change
+    assert csv.field_size_limit() == 131_072  # the global limit is unchanged
 
 
 def test_natural_key_sorts_thousands_of_digits(tmp_path):
     names = ["a10", "a2", "a" + LONG, "a" + "0" * 5000 + "3", "b", "a"]
     assert sorted(names, key=natural_key) == ["a", "a2", "a" + "0" * 5000 + "3", "a10", "a" + LONG, "b"]
-    with pytest.raises(DataError, match=r"rows\.json:2: is not JSON \(a number has more than"):
+    with raises("DataError: rows.json:2: is not JSON (a number has more than"):
         (tmp_path / "rows.json").write_text(f"[1,\n{LONG}]")
         list(json_array(tmp_path / "rows.json"))
 
 
 @pytest.mark.parametrize("name", ["config.json", "training.json"])
-def test_files_of_a_model_that_are_nested_too_deep(name, tmp_path, capsys):
+def test_model_files_nested_too_deep_raise(name, tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     for text, part in ((DEEP, "nested too deep"), (LONG, "more than 4300 digits"), (f'{{"a":\n"{HALF}"}}', "line 2")):
         (folder / name).write_text(text)
         fails(capsys, ["predict", folder, "--text", "good"], name, part)
 
 
-def test_indexes_and_headers(model, tmp_path, capsys):
+def test_convert_bad_index_or_header_raises(model, tmp_path, capsys):
     for name in ("config.json",):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     index, new = tmp_path / "model.safetensors.index.json", tmp_path / "new"
@@ -143,13 +143,13 @@ def test_indexes_and_headers(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("dtype", ["float7", "load", "int64", "torch.float32", 7])
-def test_types_that_torch_does_not_have(dtype, model, tmp_path, capsys):
+def test_config_unknown_dtype_raises(dtype, model, tmp_path, capsys):
     expected = f"expected a floating-point dtype of torch, such as 'float32', got {dtype!r}"
     for config_class in (PlainBertConfig, QACGBertConfig):
         for field in ("dtype", "torch_dtype"):
             with pytest.raises(ValueError, match=f"^{field}: {expected}"):
                 config_class.from_dict({**SIZES, field: dtype})
-    with pytest.raises(ValueError, match=rf"encoder\.dtype: {expected}"):
+    with raises(f"ValueError: encoder.dtype: {expected}"):
         BertSumConfig(encoder={"model_type": "bert", "dtype": dtype})
     folder = write_model(tmp_path / "model")
     fields = json.loads((folder / "config.json").read_text())
@@ -158,7 +158,7 @@ def test_types_that_torch_does_not_have(dtype, model, tmp_path, capsys):
     fails(capsys, ["predict", folder, "--text", "good"], f"config.json: dtype: {expected}")
 
 
-def test_fields_that_choose_the_model(tmp_path, capsys):
+def test_convert_bad_model_type_raises(tmp_path, capsys):
     folder = write_model(tmp_path / "model")
     fields = json.loads((folder / "config.json").read_text())
     for changed, part in (
@@ -169,7 +169,7 @@ def test_fields_that_choose_the_model(tmp_path, capsys):
         fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: {part}")
 
 
-def test_run_files(tmp_path):
+def test_run_file_odd_values_raise(tmp_path):
     path = tmp_path / "run.yaml"
     for text, part in (
         (DEEP, "nested too deep"),
@@ -183,12 +183,12 @@ def test_run_files(tmp_path):
             read_run_file(path)
 
 
-def test_rows_of_results(tmp_path):
+def test_read_rows_nested_too_deep_raises(tmp_path):
     (tmp_path / "a.jsonl").write_text(DEEP + "\n")
-    with pytest.raises(InputError, match=r"a\.jsonl:1: is not JSON \(.*nested too deep"):
+    with raises("InputError: a.jsonl:1: is not JSON (...nested too deep"):
         read_rows([tmp_path / "a.jsonl"])
 
 
-def test_dtypes_that_are_read():
+def test_config_accepts_dtype_names():
     assert str(QACGBertConfig(**SIZES, dtype="bfloat16").dtype) == "torch.bfloat16"
     assert main(["info"]) == 0

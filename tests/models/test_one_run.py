@@ -1,4 +1,4 @@
-"""One run at a time: a second with the same output is refused while the first lives, and only so long."""
+"""One run per output: a second raises an error while the first process lives."""
 
 import errno
 import signal
@@ -7,9 +7,9 @@ import sys
 
 import filelock
 import pytest
+from errors import raises
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
-from qacg_models.errors import InputError
 from qacg_models.training import train, train_seeds
 from qacg_models.utils.output_lock import lock_output, lock_path
 
@@ -29,7 +29,7 @@ def quiet(line):
 
 @pytest.fixture
 def holder():
-    """Begins a process that holds an output until it is killed."""
+    """Starts a process that locks an output until it is killed."""
     begun = []
 
     def begin(output):
@@ -48,12 +48,12 @@ def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_second_run_is_refused_as_long_as_the_first_lives(holder, tmp_path):
+def test_lock_output_of_a_running_process_raises(holder, tmp_path):
     output = tmp_path / "new" / "model"
     process = holder(output)
     for same in (output, output.parent / ".." / "new" / "model"):
         with (
-            pytest.raises(InputError, match=r"model: another run is writing to it. Wait until it ends"),
+            raises("InputError: model: another run is writing to it. Wait until it ends"),
             lock_output(same, quiet),
         ):
             pass
@@ -68,21 +68,21 @@ def test_a_second_run_is_refused_as_long_as_the_first_lives(holder, tmp_path):
         assert not any(output.parent.iterdir())
 
 
-def test_an_error_within_leaves_no_lock(tmp_path):
+def test_lock_output_is_released_after_an_error(tmp_path):
     with pytest.raises(ZeroDivisionError), lock_output(tmp_path / "model", quiet):
         raise ZeroDivisionError
     assert not any(tmp_path.iterdir())
 
 
-def test_the_folder_one_stands_in_may_be_the_output(tmp_path, monkeypatch):
+def test_lock_output_accepts_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with lock_output(type(tmp_path)("."), quiet):
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [".here.lock"]
 
 
-def test_a_training_touches_nothing_of_the_one_under_way(holder, small_data, tmp_path):
-    """Neither to go on with it nor to begin anew."""
+def test_train_beside_a_running_one_changes_nothing(holder, small_data, tmp_path):
+    """Neither resuming nor starting over is possible."""
     dataset, output = load_data(small_data), tmp_path / "model"
     work = tmp_path / "model.unfinished"
     work.mkdir()
@@ -91,42 +91,42 @@ def test_a_training_touches_nothing_of_the_one_under_way(holder, small_data, tmp
     process, before = holder(output), contents(tmp_path)
     for choice in ({"resume": True}, {"overwrite": True}, {}):
         for begin in (train, lambda *rest, **choice: train_seeds(*rest, [0], **choice)):
-            with pytest.raises(InputError, match="another run is writing to it"):
+            with raises("InputError: another run is writing to it"):
                 begin(dataset, output, OPTIONS, **choice)
-    with pytest.raises(InputError, match="another run is writing to it"):
+    with raises("InputError: another run is writing to it"):
         train_seeds(dataset, output, OPTIONS, [0, 1], resume=True)
     process.kill()
     process.wait()
     assert contents(tmp_path) == before
-    with pytest.raises(InputError, match=r"is an unfinished run\. Continue it with --resume"):
+    with raises("InputError: is an unfinished run. Continue it with --resume"):
         train(dataset, output, OPTIONS)
 
 
-def test_several_seeds_are_refused_where_one_of_them_is_under_way(holder, small_data, tmp_path):
+def test_train_seeds_beside_a_running_seed_raises(holder, small_data, tmp_path):
     (tmp_path / "runs").mkdir()
     holder(tmp_path / "runs" / "seed-0")
-    with pytest.raises(InputError, match=r"seed-0: another run is writing to it"):
+    with raises("InputError: seed-0: another run is writing to it"):
         train_seeds(load_data(small_data), tmp_path / "runs", OPTIONS, [0, 1], resume=True)
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
-    said = []
+def test_lock_output_without_file_locks_warns(tmp_path, monkeypatch):
+    printed = []
 
     def fails(self, *_, **__):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(filelock.FileLock, "acquire", fails)
-    with lock_output(tmp_path / "model", said.append):
+    with lock_output(tmp_path / "model", printed.append):
         pass
-    assert said == [
+    assert printed == [
         f"warning: the file system of {tmp_path} has no locks; do not start another run with the same output"
     ]
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
+def test_lock_output_in_unwritable_folder_raises(tmp_path):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(InputError, match=r"\.model\.lock: cannot be written \("),
+        raises("InputError: .model.lock: cannot be written ("),
         lock_output(tmp_path / "file/model", quiet),
     ):
         pass

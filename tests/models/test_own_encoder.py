@@ -1,4 +1,4 @@
-"""Models saved by one process and loaded by a fresh one: heads over our own BERT, and through auto classes."""
+"""Models that another process loads: heads over our own BERT, and auto classes."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ for kind, folder in zip(sys.argv[1::2], sys.argv[2::2]):
 
 
 @pytest.mark.full
-def test_a_fresh_process_knows_the_auto_classes(tmp_path):
+def test_new_process_loads_through_auto_classes(tmp_path):
     arguments = []
     for name in ("BertModel", "CGBertModel", "QACGBertModel", "BertSum"):
         CASES[name].build().save_pretrained(tmp_path / name)
@@ -49,7 +49,7 @@ def test_a_fresh_process_knows_the_auto_classes(tmp_path):
         ("BertSumForExtractiveSummarization", "BertSumConfig", {"heads": 3, "ff_size": 20}),
     ],
 )
-def test_a_fresh_process_loads_the_weights(model_class, config_class, settings, tmp_path):
+def test_new_process_loads_the_weights(model_class, config_class, settings, tmp_path):
     torch.manual_seed(0)
     encoder = qacg_models.BertModel(qacg_models.PlainBertConfig(**SIZES)).eval()
     model = getattr(qacg_models, model_class).from_encoder(encoder, getattr(qacg_models, config_class)(**settings))

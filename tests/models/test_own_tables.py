@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from errors import raises
 from pyarrow import parquet
 from qacg_models.data import DataError, DataOptions, describe, file_digest, load_data, load_file
 from qacg_models.data.lines import numbered_lines
@@ -44,14 +45,14 @@ def test_csv_header_over_two_lines_gives_its_delimiter(tmp_path):
 def test_csv_with_line_for_excel_keeps_line_numbers(tmp_path):
     path = write_table(tmp_path / "train.csv", [*GERMAN, ("Neu", "Essen", "")], ";", end="\r\n")
     path.write_bytes(b"sep=;\r\n" + path.read_bytes())
-    with pytest.raises(DataError, match=r":15: has an empty 'label'"):
+    with raises("DataError: :15: has an empty 'label'"):
         rows_of(path)
 
 
 def test_csv_short_row_of_excel_has_empty_cells(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text;aspect;label;hint;\nfine;food;good\nslow;food;bad;why;\nnone;food\n")
-    with pytest.raises(DataError, match=r":4: has an empty 'label'; fill them in"):
+    with raises("DataError: :4: has an empty 'label'; fill them in"):
         rows_of(path)
     assert rows_of(path, skip_empty=True) == [("fine", "food", "good"), ("slow", "food", "bad")]
 
@@ -72,7 +73,8 @@ def test_encoding_of_jsonl_and_json_is_used(tmp_path):
     lines, array = tmp_path / "train.jsonl", tmp_path / "rows.json"
     lines.write_bytes("\n".join(json.dumps(one, ensure_ascii=False) for one in records).encode("utf-16"))
     array.write_bytes(json.dumps(records, ensure_ascii=False, indent=1).encode("cp1252"))
-    assert rows_of(lines, encoding="utf-16") == rows_of(array, encoding="cp1252") == GERMAN[1:]
+    assert rows_of(lines, encoding="utf-16") == GERMAN[1:]
+    assert rows_of(array, encoding="cp1252") == GERMAN[1:]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_file_that_is_not_utf8_names_likely_encoding(tmp_path, content, advice):
 @pytest.mark.parametrize("saved", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_utf16_read_as_utf8_names_utf16(tmp_path, saved):
     path = write_table(tmp_path / "train.csv", GERMAN, encoding=saved)
-    with pytest.raises(DataError, match=rf":1: .*looks like UTF-16.*: pass --encoding {saved}"):
+    with raises(f"DataError: :1: ...looks like UTF-16...: pass --encoding {saved}"):
         rows_of(path)
 
 
@@ -118,26 +120,26 @@ def test_encoding_wrong_one_raises(tmp_path, saved, given, reason):
         rows_of(path, encoding=given)
 
 
-def test_bad_byte_beyond_the_first_block_has_its_line(tmp_path):
+def test_bad_byte_beyond_the_first_block_names_its_line(tmp_path):
     lines = ["x" * 1000] * 200
     path = tmp_path / "in.txt"
     path.write_bytes("\n".join(lines).encode("cp1252") + b"\nfine \x81\n")
-    with pytest.raises(DataError, match=r":201: is not cp1252 \(byte 200,206 of the file is 0x81\)"):
+    with raises("DataError: :201: is not cp1252 (byte 200,206 of the file is 0x81)"):
         list(numbered_lines(path, "cp1252"))
     path.write_bytes("\n".join(["ä" * 999] * 100).encode("utf-16") + b"\n\x00\x00\xdc")
-    with pytest.raises(DataError, match=r":101: is not utf-16 \(byte 200,003 of the file is 0x00\)"):
+    with raises("DataError: :101: is not utf-16 (byte 200,003 of the file is 0x00)"):
         list(numbered_lines(path, "utf-16"))
 
 
 def test_workbook_named_csv_is_recognised(tmp_path):
     (tmp_path / "train.csv").write_bytes(b"PK\x03\x04\x14\x00\x06\xff\xfe rest")
-    with pytest.raises(DataError, match="this looks like an Excel workbook"):
+    with raises("DataError: this looks like an Excel workbook"):
         rows_of(tmp_path / "train.csv")
 
 
 @pytest.mark.parametrize("name", ["klingon", "base64", "rot13", "unicode_escape", ""])
 def test_encoding_unknown_name_raises(name):
-    with pytest.raises(InputError, match="encoding: expected the name of an encoding such as utf-8, cp1252"):
+    with raises("InputError: encoding: expected the name of an encoding such as utf-8, cp1252"):
         DataOptions(encoding=name)
 
 
@@ -173,7 +175,7 @@ def test_jsonl_null_is_an_empty_cell(tmp_path, value):
     path = tmp_path / "train.jsonl"
     lines = [f'{{"text": "t{n}", "aspect": "food", "label": {v}}}' for n, v in enumerate(('"a"', '"b"', '"b"', value))]
     path.write_text("\n".join(lines))
-    with pytest.raises(DataError, match=":4: has an empty 'label'"):
+    with raises("DataError: :4: has an empty 'label'"):
         rows_of(path)
     assert len(rows_of(path, skip_empty=True)) == 3
 
@@ -191,7 +193,8 @@ def test_skip_empty_without_any_whole_row_is_an_error(tmp_path):
 def test_wide_table_has_a_row_for_each_aspect(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     long = [(row[0], aspect, label) for row in WIDE[1:] for aspect, label in zip(WIDE[0][1:], row[1:])]
-    assert rows_of(path, wide=True) == rows_of(path, aspect_columns=["food", "price"]) == long
+    assert rows_of(path, wide=True) == long
+    assert rows_of(path, aspect_columns=["food", "price"]) == long
     rows = load_file(path, OWN, DataOptions(wide=True))
     assert [row.id for row in rows][:2] == ["line 2", "line 2"]
     assert rows_of(path, aspect_columns=["price"]) == long[1::2]
@@ -217,7 +220,7 @@ def test_wide_jsonl_with_ids_and_targets_is_read(tmp_path):
 def test_wide_empty_cells_are_named_by_their_column(tmp_path):
     rows = [*WIDE, ("dear", "", "bad"), ("", "good", "good")]
     path = write_table(tmp_path / "train.csv", rows)
-    with pytest.raises(DataError, match=":5: has an empty 'food'; line 6: has an empty 'text'; fill"):
+    with raises("DataError: :5: has an empty 'food'; line 6: has an empty 'text'; fill"):
         rows_of(path, wide=True)
     assert rows_of(path, wide=True, skip_empty=True)[-1] == ("dear", "price", "bad")
 
@@ -250,7 +253,7 @@ def test_wide_bad_options_raise(tmp_path):
         with pytest.raises(InputError, match=reason):
             rows_of(path, **options)
     write_table(path, [row[:1] for row in WIDE])
-    with pytest.raises(DataError, match="columns: expected one for each aspect, got 'text'"):
+    with raises("DataError: columns: expected one for each aspect, got 'text'"):
         rows_of(path, wide=True)
 
 
@@ -264,7 +267,8 @@ def test_several_files_are_read_as_one_split(tmp_path):
     data = load_data([first, str(second)], ("train",), DataOptions(dev_fraction=0.4))
     alone = load_data(tmp_path / "all.csv", ("train",), DataOptions(dev_fraction=0.4))
     assert [row.sentence for row in data.splits["train"]] == [row.sentence for row in alone.splits["train"]]
-    assert data.sources == data.files["train"] == (first, second)
+    assert data.sources == (first, second)
+    assert data.files["train"] == (first, second)
     assert file_digest(first, second) != file_digest(second, first)
     assert len(load_file([first, second], data.task)) == len(whole)
 
@@ -305,9 +309,7 @@ def test_several_files_errors_name_the_file(tmp_path):
 def test_wide_files_with_other_columns_raise(tmp_path):
     first = write_table(tmp_path / "a.csv", WIDE)
     second = write_table(tmp_path / "b.csv", [("text", "food", "view"), ("x", "good", "bad")])
-    with pytest.raises(
-        DataError, match=r"b\.csv: aspect columns: expected food, price as in .*a\.csv, got food, view; name"
-    ):
+    with raises("DataError: b.csv: aspect columns: expected food, price as in ...a.csv, got food, view; name"):
         load_data([first, second], ("train",), DataOptions(wide=True))
     assert len(load_file([first, second], OWN, DataOptions(aspect_columns=["food"]))) == 4
 
@@ -315,7 +317,7 @@ def test_wide_files_with_other_columns_raise(tmp_path):
 def test_unknown_context_of_several_files_names_the_file(tmp_path):
     first, second = (write_table(tmp_path / f"{name}.csv", WIDE) for name in "ab")
     options = DataOptions(wide=True)
-    with pytest.raises(DataError, match=r"a\.csv:2: context: expected .*\(food\), got 'price'"):
+    with raises("DataError: a.csv:2: context: expected ...(food), got 'price'"):
         load_file([first, second], OWN, options, contexts=("food",))
 
 
@@ -332,28 +334,27 @@ def test_run_file_holds_several_data_files(tmp_path):
 
 def test_tsv_of_your_own_is_not_taken_for_sentihood(tmp_path):
     path = write_table(tmp_path / "train.tsv", GERMAN, "\t")
-    assert rows_of(path) == rows_of(tmp_path) == GERMAN[1:]
+    assert rows_of(path) == GERMAN[1:]
+    assert rows_of(tmp_path) == GERMAN[1:]
     assert describe(load_data(tmp_path, ("train",)))[0] == "read as columns: train.tsv"
 
 
 def test_tsv_of_your_own_beside_csv_is_ambiguous(tmp_path):
     for name, mark in (("train.tsv", "\t"), ("train.csv", ",")):
         write_table(tmp_path / name, GERMAN, mark)
-    with pytest.raises(DataError, match=r"has both train\.csv and train\.tsv; keep one of them"):
+    with raises("DataError: has both train.csv and train.tsv; keep one of them"):
         load_data(tmp_path, ("train",))
 
 
-def test_tsv_without_a_text_column_says_what_it_was_taken_for(tmp_path):
+def test_tsv_without_text_column_names_its_format(tmp_path):
     path = write_table(tmp_path / "own.tsv", [("review", "aspect", "label")], "\t")
-    with pytest.raises(DataError, match="read as a table of your own, because its header is not SentiHood's"):
+    with raises("DataError: read as a table of your own, because its header is not SentiHood's"):
         rows_of(path)
 
 
 @pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"skip_empty": True}, {"wide": True}])
 def test_published_format_with_table_options_raises(small_data, options):
-    with pytest.raises(
-        InputError, match=rf"{next(iter(options))}: .* is read as sentihood-tsv, which does not support this option"
-    ):
+    with raises(f"InputError: {next(iter(options))}: ... is read as sentihood-tsv, which does not support this option"):
         load_data(small_data, ("train",), DataOptions(**options))
 
 
@@ -372,7 +373,7 @@ def test_parquet_gives_the_rows_of_the_csv(tmp_path):
 def test_parquet_of_pandas_has_whole_numbers_and_nothing(tmp_path):
     table = pa.table({"text": ["a", "b", "c"], "aspect": ["x"] * 3, "label": [1.0, float("nan"), 2.0]})
     parquet.write_table(table, tmp_path / "own.parquet")
-    with pytest.raises(DataError, match=r"parquet:2: has an empty 'label'"):
+    with raises("DataError: parquet:2: has an empty 'label'"):
         rows_of(tmp_path / "own.parquet")
     assert rows_of(tmp_path / "own.parquet", skip_empty=True) == [("a", "x", "1"), ("c", "x", "2")]
 
@@ -383,7 +384,7 @@ def test_excel_gives_the_rows_of_the_sheet(tmp_path):
     for row in ([None], [*GERMAN[0], None], *GERMAN[1:], [], ["neu", "Essen"], ["acht", "Essen", 8.0]):
         book.active.append(list(row))
     book.save(tmp_path / "train.xlsx")
-    with pytest.raises(DataError, match=r"xlsx:16: has an empty 'label'"):
+    with raises("DataError: xlsx:16: has an empty 'label'"):
         rows_of(tmp_path / "train.xlsx")
     assert rows_of(tmp_path / "train.xlsx", skip_empty=True) == [*GERMAN[1:], ("acht", "Essen", "8")]
 
@@ -391,7 +392,7 @@ def test_excel_gives_the_rows_of_the_sheet(tmp_path):
 def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     (tmp_path / "train.xlsx").write_bytes(b"PK")
-    with pytest.raises(InputError, match="requires openpyxl: pip install openpyxl, or save the file as CSV"):
+    with raises("InputError: requires openpyxl: pip install openpyxl, or save the file as CSV"):
         rows_of(tmp_path / "train.xlsx")
 
 
@@ -403,7 +404,7 @@ def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):
         ("rows.xls", r"cannot be read; save it as \.xlsx or \.csv"),
     ],
 )
-def test_damaged_tables_are_named(tmp_path, name, reason):
+def test_damaged_table_raises(tmp_path, name, reason):
     if name.endswith("xlsx"):
         pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
     (tmp_path / name).write_text("nothing of the kind")

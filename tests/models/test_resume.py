@@ -1,4 +1,4 @@
-"""A run that dies goes on from its newest checkpoint and ends as if it had not died."""
+"""A killed run resumes from its newest checkpoint and gives the same model as an uninterrupted one."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from errors import raises
 from kill_and_resume import OPTIONS
 from qacg_models.data import load_data
-from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import run, train, train_seeds
 from qacg_models.training.run_folder import RunFolder, RunState, publish
@@ -44,7 +44,7 @@ def same_end(trained, undisturbed):
 
 
 @pytest.mark.full
-def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed):
+def test_resume_after_sigkill_within_an_epoch(small_data, tmp_path, undisturbed):
     output, work = tmp_path / "model", tmp_path / "model.unfinished"
     process = subprocess.Popen(
         [sys.executable, str(TRAINS), str(small_data), str(output)],
@@ -64,20 +64,20 @@ def test_killed_in_mid_epoch_and_gone_on_with(small_data, tmp_path, undisturbed)
     assert before % 15 and before >= 14
     seconds = RunState.read(newest).seconds
 
-    said = []
-    trained = train(load_data(small_data), output, OPTIONS, resume=True, say=said.append)
-    assert f"resuming from checkpoint-{before}" in said
+    printed = []
+    trained = train(load_data(small_data), output, OPTIONS, resume=True, say=printed.append)
+    assert f"resuming from checkpoint-{before}" in printed
     assert not work.exists()
     same_end(trained, undisturbed)
-    assert trained.record.seconds > seconds > 0, "the time before the end counts"
+    assert trained.record.seconds > seconds > 0, "the time before the kill is included"
 
 
 class Died(BaseException):
-    """Nothing in between can take this for an error of its own."""
+    """No code catches this exception by mistake."""
 
 
 def die_at(monkeypatch, owner, name, call, *, after=False):
-    """Makes the `call`-th call of a method die, before it does anything or when it has done all."""
+    """Makes the `call`-th call of a method raise `Died`, before or after it runs."""
     plain, count = getattr(owner, name), 0
 
     def dying(*args, **kwargs):
@@ -95,7 +95,7 @@ def die_at(monkeypatch, owner, name, call, *, after=False):
 
 @pytest.mark.parametrize("writer", ["_save_rng_state", "save_model"])
 @pytest.mark.full
-def test_a_half_written_checkpoint_is_never_loaded(dataset, tmp_path, monkeypatch, undisturbed, writer):
+def test_resume_ignores_a_half_written_checkpoint(dataset, tmp_path, monkeypatch, undisturbed, writer):
     with monkeypatch.context() as dying:
         die_at(dying, AspectTrainer, writer, 4, after=True)
         with pytest.raises(Died):
@@ -107,7 +107,7 @@ def test_a_half_written_checkpoint_is_never_loaded(dataset, tmp_path, monkeypatc
 
 
 @pytest.mark.full
-def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small_data, tmp_path, monkeypatch):
+def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp_path, monkeypatch):
     output, work, options = tmp_path / "model", tmp_path / "model.unfinished", replace(OPTIONS, keep_checkpoints=3)
     with monkeypatch.context() as dying:
         die_at(dying, AspectTrainer, "_save_checkpoint", 5)
@@ -117,19 +117,19 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
     best = {name for name in names if name.startswith("best-")}
     kept = {"choices.json", "features-train", "features-dev"}
     assert names - best == kept | {"checkpoint-14", "checkpoint-21", "checkpoint-28"}, "the newest are kept"
-    # The last evaluation was as good and surer, and died before a checkpoint could name it.
+    # The last evaluation had an equal metric and a lower loss; the run died before a checkpoint named it.
     assert best == {"best-20", "best-30"}
 
-    with pytest.raises(InputError, match=r"is an unfinished run\. Continue it with --resume"):
+    with raises("InputError: is an unfinished run. Continue it with --resume"):
         train(dataset, output, options)
-    with pytest.raises(InputError, match=r"training learning_rate: expected 0\.003, as at its start, got 0\.1"):
+    with raises("InputError: training learning_rate: expected 0.003, as at its start, got 0.1"):
         train(dataset, output, replace(options, learning_rate=0.1), resume=True)
     changed = tmp_path / "changed"
     changed.mkdir()
     for split in ("train", "dev", "test"):
         text = (small_data / f"{split}.tsv").read_text(encoding="utf-8")
         (changed / f"{split}.tsv").write_text(text + ("\n" if split == "dev" else ""), encoding="utf-8")
-    with pytest.raises(InputError, match="files dev: expected"):
+    with raises("InputError: files dev: expected"):
         train(load_data(changed), output, options, resume=True)
     kept = (work / "choices.json").read_bytes()
     for content, wrong in (
@@ -140,38 +140,38 @@ def test_an_unfinished_run_is_neither_lost_nor_mixed_with_another(dataset, small
         (kept.replace(b'"processes": 1', b'"processes": "1"'), r"processes: expected an integer, got '1'"),
     ):
         (work / "choices.json").write_bytes(content)
-        with pytest.raises(InputError, match=rf"choices\.json: {wrong}. Start over with --overwrite"):
+        with raises(f"InputError: choices.json: {wrong}. Start over with --overwrite"):
             train(dataset, output, options, resume=True)
     (work / "choices.json").write_bytes(kept.replace(b'"format": 1', b'"format": 99'))
-    with pytest.raises(InputError, match=r"choices\.json: format: expected 1, got 99, of another version"):
+    with raises("InputError: choices.json: format: expected 1, got 99, of another version"):
         train(dataset, output, options, resume=True)
     (work / "choices.json").write_bytes(kept)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(run, "join_group", lambda: None)
     for module in (run, output_lock):
         monkeypatch.setattr(module, "run_on_main", lambda action: action())
-    with pytest.raises(InputError, match=r"expected 1 process, as at its start, got 2. Resume it without torchrun"):
+    with raises("InputError: expected 1 process, as at its start, got 2. Resume it without torchrun"):
         train(dataset, output, options, resume=True)
     monkeypatch.delenv("WORLD_SIZE")
     (work / "choices.json").write_bytes(kept.replace(b'"processes": 1', b'"processes": 2'))
-    with pytest.raises(InputError, match=r"expected 2 processes, as at its start, got 1. Resume it with .* 2,"):
+    with raises("InputError: expected 2 processes, as at its start, got 1. Resume it with ... 2,"):
         train(dataset, output, options, resume=True)
     short = replace(options, max_steps=2)
     train(dataset, output, short, overwrite=True)
     assert load_trained(output).record.steps == 2 and not work.exists()
-    said = []
-    train(dataset, tmp_path / "other", short, resume=True, say=said.append)
-    assert "there is no unfinished run; starting a new one" in said
+    printed = []
+    train(dataset, tmp_path / "other", short, resume=True, say=printed.append)
+    assert "there is no unfinished run; starting a new one" in printed
 
 
-def test_a_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path, monkeypatch):
+def test_failure_before_the_first_checkpoint_leaves_nothing(dataset, tmp_path, monkeypatch):
     die_at(monkeypatch, AspectTrainer, "_determine_best_metric", 1)
     with pytest.raises(Died):
         train(dataset, tmp_path / "model", replace(OPTIONS, eval_every=2, checkpoint_every=1000))
     assert not list(tmp_path.iterdir())
 
 
-def test_folders_appear_and_disappear_at_once(tmp_path):
+def test_publish_and_remove_folder_are_atomic(tmp_path):
     written, name = tmp_path / "written", tmp_path / "name"
     for text in ("old", "new"):
         written.mkdir()
@@ -183,7 +183,7 @@ def test_folders_appear_and_disappear_at_once(tmp_path):
 
 
 @pytest.mark.full
-def test_what_a_kill_left_among_seeds_does_not_stop_them(dataset, tmp_path):
+def test_train_seeds_ignores_leftovers_of_a_kill(dataset, tmp_path):
     output, short = tmp_path / "seeds", replace(OPTIONS, max_steps=2)
     train_seeds(dataset, output, short, [0, 1])
     names = sorted(path.name for path in output.iterdir())
@@ -194,5 +194,5 @@ def test_what_a_kill_left_among_seeds_does_not_stop_them(dataset, tmp_path):
     train_seeds(dataset, output, short, [0, 1], resume=True)
     assert sorted(path.name for path in output.iterdir()) == names
     (output / ".notes").write_text("somebody's own")
-    with pytest.raises(InputError, match="expected only seeds"):
+    with raises("InputError: expected only seeds"):
         train_seeds(dataset, output, short, [0, 1], resume=True)

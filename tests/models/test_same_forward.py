@@ -1,4 +1,4 @@
-"""BERT's forwards and those of the models with a context have the same arguments and descriptions where they share."""
+"""Shared arguments of the forwards of BERT and QACG-BERT have the same defaults and descriptions."""
 
 import inspect
 import re

@@ -7,11 +7,11 @@ import shlex
 
 import pytest
 from docs_pages import commands
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.task import SENTIHOOD
-from qacg_models.errors import InputError
 from qacg_models.suggestion.proposals import propose
 from qacg_models.suggestion.sheet import distinct, noun_rows
 from qacg_models.suggestion.uncertainty import most_uncertain
@@ -28,7 +28,7 @@ from benchmarks.aspect_coverage import (
 )
 
 COMMANDS = [line.removeprefix("qacg ") for line in commands("how-to/label", "qacg") if "suggest" in line]
-# What is said of each aspect is said of none other.
+# No two aspects share an opinion word.
 ENGLISH = {
     "food": ("the soup|the pasta|our pizza|the dessert", "tasty|fresh|bland|cold|delicious"),
     "staff": ("the staff|our waiter|the waitress|the owner", "friendly|rude|attentive|slow|helpful"),
@@ -44,7 +44,7 @@ GERMAN = {
 
 
 def reviews(aspects, was, but, count=400):
-    """Sentences of two clauses about two aspects, and which two."""
+    """Sentences of two clauses about two aspects, with these aspects."""
     chance, found = random.Random(3), []
     for _ in range(count):
         pair = chance.sample(sorted(aspects), 2)
@@ -63,7 +63,7 @@ def reviews(aspects, was, but, count=400):
         pytest.param(GERMAN, "war", "aber", str.lower, id="german-without-capitals"),
     ],
 )
-def test_nouns_of_one_aspect_are_one_proposal(aspects, was, but, spell):
+def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell):
     texts = [(spell(text), about) for text, about in reviews(aspects, was, but)]
     proposals = propose([text for text, _ in texts], 4)
     expected = {name: {spell(noun.split()[1]) for noun in nouns.split("|")} for name, (nouns, _) in aspects.items()}
@@ -73,10 +73,10 @@ def test_nouns_of_one_aspect_are_one_proposal(aspects, was, but, spell):
         assert one.name in one.words
         assert set(one.picked) == {number for number, (_, about) in enumerate(texts) if name in about}
         assert all(word in texts[number][0].split() for number, words in zip(one.picked, one.found) for word in words)
-    assert proposals == propose([text for text, _ in texts], 4), "the same every time"
+    assert proposals == propose([text for text, _ in texts], 4), "deterministic"
 
 
-def test_nouns_are_told_from_what_is_said_of_them():
+def test_words_separate_nouns_from_opinions():
     texts = [text for text, _ in reviews(ENGLISH, "was", "but")] + ["The fresh soup was cold and the best of all."] * 9
     words = Words.of(texts)
     nouns = {noun.split()[1] for names, _ in ENGLISH.values() for noun in names.split("|")}
@@ -86,13 +86,13 @@ def test_nouns_are_told_from_what_is_said_of_them():
     assert Words.of(always).nouns(least=3) == ["park", "shop"], "a word of every sentence does not distinguish them"
 
 
-def test_nouns_of_which_nothing_is_said_stand_for_themselves():
+def test_propose_nouns_without_opinions_separately():
     sentences = [f"The {noun}." for noun in ("soup", "bill", "staff") for _ in range(10)]
     assert [one.words for one in propose(sentences, 2)] == [("bill",), ("soup",)]
     assert {one.words for one in propose(sentences, 3)} == {("soup",), ("bill",), ("staff",)}
 
 
-def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
+def test_suggest_sheet_with_labels_is_training_data(tmp_path, capsys):
     source, sheet = tmp_path / "reviews.csv", tmp_path / "sheet.csv"
     texts = reviews(ENGLISH, "was", "but", 120)
     with source.open("w", encoding="utf-8", newline="") as handle:
@@ -114,7 +114,7 @@ def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
     (command,) = re.findall(r"^  qacg (train .*)$", printed, re.MULTILINE)
     assert command == f"train --data {sheet} --text-column review --output MODEL"
     options = DataOptions(text_column="review")
-    with pytest.raises(InputError, match="empty 'label'"):
+    with raises("InputError: empty 'label'"):
         load_data(sheet, ("train",), options)
     for row in rows:
         row["label"] = "good" if row["hint"] else "none"
@@ -123,14 +123,16 @@ def test_a_sheet_that_is_filled_in_trains(tmp_path, capsys):
         writer.writeheader()
         writer.writerows(rows)
     data = load_data(sheet, ("train", "dev"), options)
-    assert set(data.task.aspects) == set(names) and data.task.labels == ("none", "good") and data.task.has_absent
+    assert set(data.task.aspects) == set(names)
+    assert data.task.labels == ("none", "good")
+    assert data.task.has_absent
     assert {name: len(part) for name, part in data.splits.items()} == {"train": 45, "dev": 15}
     assert main([*flags, "--overwrite", "--keep", names[1]]) == 0
     with sheet.open(encoding="utf-8", newline="") as handle:
         assert {row["aspect"] for row in csv.DictReader(handle)} == {names[1]}
 
 
-def test_every_proposal_gets_rows_in_turn_and_no_sentence_comes_twice():
+def test_noun_rows_alternate_aspects_without_repeats():
     texts = [text for text, _ in reviews(ENGLISH, "was", "but")]
     sentences = distinct([*texts, texts[0].upper(), f"  {texts[1]} "], by_sentence=False)
     assert sentences == list(dict.fromkeys(texts))
@@ -141,10 +143,11 @@ def test_every_proposal_gets_rows_in_turn_and_no_sentence_comes_twice():
     assert all(sentences.index(text) in one.picked for text, one in zip(first, proposals))
     everything = noun_rows(sentences, proposals, 10_000)
     pairs = [(row.text, row.aspect) for row in everything]
-    assert len(set(pairs)) == len(pairs) == 3 * len(sentences), "two aspects that it names, and one more"
+    assert len(set(pairs)) == 3 * len(sentences), "the two aspects of each sentence, and one more"
+    assert len(pairs) == 3 * len(sentences), "the two aspects of each sentence, and one more"
 
 
-def test_least_sure_asks_about_no_excluded_pair(tmp_path):
+def test_most_uncertain_excludes_pairs(tmp_path):
     folder = write_model(tmp_path / "model", layers=1)
     asked = AspectSentiment.from_pretrained(folder)
     answers = [answer for text in TEXTS for answer in asked(text)]
@@ -155,11 +158,11 @@ def test_least_sure_asks_about_no_excluded_pair(tmp_path):
     assert rows[0].hint == f"{least.label}? {least.probabilities[least.label]:.2f}"
     assert most_uncertain(asked, TEXTS, 4, exclude={rows[0].pair}) == rows[1:]
     with_targets = AspectSentiment.from_pretrained(write_model(tmp_path / "targets", SENTIHOOD, layers=1))
-    with pytest.raises(InputError, match="with targets"):
+    with raises("InputError: with targets"):
         most_uncertain(with_targets, TEXTS, 5)
 
 
-def test_the_readmes_lines(tmp_path, monkeypatch):
+def test_docs_suggest_commands_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "mine", layers=1, reading=DataOptions(text_column="review"))
     with open("new.csv", "w", encoding="utf-8", newline="") as handle:
@@ -176,7 +179,7 @@ def fails(capsys, *flags):
     return error.splitlines()[-1]
 
 
-def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
+def test_suggest_bad_arguments_print_one_line(tmp_path, capsys):
     texts = tmp_path / "texts.csv"
     texts.write_text("text\n" + "".join(f'"{text}"\n' for text, _ in reviews(ENGLISH, "was", "but", 60)))
     sheet = tmp_path / "sheet.csv"
@@ -197,34 +200,34 @@ def test_what_cannot_be_suggested_is_said_in_one_line(tmp_path, capsys):
     sheet.write_text("labels that took a day")
     assert "--overwrite" in fails(capsys, *asked)
     assert sheet.read_text() == "labels that took a day"
-    with pytest.raises(InputError, match="at least 20"):
+    with raises("InputError: at least 20"):
         propose(["the soup was good"] * 5)
-    with pytest.raises(InputError, match="with a noun in at least 3 sentences, got none"):
+    with raises("InputError: with a noun in at least 3 sentences, got none"):
         propose(["so gut wie nie"] * 30)
 
 
-def test_what_counts_as_covered():
+def test_covered_requires_a_majority():
     categories = [{"food"}, {"food", "price"}, {"price"}, set(), {"service"}]
     assert covered([[0, 1]], categories) == {"food"}
     assert covered([[0, 1], [1, 2, 4]], categories) == {"food", "price"}
-    assert covered([[0, 2], [3], []], categories) == set(), "a draw covers neither"
+    assert covered([[0, 2], [3], []], categories) == set(), "a tie covers neither"
     assert 0 < by_chance([3, 3], categories) < 2
 
 
-def test_sentihoods_own_categories_are_found(sentihood):
+def test_propose_finds_the_categories_of_sentihood(sentihood):
     labelled = read_sentihood(sentihood)
     picked = [one.picked for one in propose([text for text, _ in labelled])]
     assert covered(picked, [about & TASK_CATEGORIES for _, about in labelled]) == TASK_CATEGORIES
     _assert_most_are_covered(picked, [about for _, about in labelled], 12)
 
 
-def test_semevals_own_categories_are_found(semeval):
+def test_propose_finds_the_categories_of_semeval(semeval):
     labelled = read_semeval(semeval)
     picked = [one.picked for one in propose([text for text, _ in labelled])]
     _assert_most_are_covered(picked, [about for _, about in labelled], 5)
 
 
-def test_categories_of_a_domain_that_nobody_looked_at_are_found():
+def test_propose_finds_the_categories_of_hotels():
     labelled = hotel_sentences()
     picked = [one.picked for one in propose([text for text, _ in labelled])]
     _assert_most_are_covered(picked, [about for _, about in labelled], 10)

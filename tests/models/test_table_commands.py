@@ -177,7 +177,7 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
         capsys.readouterr()
         assert main(["evaluate", str(model), "--data", *map(str, given), *flags]) == 0
         figures.append(json.loads(capsys.readouterr().out))
-    assert figures[0]["rows"] == figures[1]["rows"] == 10
+    assert (figures[0]["rows"], figures[1]["rows"]) == (10, 10)
     name = next(name for name in figures[0] if name.startswith("QACG-BERT"))
     values = [next(value for name, value in one.items() if name.startswith("QACG-BERT")) for one in figures]
     assert name.endswith("a.csv, b.csv") or "a.csv, b.csv" in figures[0]["split"]

@@ -1,4 +1,4 @@
-"""Where training begins when --from is not given, and how a checkpoint is fine-tuned on few rows."""
+"""The start of training without --from, and the recipe for few rows from a checkpoint."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def dataset(small_data):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """MiniLM counts as installed, and its vocabulary holds the words of the English sample and no German ones."""
+    """MiniLM counts as installed; its vocabulary has the words of the English sample and no German ones."""
     english = load_data_words()
     tokenizer = type("Tokenizer", (), {"get_vocab": lambda self: english})
     monkeypatch.setattr(resolving, "is_installed", lambda name: True)
@@ -71,21 +71,21 @@ def test_start_from_scratch_is_forced_by_its_name(dataset, installed):
     assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).hidden_size == 64
 
 
-def test_training_from_scratch_starts_from_scratch_where_installed(dataset, installed, tmp_path):
-    said = []
+def test_train_from_scratch_ignores_an_installed_minilm(dataset, installed, tmp_path):
+    printed = []
     options = TrainingOptions(from_checkpoint="scratch", max_steps=1, batch_size=8)
-    record = train(dataset, tmp_path / "m", options, say=said.append).record
-    assert "start: random weights, as given" in said
+    record = train(dataset, tmp_path / "m", options, say=printed.append).record
+    assert "start: random weights, as given" in printed
     assert record.options.from_checkpoint is None and record.options.hidden_size == 64
 
 
-def test_settled_options_settle_to_themselves(dataset, installed):
+def test_resolve_options_is_idempotent(dataset, installed):
     for options in (TrainingOptions(), TrainingOptions(from_checkpoint="scratch")):
-        settled = resolve_options(options, dataset)
-        assert resolve_options(settled, dataset) == settled
+        resolved = resolve_options(options, dataset)
+        assert resolve_options(resolved, dataset) == resolved
 
 
-def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
+def test_few_rows_from_a_checkpoint_train_for_epochs(dataset, installed):
     chosen = resolve_options(TrainingOptions(), dataset)
     assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 50, 60, 0)
     evaluated = "dev is evaluated after the last step, whose weights are kept"
@@ -94,7 +94,7 @@ def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
     assert resolve_options(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"
 
 
-def test_many_rows_from_a_checkpoint_are_trained_until_dev_stops(dataset, installed):
+def test_many_rows_from_a_checkpoint_train_until_dev_stops(dataset, installed):
     many = replace(dataset, splits={"train": [*dataset.splits["train"]] * 101})
     chosen = resolve_options(TrainingOptions(), many)
     assert (chosen.schedule, chosen.epochs, chosen.patience) == ("steady", None, 6)
@@ -113,7 +113,7 @@ def test_bf16_is_on_where_the_cpu_has_it(dataset, installed, monkeypatch, has):
     assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False
 
 
-def test_macro_f1_from_a_checkpoint_is_trained_with_adjusted_logits(dataset, installed):
+def test_macro_f1_from_a_checkpoint_adjusts_logits(dataset, installed):
     by_macro_f1 = replace(dataset, task=replace(dataset.task, metrics="classification", selection="macro_f1"))
     chosen = resolve_options(TrainingOptions(), by_macro_f1)
     assert (chosen.logit_adjustment, chosen.balance) == (1.0, 0.0)
@@ -129,7 +129,7 @@ def test_label_offsets_are_the_log_shares_of_the_labels():
     assert label_offsets([0, 1], 2, 0.0) is None
 
 
-def test_adjusted_loss_is_used_in_training_alone(dataset, tmp_path, monkeypatch):
+def test_adjusted_loss_is_used_in_training_only(dataset, tmp_path, monkeypatch):
     seen = []
     plain = AspectTrainer._adjusted_loss
 

@@ -1,12 +1,12 @@
-"""Words that are hidden while training: which, how many, and from whom they are not hidden."""
+"""Word dropout: which words are hidden, how many, and in training only."""
 
 from dataclasses import replace
 
 import pytest
 import torch
+from errors import raises
 from qacg_models import training
 from qacg_models.data import load_data
-from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.augmentation import WordDropout
 from qacg_models.training.trainer import AspectTrainer
@@ -14,7 +14,7 @@ from qacg_models.training.trainer import AspectTrainer
 UNKNOWN, SPECIAL = 1, (0, 1, 2, 3)
 
 
-def test_a_share_of_the_words_of_the_first_segment_is_hidden():
+def test_word_dropout_hides_words_of_the_first_segment():
     torch.manual_seed(0)
     pieces = torch.randint(0, 50, (40, 200))
     types = (torch.arange(200) >= 150).long().expand(40, 200)
@@ -25,21 +25,19 @@ def test_a_share_of_the_words_of_the_first_segment_is_hidden():
     assert (found["input_ids"][changed] == UNKNOWN).all() and not changed[~may].any()
     assert changed[may].float().mean() == pytest.approx(0.25, abs=0.02)
     assert found["labels"] is batch["labels"] and WordDropout(0.0, None, SPECIAL)(batch) is batch
-    with pytest.raises(
-        InputError, match=r"word_dropout: expected 0 for a tokenizer without an unknown token, got 0\.1"
-    ):
+    with raises("InputError: word_dropout: expected 0 for a tokenizer without an unknown token, got 0.1"):
         WordDropout(0.1, None, SPECIAL)
-    with pytest.raises(InputError, match=r"word_dropout: expected a number in \[0, 1\), got 1"):
+    with raises("InputError: word_dropout: expected a number in [0, 1), got 1"):
         TrainingOptions(word_dropout=1.0)
 
 
 @pytest.mark.full
-def test_only_what_is_trained_on_has_words_hidden(small_data, tmp_path, monkeypatch):
+def test_word_dropout_is_off_in_evaluation(small_data, tmp_path, monkeypatch):
     seen = {True: [], False: []}
     plain = AspectTrainer.compute_loss
 
     def spy(self, model, inputs, *args, **kwargs):
-        seen[model.training].append((inputs["input_ids"] == 1).float().mean().item())  # [UNK], of the order of tokens
+        seen[model.training].append((inputs["input_ids"] == 1).float().mean().item())  # the share of [UNK]
         return plain(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(AspectTrainer, "compute_loss", spy)

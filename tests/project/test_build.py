@@ -91,7 +91,8 @@ def test_cuda_library_without_torch_names_the_isolation(monkeypatch):
     monkeypatch.setattr(choices, "why_no_library", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", None)
     reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
-    assert "isolation hides" in reason and "--no-build-isolation ." in reason
+    assert "isolation hides" in reason
+    assert "--no-build-isolation ." in reason
 
 
 @pytest.mark.parametrize("name", ["_cpu", "_cuda"])
@@ -123,8 +124,10 @@ def test_toolkit_of_another_cuda_than_torch_is_rejected(option, toolkit, monkeyp
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setenv("QACG_BUILD_CUDA", option)
     reason = cuda.why_not()
-    assert "nvcc is of CUDA 13.0" in reason and "of CUDA 12.8" in reason
-    assert "a toolkit of CUDA 12" in reason and "a torch for CUDA 13" in reason
+    assert "nvcc is of CUDA 13.0" in reason
+    assert "of CUDA 12.8" in reason
+    assert "a toolkit of CUDA 12" in reason
+    assert "a torch for CUDA 13" in reason
 
 
 def test_cuda_library_is_built_on_request_only(toolkit, monkeypatch):
@@ -368,7 +371,7 @@ def test_cpu_library_requires_c_functions_of_torch_only():
         pytest.skip(f"the CPU library is not there: {native_libraries.why_not_built('_cpu')}")
     kinds = symbols(path, "-D")
     assert kinds["qacg_cpu_instruction_set"] == "T"
-    assert kinds["aoti_torch_get_sizes"] == kinds["torch_parallel_for"] == "U"
+    assert (kinds["aoti_torch_get_sizes"], kinds["torch_parallel_for"]) == ("U", "U")
     assert not [name for name in kinds if UNSTABLE.match(name) and kinds[name] == "U"]
     assert not [name for name in kinds if name.startswith(("Py", "_Py"))]
 
@@ -378,6 +381,6 @@ def test_cuda_library_requires_c_functions_of_torch_only():
     if path is None:
         pytest.skip(f"the CUDA library is not there: {native_libraries.why_not_built('_cuda')}")
     kinds = symbols(path, "-D")
-    assert kinds["qacg_cuda_gpus"] == kinds["qacg_cuda_shared_memory"] == "T"
+    assert (kinds["qacg_cuda_gpus"], kinds["qacg_cuda_shared_memory"]) == ("T", "T")
     assert kinds["aoti_torch_get_current_cuda_stream"] == "U"
     assert not [name for name in kinds if UNSTABLE.match(name) and kinds[name] == "U"]

@@ -31,7 +31,7 @@ LAYERS = (
     ("qacg_models.runs", "qacg_models.attribution", "qacg_models.conversion"),
     ("qacg_models.inference",),
     ("qacg_models.training", "qacg_models.reporting", "qacg_models.export", "qacg_models.suggestion"),
-    ("qacg_models.demos",),
+    ("qacg_models.demos", "qacg_models.estimators"),
     ("qacg_models.cli",),
     ("qacg_models",),  # the re-exports: __init__, packing, context_fold
     ("benchmarks",),
@@ -134,7 +134,7 @@ def test_imports_of_finds_statements_and_strings():
     assert "qacg_kernels.backends.reference" in imports_of("qacg_kernels.dispatch")
     assert "qacg_kernels.call.equations" in imports_of("qacg_kernels.backends.reference")
     assert "qacg_models.models.qacg_bert" in imports_of("qacg_models.models.auto"), "a string in a table"
-    assert "qacg_models.inference.aspect_sentiment" in imports_of("qacg_models"), "a string in a table"
+    assert "qacg_models.inference.aspect_predictor" in imports_of("qacg_models"), "a string in a table"
     assert layer_of("qacg_kernels.backends.cpu") < layer_of("qacg_kernels.dispatch") < layer_of("qacg_models.errors")
 
 

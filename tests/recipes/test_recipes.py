@@ -83,7 +83,8 @@ def trained(copy, data):
 def test_recipes_name_the_files_that_change():
     assert files("Adding a model", NAME="toy_bert") == touched("model")
     assert files("Adding a data format", NAME="toy_lines") == touched("data_format")
-    assert len(touched("model")) <= 5 and len(touched("data_format")) <= 5
+    assert len(touched("model")) <= 5
+    assert len(touched("data_format")) <= 5
 
 
 def test_recipes_change_no_other_file(copy):
@@ -101,7 +102,8 @@ def test_recipes_change_no_other_file(copy):
 @pytest.mark.full
 def test_the_toy_model_learns_from_the_toy_format(trained):
     record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
-    assert record["options"]["model"] == "toy-bert" and record["task"]["aspects"] == ["skiing", "swimming"]
+    assert record["options"]["model"] == "toy-bert"
+    assert record["task"]["aspects"] == ["skiing", "swimming"]
     assert record["metrics"]["test"]["accuracy"] > 0.9, "both labels are equally frequent"
     assert record["loss"][-1][1] < record["loss"][0][1]
 
@@ -129,8 +131,10 @@ qacg_models.register_auto_classes()
 assert qacg_models.__file__.startswith(sys.argv[1]), qacg_models.__file__
 ours = qacg_models.ToyBertForSequenceClassification.from_pretrained(sys.argv[2]).eval()
 auto = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[2]).eval()
-assert type(auto) is type(ours) and isinstance(auto.config, qacg_models.ToyBertConfig)
-assert auto.config.contexts == ["skiing", "swimming"] and auto.config.id2label == {0: "bad", 1: "good"}
+assert type(auto) is type(ours)
+assert isinstance(auto.config, qacg_models.ToyBertConfig)
+assert auto.config.contexts == ["skiing", "swimming"]
+assert auto.config.id2label == {0: "bad", 1: "good"}
 tokens = load_trained(sys.argv[2]).tokenizer([sys.argv[3]] * 2, return_tensors="pt", return_token_type_ids=True)
 for model in (ours, auto):
     out = model(**tokens, context_ids=torch.tensor([0, 1]), labels=torch.tensor([0, 1]))
@@ -199,7 +203,8 @@ def test_missing_line_is_reported_with_its_file(copy, tmp_path):
 )
 def test_files_of_the_other_recipes_exist(title, placeholders):
     named = files(title, **placeholders)
-    assert named and not {path for path in named if not (ROOT / path).exists()}
+    assert named
+    assert not {path for path in named if not (ROOT / path).exists()}
 
 
 def test_tile_table_is_one_file(tmp_path, monkeypatch):
@@ -211,7 +216,8 @@ def test_tile_table_is_one_file(tmp_path, monkeypatch):
     assert "sm_120" not in tile_tables.shipped_architectures()
     table = replace(tile_tables.shipped("sm_80"), architecture="sm_120", shared_bytes=99 * 1024)
     tile_tables.save(table, tmp_path / "tables" / "sm_120.json")
-    assert tile_tables.shipped_architectures()[-1] == "sm_120" and tile_tables.shipped("sm_120") == table
+    assert tile_tables.shipped_architectures()[-1] == "sm_120"
+    assert tile_tables.shipped("sm_120") == table
     taken_by = (("sm_120", 99, "sm_120"), ("sm_121", 99, "sm_120"), ("sm_100", 227, "sm_100"))
     for architecture, kibibytes, taken in taken_by:
         assert tile_tables.nearest_shipped(architecture, 1024 * kibibytes).architecture == taken

@@ -51,7 +51,7 @@ class Browser:
     """One browser with one tab.
 
     Attributes:
-        said: what the page at hand wrote to the console, errors and refusals by its policy included.
+        messages: what the current page wrote to the console, with errors and violations of its policy.
     """
 
     def __init__(self, path: str, profile: Path):
@@ -67,7 +67,7 @@ class Browser:
         for end in theirs:
             os.close(end)
         self._received, self._number, self._session = b"", 0, ""
-        self.said: list[str] = []
+        self.messages: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -78,7 +78,7 @@ class Browser:
         self.resize(width, height)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Page.navigate", url="about:blank")  # an address that differs by its fragment alone is not loaded
-        self.said = []
+        self.messages = []
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
@@ -155,12 +155,12 @@ class Browser:
     def _note(self, event: dict) -> None:
         params = event.get("params", {})
         if event.get("method") == "Runtime.consoleAPICalled":
-            self.said.append(" ".join(str(part.get("value", part.get("description"))) for part in params["args"]))
+            self.messages.append(" ".join(str(part.get("value", part.get("description"))) for part in params["args"]))
         elif event.get("method") == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
-            self.said.append(details.get("exception", {}).get("description", details["text"]))
+            self.messages.append(details.get("exception", {}).get("description", details["text"]))
         elif event.get("method") == "Log.entryAdded":
-            self.said.append(params["entry"]["text"])
+            self.messages.append(params["entry"]["text"])
 
     def _send(self, message: dict) -> None:
         data = json.dumps(message).encode() + b"\0"

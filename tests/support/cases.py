@@ -90,16 +90,7 @@ TILED = (
     Case("1216 keys, three tiles", batch=1, heads=1, queries=300, keys=1216, head_dim=64),
     Case("900 x 256 dims, two tiles", batch=1, heads=1, queries=140, keys=900, head_dim=256, is_causal=True),
     Case("700 one dim", batch=1, heads=1, queries=17, keys=700, head_dim=1, mask="boolean"),
-    Case(
-        "700 keys, column gate",
-        batch=1,
-        heads=2,
-        queries=40,
-        keys=700,
-        head_dim=8,
-        gate="shared",
-        form="column",
-    ),
+    Case("700 keys, column gate", batch=1, heads=2, queries=40, keys=700, head_dim=8, gate="shared", form="column"),
     Case("1030 lengths", batch=3, heads=1, queries=65, keys=1030, head_dim=16, key_lengths=(0, 513, 1030)),
     Case("1030 row gate", batch=1, heads=2, queries=1030, head_dim=16, gate="per_head", bias="per_head"),
     Case("1030 through lambda", batch=1, heads=1, queries=1030, head_dim=8, gate="shared", lambda_gradient=True),
@@ -110,22 +101,8 @@ TILED = (
     Case("2100 minus infinity", batch=1, heads=1, queries=35, keys=2100, head_dim=20, mask="minus_infinity"),
     Case("packed beyond 2048", heads=1, sequences=(2060, 5), head_dim=8, gate="shared", is_causal=True),
     Case("more queries than keys", batch=1, heads=2, queries=700, keys=17, head_dim=16, is_causal=True),
-    Case(
-        "packed long and short",
-        heads=2,
-        sequences=(600, 3, 0, 111),
-        head_dim=16,
-        gate="shared",
-        dropout_p=0.1,
-    ),
-    Case(
-        "packed long causal",
-        heads=1,
-        sequences=(63, 530),
-        head_dim=33,
-        is_causal=True,
-        layout="fused_projection",
-    ),
+    Case("packed long and short", heads=2, sequences=(600, 3, 0, 111), head_dim=16, gate="shared", dropout_p=0.1),
+    Case("packed long causal", heads=1, sequences=(63, 530), head_dim=33, is_causal=True, layout="fused_projection"),
 )
 
 # |T| reaches 10,000: most rows are one-hot, and their softmax is only as exact as the scores are.

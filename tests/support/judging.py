@@ -50,3 +50,9 @@ def check(case, backend, dtype, device):
     with torch.no_grad():  # without saved tensors, kernels take another path
         out, _ = through_backend(backend)(inputs, inputs.tensors)
     compare({"out": out}, judges, f"{case.name}, {backend}, no grad")
+
+
+def assert_same_bits(results, expected):
+    """Checks that tensors by name equal others of the same names, bit for bit."""
+    assert results.keys() == expected.keys()
+    assert [name for name, t in expected.items() if not torch.equal(results[name], t)] == []

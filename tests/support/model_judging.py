@@ -1,4 +1,4 @@
-"""What a model is compared to, and the comparison: every output, and the gradient of every parameter."""
+"""Comparison of a model with its formulas: every output, and the gradient of every parameter."""
 
 import statistics
 
@@ -6,7 +6,7 @@ import torch
 
 
 def strengthen(model, seed=1):
-    """Gives a model weights with which scores, gates and biases all matter."""
+    """Sets random weights that make scores, gates and biases matter; returns the model."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -16,7 +16,7 @@ def strengthen(model, seed=1):
 
 
 def weighted_sum(tensors):
-    """A scalar in which every element of every output has a weight of its own."""
+    """A weighted sum of all elements of all outputs, with different weights."""
     total = 0.0
     for n, t in enumerate(tensors):
         total = total + (t.double() * torch.randn(t.shape, generator=torch.Generator().manual_seed(n)).double()).sum()
@@ -24,7 +24,7 @@ def weighted_sum(tensors):
 
 
 def flat(found):
-    """Named outputs, lists over layers spread out."""
+    """Named outputs; lists over layers become one entry per layer."""
     pairs = [(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)]
     lists = [(name, value) for name, value in found.items() if not isinstance(value, torch.Tensor)]
     return dict(pairs + [(f"{name}[{i}]", t) for name, values in lists for i, t in enumerate(values)])
@@ -36,7 +36,7 @@ SDPA_GRADIENT_BAND = 64
 
 
 def check_against_formulas(build, implementation, dtype, results, truth, gradient_band=16, draws=1):
-    """Holds a model in one implementation to its formulas; eager in the same dtype is the measure.
+    """Compares a model in one implementation with its formulas, relative to the error of eager in the same dtype.
 
     Args:
         build: implementation name and dtype to a model.
@@ -63,7 +63,7 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
         # size of a score; hence the band.
         band = gradient_band if name.startswith("gradient of ") else 16
         assert error <= 2 * own + band, f"{name}: {error:.3g} roundings, eager's {own:.3g}"
-        # And eager is itself the formula: its error is rounding, through two layers and back.
+        # The error of eager itself must be rounding, through two layers and back.
         assert own <= 100, f"eager {name}: {own:.3g} roundings"
 
 

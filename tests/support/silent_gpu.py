@@ -139,7 +139,7 @@ def main() -> None:
         call(tensors), call(tensors)
         calls = counted(lambda: call(tensors))
         again = [row[:1] + row[2:6] for row in noted(lambda: call(tensors))]
-        print(json.dumps({"launched": again, "calls": calls, "differences": differences(), "asked": list(CALLS)}))
+        print(json.dumps({"launched": again, "calls": calls, "differences": differences(), "cases": list(CALLS)}))
 
 
 if __name__ == "__main__":

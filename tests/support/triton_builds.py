@@ -89,12 +89,7 @@ _FUNCTIONS = {
     "key_gradients": ("key_blocks_kernel",),
     "query_gradients": ("query_blocks_kernel",),
     "gluon_forward": ("row_gates_kernel", "gluon_forward_kernel"),
-    "small kernels": (
-        "key_gates_kernel",
-        "gate_sums_kernel",
-        "gate_gradients_kernel",
-        "row_terms_kernel",
-    ),
+    "small kernels": ("key_gates_kernel", "gate_sums_kernel", "gate_gradients_kernel", "row_terms_kernel"),
 }
 
 

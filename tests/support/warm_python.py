@@ -1,7 +1,7 @@
 """Python processes that start with torch and transformers imported, and with no module of this repository.
 
 They are forks of one process that has done nothing else. Importing the two takes four seconds of a core, several times
-as long as most of the processes that tests start. What is said of imports themselves wants a process of its own.
+as long as most of the processes that tests start. Tests of imports require a new process.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from typing import Protocol
 from qacg_models.data import DataError
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
+from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
 from qacg_models.inference.aspect_queries import Questions
-from qacg_models.inference.aspect_sentiment import AspectPrediction, AspectSentiment
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.atomic_files import atomic_write, remove_folder
 from qacg_models.utils.distributed import join_group, main_only, rank, run_on_main, wait_for_all, world_size
@@ -62,7 +62,7 @@ class BulkPrediction:
         by: unit of a prediction, one of `pieces.BY`.
     """
 
-    ask: AspectSentiment
+    ask: AspectPredictor
     questions: Questions
     lines: PredictionLines
     source: Path

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_sentiment import AspectPrediction
+from qacg_models.inference.aspect_predictor import AspectPrediction
 from qacg_models.utils.plain_text import escape_formula
 
 FORMATS = ("csv", "jsonl")

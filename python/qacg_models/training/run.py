@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from qacg_models.data import Dataset, file_digest, label_shares
 from qacg_models.data.collators import batch_maker, padding_share
 from qacg_models.errors import InputError
+from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel, load_trained
 from qacg_models.metrics import Metrics, judge
 from qacg_models.metrics.tfidf import TfidfBaseline
@@ -25,7 +26,6 @@ from qacg_models.training.encoded_splits import EncodedSplits, encode_splits
 from qacg_models.training.model_setup import begin_model, begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options
 from qacg_models.training.run_folder import DIGESTS_NAME, MODEL, RunFolder, check_output, find_damage
-from qacg_models.training.trained_card import write_card
 from qacg_models.utils.atomic_files import explain_write_errors
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory, local_device
 from qacg_models.utils.distributed import is_main, join_group, main_only, run_on_main, wait_for_all, world_size

@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions."""
     from qacg_models.data.requests import Request, check_requests, format_of, read_requests
     from qacg_models.data.row_problems import RowProblems
-    from qacg_models.inference.aspect_sentiment import AspectSentiment
+    from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
     from qacg_models.utils.devices import local_device
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         data_format = format_of(source, arguments.input_format)
         keeps_columns = _keeps_columns(arguments.columns, data_format)
         requests = read_requests(source, data_format, columns, keeps_columns, skipped if arguments.skip_empty else None)
-    ask = AspectSentiment.from_pretrained(
+    ask = AspectPredictor.from_pretrained(
         arguments.model,
         attention=arguments.attention,
         device=local_device(arguments.device),

@@ -1,5 +1,6 @@
-"""What a call of few tokens must not spend its time on."""
+"""Small calls bypass torch's formulas and the dispatcher, unless something observes operators."""
 
+import re
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import qacg_kernels as qk
+from qacg_kernels.utils import torch_internals
 
-FORMULAS = str(Path("torch", "_library", "autograd.py"))  # where torch runs formulas registered with an operator
-OPERATORS = str(Path("torch", "_ops.py"))  # where it calls operators
+FORMULAS = str(Path("torch", "_library", "autograd.py"))  # runs formulas registered with an operator
+OPERATORS = str(Path("torch", "_ops.py"))  # calls operators
 
 
 @pytest.fixture
 def python_files():
-    """The files whose functions ran while it was open."""
+    """The files whose functions have run."""
     files: set[str] = set()
     before = sys.getprofile()
     sys.setprofile(lambda frame, _event, _argument: files.add(frame.f_code.co_filename))
@@ -38,7 +40,7 @@ def test_inference_runs_no_autograd_formula(python_files):
     assert not [file for file in python_files if file.endswith(FORMULAS)]
 
 
-def test_training_runs_ours_alone(python_files):
+def test_training_runs_only_our_formulas(python_files):
     leaves = [t.requires_grad_() for t in operands()]
     out = qk.quasi_attention(*leaves)
     torch.autograd.grad(out, leaves, torch.ones_like(out))
@@ -47,7 +49,7 @@ def test_training_runs_ours_alone(python_files):
 
 
 @pytest.mark.parametrize("gradients", [True, False])
-def test_tangents_are_refused_all_the_same(gradients):
+def test_small_call_with_tangent_raises(gradients):
     query, *others = operands()
     with torch.set_grad_enabled(gradients), forward_ad.dual_level():
         dual = forward_ad.make_dual(query, query)
@@ -56,14 +58,14 @@ def test_tangents_are_refused_all_the_same(gradients):
 
 
 def _gradients(leaves, gate, upstream=None, **options):
-    """Of a call by the reference, whose kernels are Python as those of GPUs are."""
+    """Gradients of a call of the reference, whose kernels are in Python, like those of GPUs."""
     out = qk.quasi_attention(*leaves[:5], gate, backend="reference")
     return torch.autograd.grad(out, leaves, torch.ones_like(out) if upstream is None else upstream, **options)
 
 
 @pytest.fixture(params=["lambda tensor", "gate vectors"])
 def call(request):
-    """Leaves, and the gate that is among them."""
+    """The leaves of a call, and its gate, which consists of some of them."""
     leaves = [t.requires_grad_() for t in operands()]
     if request.param == "lambda tensor":
         return leaves, leaves[5]
@@ -71,13 +73,13 @@ def call(request):
     return [*leaves[:5], *vectors], qk.GateParameters(*vectors)
 
 
-def test_a_kernel_in_python_is_called_past_the_operator(call, python_files):
+def test_python_kernel_bypasses_the_operator(call, python_files):
     _gradients(*call)
     assert any(file.endswith("backends/reference.py") for file in python_files)
     assert not [file for file in python_files if file.endswith(OPERATORS)]
 
 
-class Watching(TorchDispatchMode):
+class RecordOperators(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.seen = set()
@@ -95,23 +97,23 @@ def profiled(seen):
 
 
 @contextmanager
-def watched(seen):
-    with Watching() as mode:
+def recorded(seen):
+    with RecordOperators() as mode:
         yield
     seen |= mode.seen
 
 
-@pytest.mark.parametrize("watch", [watched, profiled])
-def test_whoever_watches_operators_sees_it(call, watch):
+@pytest.mark.parametrize("observe", [recorded, profiled])
+def test_observer_of_operators_sees_the_call(call, observe):
     expected, seen = _gradients(*call), set()
-    with watch(seen):
+    with observe(seen):
         got = _gradients(*call)
     assert {"qacg::reference_attention", "qacg::reference_attention_backward"} <= seen
     assert all(map(torch.equal, got, expected))
 
 
 class Wrapped(torch.Tensor):
-    """A tensor around another that sees the operators it meets."""
+    """A wrapper of a tensor that records the operators of its calls."""
 
     seen: ClassVar[set] = set()
 
@@ -129,25 +131,27 @@ class Wrapped(torch.Tensor):
         return function(*plain, **(options or {}))
 
 
-def test_a_tensor_of_a_type_of_its_own_meets_the_operator():
+def test_tensor_subclass_reaches_the_operator():
     query, *others = operands()
     with torch.no_grad():
         got = qk.quasi_attention(Wrapped(query), *others, backend="reference")
         expected = qk.quasi_attention(query, *others, backend="reference")
-    assert "qacg::reference_attention" in Wrapped.seen and torch.equal(got, expected)
+    assert "qacg::reference_attention" in Wrapped.seen
+    assert torch.equal(got, expected)
 
 
-def test_a_backward_is_watched_though_its_forward_was_not(call):
-    """What the forward left out is None, which an operator does not take."""
+def test_backward_may_be_observed_without_its_forward(call):
+    """The forward saves None for some tensors, which an operator does not support."""
     leaves, gate = call
     expected, seen = _gradients(*call), set()
     out = qk.quasi_attention(*leaves[:5], gate, backend="reference")
-    with watched(seen):
+    with recorded(seen):
         got = torch.autograd.grad(out, leaves, torch.ones_like(out))
-    assert "qacg::reference_attention_backward" in seen and all(map(torch.equal, got, expected))
+    assert "qacg::reference_attention_backward" in seen
+    assert all(map(torch.equal, got, expected))
 
 
-def test_gradients_for_many_at_once(call):
+def test_batched_gradients_equal_separate_ones(call):
     upstream = torch.randn(3, 1, 2, 5, 8)
     got = _gradients(*call, upstream, is_grads_batched=True)
     for index, one in enumerate(upstream):
@@ -155,7 +159,7 @@ def test_gradients_for_many_at_once(call):
             torch.testing.assert_close(t[index], expected)
 
 
-def test_checkpoint_with_a_watched_second_forward_saves_as_many(call):
+def test_checkpoint_with_an_observed_recomputation_works(call):
     leaves, gate = call
     expected, seen = _gradients(*call), set()
 
@@ -163,6 +167,63 @@ def test_checkpoint_with_a_watched_second_forward_saves_as_many(call):
         return qk.quasi_attention(*wide, gate, backend="reference")
 
     out = checkpoint(attend, *leaves[:5], use_reentrant=False)
-    with watched(seen):
+    with recorded(seen):
         got = torch.autograd.grad(out, leaves, torch.ones_like(out))
-    assert "qacg::reference_attention" in seen and all(map(torch.equal, got, expected))
+    assert "qacg::reference_attention" in seen
+    assert all(map(torch.equal, got, expected))
+
+
+# Private names of torch
+
+PACKAGE = Path(qk.__file__).parent
+NAMES = (
+    "_dispatch_stack_length",
+    "_tracing_state",
+    "_profiler_enabled",
+    "_below_autograd",
+    "_dispatch_keys",
+    "_functorch_active",
+    "_is_batched",
+    "_FakeTensor",
+)
+
+
+@pytest.fixture(params=NAMES)
+def torch_without_name(request, monkeypatch):
+    """Simulates a torch without one of its private names, for which `_private` returns None."""
+    monkeypatch.setattr(torch_internals, request.param, () if request.param == "_FakeTensor" else None)
+
+
+def seeded_gradients(backend):
+    torch.manual_seed(0)
+    leaves = [t.requires_grad_() for t in operands()]
+    return torch.autograd.grad(qk.quasi_attention(*leaves, backend=backend).square().sum(), leaves)
+
+
+def test_missing_private_name_gives_none():
+    assert torch_internals._private("_C._no_such_name") is None
+
+
+def test_gradients_without_a_private_name_are_equal(backend, torch_without_name, monkeypatch):
+    got = seeded_gradients(backend)
+    monkeypatch.undo()
+    for mine, expected in zip(got, seeded_gradients(backend)):
+        assert torch.equal(mine, expected)
+
+
+def test_inference_without_a_private_name_works(backend, torch_without_name):
+    with torch.no_grad():
+        assert qk.quasi_attention(*operands(), backend=backend).isfinite().all()
+
+
+def test_vmap_without_a_private_name_works(backend, torch_without_name):
+    query, *others = operands()
+    mapped = torch.func.vmap(lambda q: qk.quasi_attention(q, *others, backend=backend))(torch.stack([query, query]))
+    assert torch.equal(mapped[0], qk.quasi_attention(query, *others, backend=backend))
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_torch_internals_uses_private_names(path):
+    if path == Path(torch_internals.__file__):
+        return
+    assert re.findall(r"torch\._C|_dynamo_marked|torch\._subclasses|_current_level|_op_dk", path.read_text()) == []

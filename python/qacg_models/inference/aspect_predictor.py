@@ -1,4 +1,7 @@
-"""Aspect sentiment of texts by a trained model."""
+"""Aspect sentiment of texts by a trained model.
+
+`qacg_models.AspectSentiment` (`estimators/aspect_sentiment.py`) adds training, DataFrames and saving.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import Self
 
 from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
@@ -47,14 +51,14 @@ class AspectPrediction:
         return asdict(self)
 
 
-class AspectSentiment:
+class AspectPredictor:
     """Aspect sentiment of texts by a trained model.
 
     Args:
         trained: the model. It is set to evaluation mode, and its context path is folded (`fold_context`).
 
     Example:
-        >>> ask = AspectSentiment.from_pretrained("runs/mine")  # doctest: +SKIP
+        >>> ask = AspectPredictor.from_pretrained("runs/mine")  # doctest: +SKIP
         >>> ask("the food was great but the bill was not", aspects=["food", "price"])  # doctest: +SKIP
     """
 
@@ -68,7 +72,7 @@ class AspectSentiment:
     @classmethod
     def from_pretrained(
         cls, folder: Path | str, *, attention: str | None = None, device: str = "cpu", int8: bool = False
-    ) -> AspectSentiment:
+    ) -> Self:
         """Loads a folder that `qacg train` wrote.
 
         Args:
@@ -152,7 +156,7 @@ class AspectSentiment:
             seen: called after every batch with its share of all rows; the shares add up to 1.
 
         Raises:
-            TypeError, InputError: as for `predict`, or an unknown `by`.
+            TypeError, InputError: as for `predict_rows`, or an unknown `by`.
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
@@ -164,7 +168,7 @@ class AspectSentiment:
                 for rows in asked
             ]
         every = [row for part in parts for rows in part for row in rows]
-        found = iter(self.predict(every, batch_size, seen and (lambda count: seen(count / len(every)))))
+        found = iter(self.predict_rows(every, batch_size, seen and (lambda count: seen(count / len(every)))))
         answers = [[[next(found) for _ in rows] for rows in part] for part in parts]
         if by == "document":
             return [
@@ -188,7 +192,7 @@ class AspectSentiment:
         label = max(by_label, key=by_label.__getitem__)
         return AspectPrediction(text, group[0].target, group[0].aspect, label, by_label)
 
-    def predict(
+    def predict_rows(
         self, rows: Sequence[Example], batch_size: int = 64, seen: Callable[[int], None] | None = None
     ) -> list[AspectPrediction]:
         """Predicts rows, in their order; labels of the rows are ignored.
