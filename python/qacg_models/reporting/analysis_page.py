@@ -98,11 +98,7 @@ def write_analysis(
 def _predictions(section: Section, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
     labels = trained.task.labels
     known = all(one.row.label is not None for one in maps)
-<<<<<<< HEAD
     header = ["aspect", "prediction", *(["label in the data"] if known else []), *(f"p({label})" for label in labels)]
-=======
-    header = ["aspect", "predicted label", *(["true label"] if known else []), *(f"p({label})" for label in labels)]
->>>>>>> main
     cells = []
     for one in maps:
         names = [labels[int(one.probabilities.argmax())], *([labels[one.row.label]] if known else [])]
