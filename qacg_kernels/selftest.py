@@ -153,6 +153,7 @@ def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the command with these arguments, those of the process when None; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."
     )
