@@ -19,8 +19,7 @@ from pathlib import Path
 import torch
 
 from qacg_kernels import dispatch, info, self_check
-from qacg_kernels.backends import triton
-from qacg_kernels.operators import schema
+from qacg_kernels.backends import cpu, triton
 from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
@@ -97,8 +96,8 @@ def calls(device: torch.device) -> list[str]:
 def run(device: str, asked: list[str]) -> None:
     """Makes calls one after another, with a line of JSON before and after each; the child process runs it."""
     os.environ[self_check.VARIABLE] = self_check.STRICT
-    if device == "cpu" and "cpu" not in schema.python_kernels and not triton.interpreted():
-        self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
+    if device == "cpu" and not cpu.NEEDS_SELF_CHECK and not triton.interpreted():
+        cpu.check_first_calls()
     cases = _INTERPRETED if triton.interpreted() else _SMALL + _LARGE
     for call in asked:
         print(json.dumps({"begun": call}), flush=True)

@@ -37,8 +37,9 @@ FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
 CHOICES = (FIRST, ALWAYS, OFF, STRICT)
 WAY_OUT = "QACG_BACKEND=reference runs without its kernels"
 REFERENCE = "reference"  # the backend whose results replace wrong ones
-_MOST_SIGNATURES = 4096  # one for each number of tokens of packed calls, among others
+_OPERATORS = schema.NAMESPACE.encode()  # compiled libraries keep a pointer to it
 
+_switches: dict[str, Callable[[bytes], None]] = {}  # of compiled libraries, by backend
 _right: set[tuple] = set()
 _wrong: dict[tuple, str] = {}  # with what was found
 
@@ -68,6 +69,8 @@ def forget() -> None:
     """Clears all results, for tests."""
     _right.clear()
     _wrong.clear()
+    for switch in _switches.values():
+        switch(_OPERATORS)
 
 
 @dataclass(frozen=True)
@@ -84,25 +87,25 @@ class Kernel:
     run: Callable[[Problem, Others], Outputs]
     row_max_of_empty: float = 0.0
 
-    def first_call(self, problem: Problem, others: Others, settle: Callable[[], None]) -> Outputs:
+    def first_call(self, problem: Problem, others: Others, mark_checked: Callable[[], None]) -> Outputs:
         """Runs a call of a variant that may not have been checked yet.
 
         Args:
-            settle: called when calls like this one need not come here again.
+            mark_checked: called if later calls with the same signature need no check.
 
         Raises:
             RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
         """
         mode = requested_mode()
         if mode == OFF:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         variant = variant_of(self.backend, problem, others)
         for known in (variant, self._forward_of(problem, others) if self.is_backward else variant):
             if known in _wrong:
                 return self._fall_back(known, mode, problem, others)
         if variant in _right and mode != ALWAYS:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         if not problem.query.numel() or not _can_check_now(problem.query):
             return self.run(problem, others)
@@ -113,7 +116,7 @@ class Kernel:
         if fault is None:
             if compared and mode != ALWAYS:
                 _right.add(variant)
-                settle()
+                mark_checked()
             return results
         if variant not in _wrong:
             _wrong[variant] = fault
@@ -209,45 +212,22 @@ def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
     return 1.0 if backend == "cpu" and attn_mask is not None and attn_mask.is_floating_point() else math.log(2)
 
 
-def guard_compiled(backend: str, row_max_of_empty: float, library: torch.library.Library = schema.library) -> None:
-    """Registers the check in front of a backend's compiled operators, for every caller of these.
+def guard_compiled(backend: str, row_max_of_empty: float, switch: Callable[[bytes], None]) -> None:
+    """Checks the first calls of a backend's compiled operators, for every caller of these.
 
-    The dispatch key lies above that of the compiled kernels and below autograd and tracing.
+    Args:
+        switch: the library's function `check_in` of csrc/common/first_calls.h, which has the set of checked calls.
     """
-    fronts = (_Front(Kernel(backend, n, _compiled(backend, n), row_max_of_empty)) for n in (False, True))
-    registry.register_kernels(backend, schema.Kernels(*fronts), "BackendSelect", library)
+    runs = (lambda *call: _launch_compiled(backend, False, *call), lambda *call: _launch_compiled(backend, True, *call))
+    kernels = (Kernel(backend, bool(n), run, row_max_of_empty) for n, run in enumerate(runs))
+    registry.define_first_calls(backend, *(kernel.first_call for kernel in kernels))
+    _switches[backend] = switch
+    switch(_OPERATORS)
 
 
-def _compiled(backend: str, is_backward: bool) -> Callable[[Problem, Others], Outputs]:
-    """The compiled kernel of a backend, called past the check in front of it."""
-    if is_backward:
-        run_backward = compiled_kernel(schema.backward_op(backend).default)
-        return lambda problem, saved: schema.call_backward(run_backward, problem, saved)
-    run_forward = compiled_kernel(schema.forward_op(backend).default)
-    return lambda problem, residuals: schema.call_forward(run_forward, problem, residuals)
-
-
-class _Front:
-    """The operator in front of a compiled kernel: it checks the first call of each variant and passes others on."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._run, self._settled = kernel, kernel.run, set()
-
-    def __call__(self, problem: Problem, others: Others) -> Outputs:
-        p = problem
-        tensors = (*p.tensors(), *others) if self._kernel.is_backward else p.tensors()
-        # What calls of one variant may share, and is quick to find. The shapes of the others follow.
-        facts = [None if t is None else (t.stride(), t.data_ptr() & 15) for t in tensors]
-        sizes = [None if t is None else (t.shape, t.dtype) for t in (p.query, p.key, p.attn_mask, p.cu_seqlens)]
-        options = (p.max_seqlen, p.is_causal, p.dropout_p, p.scale, p.quasi_scale, p.beta, p.gamma, p.gate_form)
-        saves = None if self._kernel.is_backward else others
-        switch = torch.are_deterministic_algorithms_enabled()
-        signature = (p.query.device, switch, saves, *options, *sizes, *facts)
-        if signature in self._settled or p.query.is_meta:
-            return self._run(problem, others)
-        if len(self._settled) >= _MOST_SIGNATURES:
-            self._settled.clear()
-        return self._kernel.first_call(problem, others, lambda: self._settled.add(signature))
+def _launch_compiled(backend: str, is_backward: bool, problem: Problem, others: Others) -> Outputs:
+    call, op = (schema.call_backward, schema.backward_op) if is_backward else (schema.call_forward, schema.forward_op)
+    return call(compiled_kernel(op(backend).default), problem, others)
 
 
 def variant_of(backend: str, p: Problem, others: Others) -> tuple:

@@ -1,4 +1,4 @@
-"""Whole steps: what is run, and what is computed from the times."""
+"""Whole steps of models: agreement of implementations, records, and ratios of times."""
 
 import json
 from dataclasses import replace
@@ -114,7 +114,7 @@ COMPARED = [step_names.RELEASED, step_names.FUSED, step_names.PACKED, step_names
 
 
 @pytest.mark.full
-def test_a_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
+def test_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("QACG_DATA", raising=False)
     threads = str(torch.get_num_threads())
     arguments = [
@@ -141,17 +141,17 @@ def test_a_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
         assert row.size == "tiny"
         assert row.sentences == 16
         assert 0 < row.tokens < row.padded_tokens
-        rival = next(
+        released = next(
             other for other in measured if (other.mode, other.implementation) == (row.mode, step_names.RELEASED)
         )
-        assert row.ratio_to_released == pytest.approx(rival.median_ms / row.median_ms, rel=1e-3)
+        assert row.ratio_to_released == pytest.approx(released.median_ms / row.median_ms, rel=1e-3)
     monkeypatch.setattr(end_to_end, "measure", lambda *_: pytest.fail("measured again"))
     assert end_to_end.main(arguments) == 0
     assert records.load([path]) == measured
     assert capsys.readouterr().out.count(": kept") == 2
 
 
-def test_a_wrong_implementation_is_not_measured(monkeypatch, capsys):
+def test_wrong_implementation_is_not_measured(monkeypatch, capsys):
     monkeypatch.delenv("QACG_DATA", raising=False)
 
     def wrong(builder):

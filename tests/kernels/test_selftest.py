@@ -1,18 +1,14 @@
 """`python -m qacg_kernels.selftest`: its calls, and processes that crash or hang."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from processes import run_python
 
 from qacg_kernels import selftest
 from qacg_kernels.backends import cpu
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are missing")
 
@@ -99,8 +95,6 @@ def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
 def test_command_passes_on_this_machine(interpreted):
     if interpreted == "1":
         pytest.importorskip("triton")
-    environment = os.environ | {"TRITON_INTERPRET": interpreted, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "qacg_kernels.selftest", "--device", "cpu", "--minutes", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert ("triton  float32  packed" in done.stdout) == (interpreted == "1")
+    command = ("-m", "qacg_kernels.selftest", "--device", "cpu", "--minutes", "8")
+    output = run_python(*command, TRITON_INTERPRET=interpreted).stdout
+    assert ("triton  float32  packed" in output) == (interpreted == "1")

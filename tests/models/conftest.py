@@ -3,6 +3,7 @@ from pathlib import Path
 
 import browser as browsers
 import pytest
+from qacg_models.data import load_data
 from qacg_models.metrics import tfidf
 from qacg_models.training import resolve_options
 
@@ -26,6 +27,12 @@ def untuned_baseline(monkeypatch):
 def no_automatic_start(monkeypatch):
     """Trainings without --from start from scratch, whether or not MiniLM's package is installed here."""
     monkeypatch.setattr(resolve_options, "is_installed", lambda name: False)
+
+
+@pytest.fixture(scope="session")
+def dataset(small_data):
+    """The splits of `small_data`."""
+    return load_data(small_data)
 
 
 @pytest.fixture

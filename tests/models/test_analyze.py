@@ -77,14 +77,14 @@ def test_analyze_scores_equal_those_of_the_model(trained, page):
         with torch.no_grad():
             shares = trained.model(**batch).logits[0].softmax(-1)
         (prediction,) = [one for one in tables["Sentence 1"]["predictions"] if one["aspect"] == aspect]
-        assert prediction["predicted label"] == trained.task.labels[int(shares.argmax())]
+        assert prediction["prediction"] == trained.task.labels[int(shares.argmax())]
         assert prediction["p(good)"] == f"{float(shares[1]):.3f}"
-        note = f"<strong>{aspect}: {prediction['predicted label']}.</strong>"
+        note = f"<strong>{aspect}: {prediction['prediction']}.</strong>"
         assert page.read_text(encoding="utf-8").count(note) == 2, "each strip names the aspect of its logit"
         maps = example_maps(trained, row(SENTENCES[0], aspect))
         np.testing.assert_allclose(tables["Sentence 1"]["mean lambda"][aspect], maps.lambdas.mean(-1), rtol=1e-5)
-    assert "true label" not in tables["Sentence 1"]["predictions"][0]
-    assert tables["Sentence 2"]["predictions"][0]["true label"] == "bad"
+    assert "label in the data" not in tables["Sentence 1"]["predictions"][0]
+    assert tables["Sentence 2"]["predictions"][0]["label in the data"] == "bad"
 
 
 def test_analyze_page_is_offline_and_escapes_texts(page):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from commands import fails
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
@@ -30,17 +31,6 @@ def model(small_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli") / "model"
     assert main(["train", "--data", str(small_data), "--output", str(folder), *SIZES]) == 0
     return folder
-
-
-def fails(capsys, arguments, *parts):
-    """Runs a command that must fail with status 2 and one line on stderr that holds `parts`."""
-    assert main([str(argument) for argument in arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1, captured.err
-    assert "Traceback" not in captured.err
-    for part in parts:
-        assert part in captured.err
-    return captured.err
 
 
 def test_train_prints_data_results_and_choice(small_data, tmp_path, capsys):

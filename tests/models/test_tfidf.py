@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 from qacg_models.cli import main
-from qacg_models.data import load_data
 from qacg_models.data.example import Example
 from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.metrics import judge, tfidf
@@ -39,11 +38,6 @@ def unbalanced(count=90):
         words += draw.choices(("table", "chair", "menu", "door", "street", "night"), k=4)
         found.append((f"{' '.join(words)} {number}", "food", label))
     return rows(*found)
-
-
-@pytest.fixture(scope="module")
-def dataset(small_data):
-    return load_data(small_data)
 
 
 @pytest.fixture(autouse=True)

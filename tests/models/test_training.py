@@ -10,7 +10,7 @@ import pytest
 import torch
 from errors import raises
 from qacg_models import training
-from qacg_models.data import DataOptions, Dataset, load_data
+from qacg_models.data import DataOptions, load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.metrics import METRIC_CLASSES
@@ -35,11 +35,6 @@ TINY = TrainingOptions(
 
 def losses(trained):
     return [loss for _, loss in trained.record.loss]
-
-
-@pytest.fixture(scope="module")
-def dataset(small_data) -> Dataset:
-    return load_data(small_data)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ PLANTED = (
 
 @pytest.fixture(autouse=True)
 def planted(tmp_path, monkeypatch):
-    """Changes to a folder of hostile modules; returns the file that they write when they run."""
+    """Changes to a folder of planted modules; returns the file that they write when they run."""
     folder, shown = tmp_path / "downloads", tmp_path / "shown"
     folder.mkdir()
     for name in PLANTED:

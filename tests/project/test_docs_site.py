@@ -78,7 +78,7 @@ def test_site_builds_without_warnings(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model of the example's reviews, one epoch, and the same as ONNX."""
+    """The model of the example, trained for one epoch."""
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("served") / "reviews"
     load("aspect_sentiment").main(folder, "--epochs=1")

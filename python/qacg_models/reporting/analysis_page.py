@@ -98,7 +98,7 @@ def write_analysis(
 def _predictions(section: Section, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
     labels = trained.task.labels
     known = all(one.row.label is not None for one in maps)
-    header = ["aspect", "predicted label", *(["true label"] if known else []), *(f"p({label})" for label in labels)]
+    header = ["aspect", "prediction", *(["label in the data"] if known else []), *(f"p({label})" for label in labels)]
     cells = []
     for one in maps:
         names = [labels[int(one.probabilities.argmax())], *([labels[one.row.label]] if known else [])]
