@@ -5,8 +5,6 @@ from the current folder; a call that crashes or hangs ends the process, and the 
 TRITON_INTERPRET=1 the Triton kernels run on the CPU, on small sizes.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import json
