@@ -163,9 +163,11 @@ class AspectSentiment(AspectPredictor):
         kept = check_empty(columns, on_empty, index)
         questions = self.questions(aspects, targets)
         found: list[list[AspectPrediction]] = [[] for _ in index]
-        asked = [
-            questions.rows(**{name: _as_text(name, values[row]) for name, values in columns.items()}) for row in kept
-        ]
+        asked = []
+        for row in kept:
+            values = {name: _as_text(name, cells_of_name[row]) for name, cells_of_name in columns.items()}
+            rows = questions.rows(values["text"], target=values.get("target"), aspect=values.get("aspect"))
+            asked.append(rows)
         for row, answers in zip(kept, self.predict_texts(asked, batch_size, by)):
             found[row] = answers
         if not (framed or is_series(texts)):
@@ -278,7 +280,8 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if name not in training | reading:
             known = ", ".join(sorted(training | reading))
             raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
-    return tuple({name: value for name, value in options.items() if name in known} for known in (training, reading))
+    of_training = {name: value for name, value in options.items() if name in training}
+    return of_training, {name: value for name, value in options.items() if name in reading}
 
 
 def _sequence(texts: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.models.model_card import CARD_NAME
+from qacg_models.models.model_card import ASPECT_SENTIMENT, CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write
 
@@ -14,7 +14,7 @@ from qacg_models.utils.atomic_files import atomic_write
 def write_card(folder: Path, trained: TrainedModel) -> None:
     """Writes the card, and replaces that of the untrained model."""
     with atomic_write(folder / CARD_NAME) as handle:
-        handle.write(trained.model.model_card(_usage(trained), _facts(trained)))
+        handle.write(trained.model.model_card(_usage(trained), _facts(trained), ASPECT_SENTIMENT))
 
 
 def _usage(trained: TrainedModel) -> str:
@@ -24,7 +24,10 @@ def _usage(trained: TrainedModel) -> str:
         "from qacg_models import AspectSentiment\n\n"
         "ask = AspectSentiment.from_pretrained(FOLDER)\n"
         f'for answer in ask("the bill was a shock", {asked}):\n'
-        "    print(answer.aspect, answer.label, answer.probabilities)\n"
+        "    print(answer.aspect, answer.label, answer.probabilities)\n\n"
+        "from transformers import pipeline  # finds the task after import qacg_models\n\n"
+        f'pipe = pipeline("{ASPECT_SENTIMENT}", model=FOLDER)\n'
+        f'print(pipe("the bill was a shock", aspects=[{trained.contexts[0]!r}]))\n'
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from qacg_models.data import Dataset, file_digest, label_shares
 from qacg_models.data.collators import batch_maker, padding_share
 from qacg_models.errors import InputError
+from qacg_models.inference.saving import declare_task
 from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel, load_trained
 from qacg_models.metrics import Metrics, judge
@@ -339,6 +340,8 @@ def _finish(run: _Run) -> None:
     trained = replace(trained, calibration=calibration)
     trained = replace(trained, record=replace(trained.record, **_metrics(trained, run.dataset, logits, run.say)))
     write_record(model / RECORD_NAME, trained.record)
+    declare_task(trained)
+    trained.model.config.save_pretrained(model)
     write_card(model, trained)
     run.folder.finish()
 
