@@ -17,7 +17,7 @@ from untrained import OWN, record_of
 RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Objects whose names are the writer's own: any may be missing, and of `machine` any value will do.
-FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority")
+FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority", "confusion")
 
 
 def paths(content, before=()):
@@ -37,7 +37,13 @@ TEXTS_OR_NONE = [
     for field in fields(kind)
     if field.metadata["kind"] is str and field.default is None
 ]
-NEEDED = [path for path in FIELDS if isinstance(path[-1], str) and not (len(path) == 2 and path[0] in FREE)]
+NEEDED = [
+    path
+    for path in FIELDS
+    if isinstance(path[-1], str)
+    and not (len(path) == 2 and path[0] in FREE)
+    and not (len(path) > 1 and path[0] == "confusion")
+]
 
 
 def changed(path, change):
@@ -78,7 +84,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 
 def test_figures_that_could_not_be_taken_survive():
     silent = {"dev": replace(RECORD.metrics["dev"], aspect_f1=math.nan, undefined=("aspect_f1",))}
-    plain = replace(RECORD, metrics=silent, tfidf=silent, majority=silent).to_json()
+    plain = replace(RECORD, metrics=silent, tfidf=silent, majority=silent, confusion={}).to_json()
     assert plain["metrics"]["dev"]["aspect_f1"] is None
     back = TrainingRecord.from_json(json.loads(json.dumps(plain)))
     assert math.isnan(back.metrics["dev"].aspect_f1) and back.metrics["dev"].undefined == ("aspect_f1",)
@@ -133,6 +139,12 @@ def test_record_with_an_unknown_field_names_it(inside, tmp_path):
         (("label_shares",), [1.0], "label_shares: expected 3 shares, one for each label, got 1"),
         (("options", "model"), "albert", "options: model: expected one of "),
         (("task", "metrics"), "luck", "task: metrics: expected one of sentihood, semeval, classification, got 'luck'"),
+        (
+            ("confusion", "train"),
+            {},
+            "confusion: expected the splits of metrics, ['dev', 'test'], got ['dev', 'test', ",
+        ),
+        (("confusion", "dev", "food"), [[1]], "confusion.dev.food: expected 3 rows of 3 numbers"),
         (("majority",), {}, "majority: expected the splits of metrics, ['dev', 'test'], got []"),
     ],
 )
@@ -145,7 +157,7 @@ def test_a_record_that_is_cut_off_is_said_to_be(tmp_path):
     for length in range(0, len(text), 97):
         assert "is not JSON" in refusal(tmp_path, text[:length])
     for other in ("[]", "null", '"text"', '{"format": 8}'):
-        assert "format: expected 1, got " in refusal(tmp_path, other)
+        assert "format: expected 2, got " in refusal(tmp_path, other)
 
 
 def test_the_errors_are_those_of_input():

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
+
 from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.metrics.class_scores import class_scores
 from qacg_models.models.model_card import ASPECT_SENTIMENT, CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write
@@ -47,6 +50,8 @@ def _facts(trained: TrainedModel) -> str:
             cells = (_percent(getattr(result, key)) for key in metrics.TITLES)
             lines.append(f"| {name} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
+        if split in record.confusion:
+            parts.append(_by_aspect(trained, split))
     calibration = trained.calibration.describe()
     parts.append(f"{calibration[0].upper()}{calibration[1:]}. {VALIDITY}")
     if record.warnings:
@@ -54,6 +59,24 @@ def _facts(trained: TrainedModel) -> str:
         parts.append(f"Warnings about the data:\n\n{warnings}")
     parts.append("Before you publish the model, add the source of the data and the licence.")
     return "\n\n".join(parts)
+
+
+def _by_aspect(trained: TrainedModel, split: str) -> str:
+    """The table of scores by aspect and label of a split; labels without rows are left out."""
+    lines = [
+        f"| {split}: aspect | label | precision in % | recall in % | F1 in % | rows |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for aspect, matrix in trained.record.confusion[split].items():
+        for label, one in zip(trained.task.labels, class_scores(np.array(matrix))):
+            if one.support:
+                cells = " | ".join(map(_percent, (one.precision, one.recall, one.f1)))
+                lines.append(f"| {_cell(aspect)} | {_cell(label)} | {cells} | {one.support:,} |")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _percent(value: float) -> str:

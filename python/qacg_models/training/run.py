@@ -14,7 +14,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.saving import declare_task
 from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel, load_trained
-from qacg_models.metrics import Metrics, judge
+from qacg_models.metrics import judge
 from qacg_models.metrics.tfidf import TfidfBaseline
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.calibration import write_calibration
@@ -323,6 +323,7 @@ def _record(
         metrics={},
         tfidf={},
         majority={},
+        confusion={},
     )
 
 
@@ -348,8 +349,8 @@ def _finish(run: _Run) -> None:
 
 def _metrics(
     trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Callable[[str], None]
-) -> dict[str, dict[str, Metrics]]:
-    """Returns the metrics of the model, of TF-IDF with logistic regression and of the majority row, by split."""
+) -> dict[str, dict]:
+    """Returns the metrics of the model, of TF-IDF and of the majority row, and confusion matrices, by split."""
     rows = {split: dataset.splits[split] for split in logits}
     training, task = dataset.splits["train"], dataset.task
     baseline = TfidfBaseline(training, task)
@@ -360,4 +361,5 @@ def _metrics(
         "metrics": {split: trained.judge(rows[split], logits[split])(None) for split in rows},
         "tfidf": {split: judge(task, asked, baseline.probabilities(asked)) for split, asked in rows.items()},
         "majority": {split: trained.majority(rows[split]) for split in rows},
+        "confusion": {split: trained.confusion(rows[split], logits[split]) for split in rows},
     }
