@@ -17,13 +17,8 @@ from untrained import OWN, record_of
 
 RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
-<<<<<<< HEAD
 # Objects with free keys: any key may be missing, and `machine` may have any value.
-FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority")
-=======
-# Objects whose names are the writer's own: any may be missing, and of `machine` any value will do.
 FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority", "confusion")
->>>>>>> app
 
 
 def paths(content, before=()):
@@ -165,11 +160,7 @@ def test_record_truncated_file_raises(tmp_path):
     for length in range(0, len(text), 97):
         assert "is not JSON" in record_error(tmp_path, text[:length])
     for other in ("[]", "null", '"text"', '{"format": 8}'):
-<<<<<<< HEAD
         assert "format: expected 1, got " in record_error(tmp_path, other)
-=======
-        assert "format: expected 2, got " in refusal(tmp_path, other)
->>>>>>> app
 
 
 def test_record_errors_are_input_errors():
