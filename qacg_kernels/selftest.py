@@ -5,8 +5,6 @@ from the current folder; a call that crashes or hangs ends the process, and the 
 TRITON_INTERPRET=1 the Triton kernels run on the CPU, on small sizes.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import json
@@ -91,8 +89,10 @@ def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
     """Makes calls one after another, with a line of JSON after each; the child process runs it.
 
     Args:
+        device: of the tensors.
         seconds_of_a_call: after which a call ends the process.
         end: the time at which any call does.
+        *asked: calls as `backend|dtype|case`.
     """
     os.environ[self_check.VARIABLE] = self_check.STRICT
     if device == "cpu" and not cpu.NEEDS_SELF_CHECK and not triton.interpreted():
@@ -153,6 +153,7 @@ def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the command with these arguments, those of the process when None; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."
     )
