@@ -5,8 +5,6 @@ each training to DIR. The same command resumes an interrupted run, within a trai
 stored records. `--baseline-only` trains nothing and refits the baseline of every record.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -8,8 +8,6 @@ do not lengthen. `--table` only prints the stored records.
     python -m benchmarks.precisions MODEL ... --data FOLDER/test_NLI_M.tsv --out DIR
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

@@ -1,7 +1,5 @@
 """The study as Markdown tables and a figure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

@@ -1,7 +1,5 @@
 """Implementations of whole steps: all on the same weights, with plain BERT beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What every `from_pretrained` of this package shares: options, hub, report, and transformers' loading."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An example (one sentence with one context), and the checks that every reader applies to its rows."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The data has twelve aspects; the task keeps four of them (81 % of the opinions),
 are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparison of an exported file with the model, as `qacg predict` runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ a digest of its texts and a digest of its content, so that a resumed run, with a
 that are valid and makes the others again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The model card of a trained model: how to use it, its metrics, and the limits of its probabilities."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from qacg_models.inference.trained_model import TrainedModel

@@ -10,8 +10,6 @@ A group is the rows of one sentence and target, one row per aspect. Definitions,
 - sentiment AUC: ROC AUC of Negative against Positive, per aspect, averaged over aspects.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The metrics of a task, and the majority baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np

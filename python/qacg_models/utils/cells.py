@@ -1,7 +1,5 @@
 """Cells of tables: numbers as text, and tables in Markdown."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence
