@@ -121,7 +121,12 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     """The backend for a call: the named one, or for "auto" the preferred one of those that take it.
 
     Args:
+        problem: the call.
+        backend: "auto" or the name of a backend.
         differentiable: whether a backward pass may follow, for which backends are measured on their own.
+
+    Returns:
+        The backend's module.
 
     Raises:
         ValueError: the name, or the value of QACG_BACKEND, is unknown.
@@ -188,7 +193,13 @@ def _preferred(problem: Problem, differentiable: bool) -> Backend:
 def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
     """What `select` chooses, and why "auto" passes by other backends that take the call.
 
-    Raises what `select` raises for a named backend.
+    Args:
+        problem: the call.
+        backend: "auto" or the name of a backend.
+        differentiable: whether a backward pass may follow.
+
+    Returns:
+        The name of the selected backend, and reasons by the names of the others. Raises what `select` raises.
     """
     preferred = _preferred(problem, differentiable)
     selected = preferred if backend == AUTO and _ASKED_FOR == AUTO else select(problem, backend, differentiable)

@@ -192,17 +192,8 @@ def check(machine: Machine, processor: str, options: argparse.Namespace) -> dict
     float32, bfloat16 = PROCESSORS[processor]
     print(f"{processor}: float32 on {float32}, bfloat16 on {bfloat16}", flush=True)
     # -P keeps the package of the current folder off the import path.
-    tests = [
-        "-P",
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "addopts=--strict-markers -m 'not full'",
-    ]
+    tests = ["-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+    tests += ["-o", "addopts=--strict-markers -m 'not full'"]
     tests += ["--backend", "cpu", "--seconds", str(options.seconds_each), "--random-calls", "12"]
     tests += ["-k", options.select] if options.select else []
     tests += [str(ROOT / "tests/kernels" / name) for name in TESTS]

@@ -3,7 +3,7 @@
 import itertools
 import math
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _Optional = Tensor | None
+_GateTensors = tuple[Tensor, Tensor, Tensor, Tensor, _Optional, _Optional]
 
 
 def dense_problem(
@@ -127,18 +128,36 @@ def check_problem(p: Problem) -> None:
         if p.column_gate:
             raise ValueError("gate_form: expected gate vectors for a column gate, got gate_lambda")
     else:
-        gate = GateParameters(*p.gate_parameters, beta=p.beta, gamma=p.gamma, form=p.gate_form)
-    others = dict(is_causal=p.is_causal, dropout_p=p.dropout_p, scale=p.scale, quasi_scale=p.quasi_scale)
-    if p.packed:
+        vectors = cast(_GateTensors, p.gate_parameters)  # absent ones are found as those of a public call are
+        gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
+    if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
             raise ValueError("attn_mask, key_lengths: expected None beside cu_seqlens, got a tensor")
-        offsets = dict(cu_seqlens=p.cu_seqlens, max_seqlen=p.max_seqlen)
-        packed_problem(*p.wide, gate, **offsets, **others, dropout_seed=p.dropout_seed)
+        packed_problem(
+            *p.wide,
+            gate,
+            cu_seqlens=p.cu_seqlens,
+            max_seqlen=p.max_seqlen,
+            is_causal=p.is_causal,
+            dropout_p=p.dropout_p,
+            scale=p.scale,
+            quasi_scale=p.quasi_scale,
+            dropout_seed=p.dropout_seed,
+        )
     else:
         if p.attn_mask is not None and p.attn_mask.dim() != 4:
             raise ValueError(f"attn_mask: expected four dimensions, got shape {_shape(p.attn_mask)}")
-        masks = dict(attn_mask=p.attn_mask, key_lengths=p.key_lengths)
-        dense_problem(*p.wide, gate, **masks, **others, dropout_seed=p.dropout_seed)
+        dense_problem(
+            *p.wide,
+            gate,
+            attn_mask=p.attn_mask,
+            key_lengths=p.key_lengths,
+            is_causal=p.is_causal,
+            dropout_p=p.dropout_p,
+            scale=p.scale,
+            quasi_scale=p.quasi_scale,
+            dropout_seed=p.dropout_seed,
+        )
     if p.dropout_p > 0 and p.dropout_seed is None:
         raise ValueError("dropout_seed: expected an int64 scalar tensor since dropout_p > 0, got None")
 
@@ -192,7 +211,7 @@ def _shape(t: Tensor) -> str:
     return f"({', '.join(str(n) for n in t.shape)})"
 
 
-def _check_tensors(query: object, *others: object) -> None:
+def _check_tensors(query: Tensor, *others: object) -> None:
     _check_tensor("query", query)
     for name, t in zip(_BESIDE_QUERY, others):
         _check_tensor(name, t, query)

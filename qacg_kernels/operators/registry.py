@@ -36,14 +36,14 @@ def define_operators(
             schema.library.impl(name, kernel, "CompositeExplicitAutograd")
 
 
-def define_first_calls(backend: str, forward: Callable, backward: Callable) -> None:
+def define_first_calls(backend: str, kernel: Callable) -> None:
     """Defines the operators that a compiled library calls for what has not passed (csrc/common/first_calls.h).
 
     Args:
-        forward, backward: kernels with a third argument, a function to call if such calls have passed.
+        kernel: both kernels, with a third argument: a function to call if such calls have passed.
     """
-    sides = (("", schema.FORWARD_SCHEMA, _forward, forward), ("_backward", schema.BACKWARD_SCHEMA, _backward, backward))
-    for suffix, text, run, kernel in sides:
+    sides = (("", schema.FORWARD_SCHEMA, _forward), ("_backward", schema.BACKWARD_SCHEMA, _backward))
+    for suffix, text, run in sides:
         name, results = f"{backend}_attention{suffix}_first_call", text.partition("->")[2].count("Tensor")
         schema.library.define(f"{name}{' '.join(text.split())[:-1]}, Tensor passed)")
         schema.library.impl(name, partial(_first_call, run, kernel, results), "CompositeExplicitAutograd")

@@ -75,15 +75,14 @@ def forget() -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The forward or the backward of a backend, without any check.
+    """The forward or the backward of a backend, or both, without any check.
 
     Attributes:
-        run: the kernel; its second argument is Residuals in a forward and Saved in a backward.
+        run: launches it; its second argument is Residuals for a forward and Saved for a backward.
         row_max_of_empty: what the backend stores for a row that sees no key, beside a sum of 0.
     """
 
     backend: str
-    is_backward: bool
     run: Callable[[Problem, Others], Outputs]
     row_max_of_empty: float = 0.0
 
@@ -101,9 +100,9 @@ class Kernel:
             mark_checked()
             return self.run(problem, others)
         variant = variant_of(self.backend, problem, others)
-        for known in (variant, self._forward_of(problem, others) if self.is_backward else variant):
-            if known in _wrong:
-                return self._fall_back(known, mode, problem, others)
+        known = variant if variant in _wrong else self._wrong_forward_of(problem, others)
+        if known is not None:
+            return self._fall_back(known, mode, problem, others)
         if variant in _right and mode != ALWAYS:
             mark_checked()
             return self.run(problem, others)
@@ -127,12 +126,14 @@ class Kernel:
                 )
         return self._fall_back(variant, mode, problem, others)
 
-    def _forward_of(self, problem: Problem, saved: Saved) -> tuple | None:
+    def _wrong_forward_of(self, problem: Problem, others: Others) -> tuple | None:
         """The wrong forward variant for which the reference saved a backward's rows; None if there is none."""
-        saves = (t is not None and bool(t.numel()) for t in (saved.softmax_out, saved.quasi_out))
-        found = variant_of(self.backend, problem, Residuals(*saves))
-        others = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # whose backward this is
-        return next((variant for name in others if (variant := (name, *found[1:])) in _wrong), None)
+        if isinstance(others, Residuals):
+            return None
+        saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))
+        _, *variant = variant_of(self.backend, problem, Residuals(*saves))
+        backends = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # whose backward this is
+        return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 
     def _checked(self, problem: Problem, others: Others) -> tuple[Outputs, str | None, bool]:
         """The results of a call, what is wrong with them if anything is, and whether there was anything to compare."""
@@ -147,7 +148,9 @@ class Kernel:
                     return first, "memory beside an output was written", True
                 results = self.run(problem, others)
                 _wait(device)
-                if not all(map(_same_bits, first, results)):
+                if not all(
+                    t is u or torch.allclose(t, u, rtol=0, atol=0, equal_nan=True) for t, u in zip(first, results)
+                ):
                     return results, "the same call returned other bits the second time", True
                 return results, *self._compared(problem, others, results)
         except torch.OutOfMemoryError:
@@ -165,28 +168,19 @@ class Kernel:
         call = Call(problem)
         if not call.is_well_formed():
             return None, False
-        comparison = Comparison(call)
-        part, every_slice, every_row = call.sample()
-        upstream = None
-        if not self.is_backward:
+        comparison, (part, every_slice, every_row) = Comparison(call), call.sample()
+        if isinstance(others, Residuals):
             got = forward_results(results, _row_max_unit(self.backend, problem.attn_mask))
         else:
-            gates = {name: getattr(others, name) for name in ("grad_query_gate", "grad_key_gate")}
-            # Gradients of gates that are not there may be empty.
-            upstream = others._replace(**{n: t if t is not None and t.numel() else None for n, t in gates.items()})
             got = dict(zip(GRADIENTS, results))
-            if not (every_slice and every_row):
-                # Sums over rows or slices are compared in a launch whose upstream gradient is 0 outside the sample.
-                upstream = upstream._replace(
-                    grad_out=call.without_others(upstream.grad_out, part, False),
-                    grad_query_gate=call.without_others(upstream.grad_query_gate, part, False),
-                    grad_key_gate=call.without_others(upstream.grad_key_gate, part, problem.column_gate),
-                )
-                for name, t in zip(GRADIENTS, self.run(problem, upstream)):
-                    if name.startswith("grad gate.") or (name in PER_KEY and not every_row):
-                        got[name] = t
+        if isinstance(others, Saved) and not (every_slice and every_row):
+            # Sums over rows or slices are compared in a launch whose upstream gradient is 0 outside the sample.
+            others = call.upstream_in(part, others)
+            for name, t in zip(GRADIENTS, self.run(problem, others)):
+                if name.startswith("grad gate.") or (name in PER_KEY and not every_row):
+                    got[name] = t
         with torch.autocast(call.device.type, enabled=False):
-            comparison.add(part, upstream, got)
+            comparison.add(part, others, got)
         return comparison.fault(), comparison.compared
 
     def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
@@ -194,7 +188,7 @@ class Kernel:
         if mode == STRICT:
             raise RuntimeError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
         reference = schema.python_kernels[REFERENCE]
-        if self.is_backward:
+        if isinstance(others, Saved):
             return reference.backward(problem, others)
         outputs = reference.forward(problem, others)
         unit = _row_max_unit(self.backend, problem.attn_mask)
@@ -218,16 +212,16 @@ def guard_compiled(backend: str, row_max_of_empty: float, switch: Callable[[byte
     Args:
         switch: the library's function `check_in` of csrc/common/first_calls.h, which has the set of checked calls.
     """
-    runs = (lambda *call: _launch_compiled(backend, False, *call), lambda *call: _launch_compiled(backend, True, *call))
-    kernels = (Kernel(backend, bool(n), run, row_max_of_empty) for n, run in enumerate(runs))
-    registry.define_first_calls(backend, *(kernel.first_call for kernel in kernels))
+    kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), row_max_of_empty)
+    registry.define_first_calls(backend, kernel.first_call)
     _switches[backend] = switch
     switch(_OPERATORS)
 
 
-def _launch_compiled(backend: str, is_backward: bool, problem: Problem, others: Others) -> Outputs:
-    call, op = (schema.call_backward, schema.backward_op) if is_backward else (schema.call_forward, schema.forward_op)
-    return call(compiled_kernel(op(backend).default), problem, others)
+def _launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:
+    if isinstance(others, Saved):
+        return schema.call_backward(compiled_kernel(schema.backward_op(backend).default), problem, others)
+    return schema.call_forward(compiled_kernel(schema.forward_op(backend).default), problem, others)
 
 
 def variant_of(backend: str, p: Problem, others: Others) -> tuple:
@@ -281,12 +275,6 @@ def _can_check_now(query: Tensor) -> bool:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _report(variant: tuple, fault: str) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from qacg_kernels.call import equations
 from qacg_kernels.call.equations import Position
-from qacg_kernels.call.problem import ForwardOutputs, Problem, Saved
+from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, Saved
 from qacg_kernels.self_check.error_rule import GRADIENTS, SUM_BAND, Tally, squared_scales
 
 MOST_ENTRIES = 1 << 28
@@ -69,11 +69,8 @@ class Call:
 
     def is_well_formed(self) -> bool:
         """Whether a packed call's offsets fit its tokens; on a GPU the validation does not read them."""
-        if not self.problem.packed:
-            return True
-        ends = self.starts + self.lengths
-        tokens = self.problem.query.shape[0]
-        return bool((self.lengths >= 0).all() and self.starts[:1].eq(0).all() and ends[-1:].eq(tokens).all())
+        offsets, tokens = self.problem.cu_seqlens, self.problem.query.shape[0]
+        return offsets is None or bool((offsets.diff() >= 0).all() and offsets[0] == 0 and offsets[-1] == tokens)
 
     def sample(self) -> tuple[Part, bool, bool]:
         """What is compared; whether that is every slice, and whether it is every row of its slices."""
@@ -114,13 +111,21 @@ class Call:
         beyond = (rows >= self.lengths[part.sequences, None]).unsqueeze(1)
         return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
-    def without_others(self, t: Tensor | None, part: Part, per_key: bool = False) -> Tensor | None:
-        """An upstream gradient, one row or value per query (or key), with 0 outside a part."""
-        if t is None:
-            return None
-        index, kept = self.index(part, self.every_key if per_key else part.rows), torch.zeros_like(t)
-        kept[index] = t[index]
-        return kept
+    def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Name, tensor and rows of the upstream gradients of some query rows; of a column gate those of all keys."""
+        of_keys = self.every_key if self.problem.column_gate else rows
+        for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
+            t = getattr(saved, name)
+            if t is not None and t.numel():  # that of a gate that is not there may be empty
+                yield name, t, at
+
+    def upstream_in(self, part: Part, saved: Saved) -> Saved:
+        """Upstream gradients with 0 outside a part."""
+        for name, t, rows in self.upstream(saved, part.rows):
+            index, kept = self.index(part, rows), torch.zeros_like(t)
+            kept[index] = t[index]
+            saved = saved._replace(**{name: kept})
+        return saved
 
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple[Problem, Position]:
         """Some rows of a part as a dense problem in another dtype, with the gate's parameters for each head."""
@@ -170,22 +175,23 @@ class Comparison:
         self._alike = max(call.queries, call.keys) ** 2 if alike else 1
 
     @torch.no_grad()
-    def add(self, part: Part, saved: Saved | None, got: Mapping[str, Tensor | None]) -> None:
+    def add(self, part: Part, others: Residuals | Saved, got: Mapping[str, Tensor | None]) -> None:
         """Compares results with those of the equations.
 
         Args:
-            saved: of a backward, whose upstream gradients are 0 outside `part` where a result sums over rows or slices.
+            others: of a backward Saved, whose upstream gradients are 0 outside `part` where a result sums over rows or
+                slices.
             got: tensors by the names of `forward_results`, or of GRADIENTS; None or empty for absent ones.
         """
         got = {name: t for name, t in got.items() if t is not None and t.numel()}
-        call, of_gate = self._call, {}
-        for group, chunks in self._groups(part):
-            of_keys: dict[str, Tensor] = {}
-            for rows in chunks:
-                for name, sides in self._sides(group, rows, saved, got).items():
+        call, heads, of_gate = self._call, len(part.heads), {}
+        most = _AT_A_TIME[call.device.type] // max(call.keys, 2 * call.problem.head_dim)  # rows
+        for sequences in part.sequences.split(max(most // max(heads * len(part.rows), 1), 1)):
+            group, of_keys = part._replace(sequences=sequences), {}
+            for rows in part.rows.split(max(most // max(heads, 1), 1)):
+                for name, sides in self._sides(group, rows, others, got).items():
                     if name.startswith("grad gate."):
-                        sums = sides.new_zeros(len(sides), call.problem.heads, *sides.shape[2:])
-                        of_gate.setdefault(name, sums)[:, group.heads] += sides
+                        of_gate[name] = of_gate.get(name, 0.0) + sides
                     elif name in PER_KEY:
                         of_keys[name] = of_keys.get(name, 0.0) + sides
                     else:
@@ -194,9 +200,10 @@ class Comparison:
             for name, sides in of_keys.items():
                 self._add(name, got[name], sides, group, call.every_key)
         for name, sides in of_gate.items():
-            shared = sides.dim() - 1 > got[name].dim()
+            every_head = sides.new_zeros(3, call.problem.heads, *sides.shape[2:]).index_copy(1, part.heads, sides)
+            shared = every_head.dim() - 1 > got[name].dim()
             # All under one name: a bias is a single number, in which eager's error would be a matter of luck.
-            self._tally("grad gate", name, got[name], sides.sum(1) if shared else sides)
+            self._tally("grad gate", name, got[name], every_head.sum(1) if shared else every_head)
 
     def fault(self) -> str | None:
         """The first tensor that breaks the error rule, in a line; None if all are within it."""
@@ -208,55 +215,29 @@ class Comparison:
                 return f"{self._worst[name]} ({errors}, {squares})"
         return None
 
-    def _groups(self, part: Part) -> Iterator[tuple[Part, tuple[Tensor, ...]]]:
-        """The part in groups of slices, each with its rows in chunks that are computed at a time."""
-        width = max(self._call.keys, 2 * self._call.problem.head_dim)
-        most = max(_AT_A_TIME[self._call.device.type] // width, 1)  # rows
-        pairs = max(most // max(len(part.rows), 1), 1)
-        heads = min(pairs, max(len(part.heads), 1))
-        for sequences in part.sequences.split(max(pairs // heads, 1)):
-            for some_heads in part.heads.split(heads):
-                yield Part(sequences, some_heads, part.rows), part.rows.split(most)
-
-    def _sides(self, group: Part, rows: Tensor, saved: Saved | None, names: Collection[str]) -> dict[str, Tensor]:
+    def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
         """For some rows of a group the eager results, the exact ones and the squares of their rounding scales."""
-        sides, upstream, squared_grads = [], None, (0.0, 0.0)
+        sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)
-            if saved is None:
+            if isinstance(others, Residuals):
                 outputs, maps = equations.dense_forward(problem, position)
                 sides.append(forward_results(outputs))
             else:
-                upstream = self._upstream(saved, group, rows, dtype)
+                upstream = self._upstream(others, group, rows, dtype)
+                grads = upstream[:3]
                 gradients, maps = equations.dense_backward(problem, upstream, position)
                 sides.append(dict(zip(GRADIENTS, gradients)))
-        if upstream is not None:
-            grads = (upstream.grad_query_gate, upstream.grad_key_gate)
-            squared_grads = tuple(0.0 if t is None else t.square() for t in grads)
-        squares = squared_scales(
-            maps,
-            problem,
-            1.0 if maps.keep is None else maps.keep.square(),
-            None if upstream is None else upstream.grad_out,
-            squared_grads,
-            rows=rows,
-            smallest=self._smallest,
-        )
-        scale = {
-            name: self._alike * squares[name] if name in squares else torch.ones_like(sides[1][name]) for name in names
-        }
-        return {name: torch.stack([sides[0][name].double(), sides[1][name], scale[name]]) for name in names}
+        squares = squared_scales(maps, problem, maps.keep, *grads, rows=rows, smallest=self._smallest)
+        scales = (self._alike * squares[n] if n in squares else torch.ones_like(sides[1][n]) for n in names)
+        return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 
     def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
         """Upstream gradients of some rows; each chunk of rows gets its share of a column gate's key gradient."""
-        along, share = rows, 1.0
-        if self._call.problem.column_gate:
-            along, share = self._call.every_key, len(rows) / len(group.rows)
-        index = {"grad_out": rows, "grad_query_gate": rows, "grad_key_gate": along}
-        found = {name: self._call.read(getattr(saved, name), group, at) for name, at in index.items()}
-        found = {name: None if t is None else t.to(dtype) for name, t in found.items()}
-        if found["grad_key_gate"] is not None:
-            found["grad_key_gate"] *= share
+        found = dict.fromkeys(("grad_query_gate", "grad_key_gate"))
+        for name, t, along in self._call.upstream(saved, rows):
+            share = 1.0 if along is rows else len(rows) / len(group.rows)
+            found[name] = share * self._call.read(t, group, along).to(dtype)
         return saved._replace(**found)
 
     def _add(self, name: str, t: Tensor, sides: Tensor, group: Part, rows: Tensor) -> None:

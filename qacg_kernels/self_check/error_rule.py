@@ -158,9 +158,10 @@ GRADIENTS = tuple(f"grad {name}" for name in GRADIENTS)  # the results' names, i
 def squared_scales(
     maps: Maps,
     p: Problem,
-    keep: Tensor | float = 1.0,
+    keep: Tensor | None = None,
     grad_out: Tensor | None = None,
-    grad_gates: tuple[Tensor | float, Tensor | float] = (0.0, 0.0),
+    grad_query_gate: Tensor | None = None,
+    grad_key_gate: Tensor | None = None,
     *,
     rows: Tensor | None = None,
     smallest: float = 0.0,
@@ -172,9 +173,9 @@ def squared_scales(
 
     Args:
         maps, p: the maps and the problem, in float64.
-        keep: squares of Z, eq. 7.
+        keep: Z, eq. 7.
         grad_out: (B, H, L, D); with it gradients are among the results.
-        grad_gates: squares of the upstream gradients of the two gates.
+        grad_query_gate, grad_key_gate: upstream gradients of the two gates.
         rows: query positions of `p` in the whole call, where a row gate reads its keys.
         smallest: the number below which operands of products have an absolute rounding error.
     """
@@ -195,18 +196,19 @@ def squared_scales(
     softmax2 = softmax.square() * (1 + (1 - 2 * softmax) * scores2 + scores2_of_row)
     quasi2 = quasi.square() * (1 + (1 - maps.sigmoid).square() * context2)
 
-    softmax_rows2, quasi_rows2 = (_operand(keep * t, smallest) for t in (softmax2, lam2 * quasi2))
+    keep2 = 1.0 if keep is None else keep.square()
+    softmax_rows2, quasi_rows2 = (_operand(keep2 * t, smallest) for t in (softmax2, lam2 * quasi2))
     squares = {
         "out": (softmax_rows2 + quasi_rows2) @ value2,
         "softmax_out": softmax_rows2 @ value2,
-        "quasi_out": _operand(keep * quasi2, smallest) @ value2,
+        "quasi_out": _operand(keep2 * quasi2, smallest) @ value2,
         "log_sum": 1 + scores2_of_row.squeeze(-1),
         "lambda": lam2.squeeze(-1),
     }
     if grad_out is None:
         return squares
     grad_out2 = grad_out.square()
-    d_attention = keep * (grad_out2 @ value2.transpose(-1, -2))
+    d_attention = keep2 * (grad_out2 @ value2.transpose(-1, -2))
     weighted = softmax2 * d_attention
     d_scores = _operand(weighted + softmax2 * weighted.sum(-1, keepdim=True), smallest) * p.scale**2
     # 1 - sigmoid is a difference too: far out on the right, where it vanishes, its terms are both one.
@@ -221,7 +223,7 @@ def squared_scales(
         "grad lambda": d_gate.sum(-1),
     }
     if p.gate_lambda is None:
-        _add_gate_squares(squares, maps, p, d_gate, grad_gates, rows)
+        _add_gate_squares(squares, maps, p, d_gate, (grad_query_gate, grad_key_gate), rows)
     return squares
 
 
@@ -234,7 +236,7 @@ def _add_gate_squares(
     maps: Maps,
     p: Problem,
     d_gate: Tensor,
-    grad_gates: tuple[Tensor | float, Tensor | float],
+    grad_gates: tuple[Tensor | None, Tensor | None],
     rows: Tensor | None,
 ) -> None:
     """Adds the squares of the gate's parameters, and the gate's share in those of the tensors that it reads."""
@@ -246,7 +248,7 @@ def _add_gate_squares(
     )
     for (side, weight, lam, axis, operands, vectors), grad_gate in zip(sides, grad_gates):
         slope = (lam * (1 - lam)).square()
-        logit = slope * (weight**2 * d_gate.sum(axis) + grad_gate)
+        logit = slope * (weight**2 * d_gate.sum(axis) + (0.0 if grad_gate is None else grad_gate.square()))
         at = rows if side == "key" and rows is not None and not p.column_gate else slice(None)
         for name, operand, vector in zip((side, f"context_{side}"), operands, vectors):
             per_row = vector.square().unsqueeze(1) if vector.dim() == 2 else vector.square()

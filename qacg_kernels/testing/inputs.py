@@ -44,6 +44,7 @@ class Case:
 
     @property
     def key_count(self) -> int:
+        """S, the number of keys."""
         return self.queries if self.keys is None else self.keys
 
     @property

@@ -117,17 +117,8 @@ COMPARED = [step_names.RELEASED, step_names.FUSED, step_names.PACKED, step_names
 def test_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("QACG_DATA", raising=False)
     threads = str(torch.get_num_threads())
-    arguments = [
-        "--quick",
-        "--threads",
-        threads,
-        "--out",
-        str(tmp_path),
-        "--dtypes",
-        "float32",
-        "--implementations",
-        *COMPARED,
-    ]
+    arguments = ["--quick", "--threads", threads, "--out", str(tmp_path), "--dtypes", "float32"]
+    arguments += ["--implementations", *COMPARED]
     clean = replace(records.origin(), dirty=False)
     monkeypatch.setattr(records, "origin", lambda: clean)
     assert end_to_end.main([*arguments, "--minutes", "0"]) == 0

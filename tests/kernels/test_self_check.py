@@ -94,7 +94,7 @@ def test_wrong_forward_takes_its_backward_along(inputs):
 def test_saved_rows_of_the_reference_are_in_the_kernels_units(inputs, monkeypatch):
     """A switch that changes between the two directions makes the backward another variant's."""
     expected = evaluate(inputs, through_backend("reference"))
-    monkeypatch.setattr(self_check.Kernel, "_forward_of", lambda self, tensors, options: None)
+    monkeypatch.setattr(self_check.Kernel, "_wrong_forward_of", lambda self, problem, others: None)
     with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
         got = evaluate(inputs, through_backend("cpu"))
         assert launched[-1] == "backward" and self_check.summary(torch.device("cpu")).endswith("1 wrong")
@@ -104,7 +104,7 @@ def test_saved_rows_of_the_reference_are_in_the_kernels_units(inputs, monkeypatc
 
 @pytest.mark.parametrize("empty", [(0, 9), (0, 0)])
 def test_wrong_forward_with_empty_rows_leaves_no_nan(empty, monkeypatch):
-    monkeypatch.setattr(self_check.Kernel, "_forward_of", lambda self, tensors, options: None)
+    monkeypatch.setattr(self_check.Kernel, "_wrong_forward_of", lambda self, problem, others: None)
     inputs = make_inputs(Case("empty rows", queries=9, head_dim=8, key_lengths=empty), torch.float32)
     with unchecked_cpu(wrong_output), pytest.warns(UserWarning):
         assert all(t.isfinite().all() for t in evaluate(inputs, through_backend("cpu")).values())

@@ -407,11 +407,6 @@ def test_dense_rows_have_unit_stride():
     assert arguments.has_dense_rows(t[..., :1])
 
 
-def test_entry_round_trips_through_json():
-    entry = tile_tables.shipped("sm_80").entries[0]
-    assert TileEntry(**json.loads(json.dumps(asdict(entry)))) == entry
-
-
 TILED = [entry for entry in tile_tables.shipped("sm_90").entries if not entry.kernel.startswith("whole_row")]
 
 

@@ -13,7 +13,7 @@ import transformers
 from commands import error_of
 from errors import raises
 from model_judging import strengthen
-from model_sizes import TINY
+from model_sizes import CONTEXTS, TINY, TOKENS as INPUTS
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -36,11 +36,6 @@ from qacg_models.runs.recipes import RECIPES
 from safetensors.torch import load_file, save_file
 
 SIZES = {**TINY, "type_vocab_size": 2}
-INPUTS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-}
-CONTEXTS = {"context_ids": torch.tensor([2, 0])}
 SHARED = {"context_projection": "head", "lambda_bias": False}  # projections shared by the heads, gates without biases
 
 

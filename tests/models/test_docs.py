@@ -31,10 +31,10 @@ ALL = [(name, command) for name in all_pages() for command in commands(name, "qa
 TUTORIAL = commands("tutorials/csv-to-model", "qacg")
 SEVERAL = commands("how-to/several-processes", "qacg")
 GUIDES = [command for name in ("calibration", "predict", "export") for command in commands(f"how-to/{name}", "qacg")]
-# Pages whose snippets a test runs: here, in test_export.py and test_docs_site.py.
+# Pages whose snippets a test runs: here, in test_dataframes.py, test_export.py and test_docs_site.py.
 SNIPPETS = {
-    "../README", "../python/README", "how-to/export", "how-to/masks-and-packing", "how-to/replace-attention",
-    "reference/models", "tutorials/csv-to-model", "tutorials/operator",
+    "../README", "../python/README", "how-to/dataframes", "how-to/export", "how-to/masks-and-packing",
+    "how-to/replace-attention", "reference/models", "tutorials/csv-to-model", "tutorials/operator",
 }  # fmt: skip
 
 

@@ -372,13 +372,6 @@ def test_query_attention_bad_config_raises(error, given):
         QueryAttentionConfig(**{"encoder": bert_config(), **given})
 
 
-def test_query_attention_config_made_invalid_later_raises():
-    bad = config()
-    bad.head = "deep"
-    with raises("ValueError: head: expected one of 'linear', 'convolu"):
-        QueryAttentionForQuestionAnswering(bad)
-
-
 @error_cases(
     {
         "TypeError: input_ids: expected a torch.Tensor, got list": {"input_ids": [[1]]},

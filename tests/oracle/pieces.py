@@ -1,7 +1,7 @@
-"""What the oracles of several models have in common, from the formulas alone, for one sequence.
+"""Formulas that the oracles of several models share, for one sequence.
 
-Imports nothing of this project. Weights come as a dict from checkpoint name to tensor; give float64 for a
-truth to measure errors against. Differentiable by autograd.
+Imports nothing of this project. Weights come as a dict from checkpoint name to tensor, in float64 for a reference.
+Differentiable by autograd.
 """
 
 import math

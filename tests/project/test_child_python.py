@@ -16,18 +16,8 @@ from benchmarks.cases import Case, Shape
 from benchmarks.measure.memory import measure_in_process
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANTED = (
-    "torch",
-    "queue",
-    "random",
-    "json",
-    "runpy",
-    "numpy",
-    "qacg_models",
-    "qacg_kernels",
-    "benchmarks",
-    "setuptools",
-)
+PLANTED = ("torch", "queue", "random", "json", "runpy", "numpy", "setuptools")
+PLANTED += ("qacg_models", "qacg_kernels", "benchmarks")
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Commands of qacg as forked processes, which tests kill, run on a small disk, or change.
 
-A fork has all modules imported, so a kill at a random moment hits the work and not the start of Python. The parent
-process must not have computed anything with torch, because a fork does not have its threads.
+A fork has everything imported, so that a kill at a random moment meets the work and not Python's start. The process
+that forks must not have computed anything with torch, whose threads no fork would have.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def mount_small_disk(folder: Path, size: int) -> None:
     """Mounts an empty file system of `size` bytes for this process only, which must have one thread.
 
     Raises:
-        OSError: this machine does not allow user namespaces, or mounts in them.
+        OSError: new namespaces, or mounts in them, are not allowed here.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()

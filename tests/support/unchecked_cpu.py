@@ -7,7 +7,7 @@ import torch
 
 from qacg_kernels import self_check
 from qacg_kernels.backends import cpu
-from qacg_kernels.call.problem import ForwardOutputs, Gradients
+from qacg_kernels.call.problem import ForwardOutputs, Gradients, Saved
 
 # Changes the results of a launch, by name, in place; receives the call's tensors and options too.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
@@ -28,9 +28,10 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
     """
     launched: list[str] = []
 
-    def with_fault(backend, is_backward, problem, others):
+    def with_fault(backend, problem, others):
+        is_backward = isinstance(others, Saved)
         launched.append("backward" if is_backward else "forward")
-        results = before(backend, is_backward, problem, others)
+        results = before(backend, problem, others)
         if fault is not None and is_backward == backward:
             call = vars(problem) | others._asdict() | {"column_gate": problem.column_gate}
             fault(dict(zip(GRADIENTS if is_backward else ForwardOutputs._fields, results)), call)

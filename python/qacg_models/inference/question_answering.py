@@ -62,10 +62,14 @@ def windows(
     """Divides the text into windows of at most `max_length` tokens, including the question.
 
     Args:
-        question, context: the question and the text.
+        question: the question.
+        context: the text.
         tokenizer: a fast tokenizer.
         max_length: most tokens of a window.
         stride: number of tokens that consecutive windows share.
+
+    Returns:
+        The windows in the order of the text; together they contain each of its tokens.
 
     Raises:
         InputError: an empty question or text, a tokenizer without offsets, or no room for text.
@@ -155,7 +159,14 @@ class QuestionAnswerer:
         self.batch_size = batch_size
 
     def answer(self, question: str, context: str) -> Answer:
-        """The best answer; "no answer" only if the model's configuration allows it.
+        """Returns the best answer; "no answer" only if the model's configuration allows it.
+
+        Args:
+            question: the question.
+            context: the text.
+
+        Returns:
+            The answer with its score and its place in the text.
 
         Raises:
             InputError: an empty question or text, or a question that leaves no room for text.
@@ -168,6 +179,17 @@ class QuestionAnswerer:
         If the configuration has `allow_no_answer`, "no answer" is first if its score exceeds that of the best span by
         more than `no_answer_threshold`. Its score is the minimum over all windows, since the answer can be in another
         window.
+
+        Args:
+            question: the question.
+            context: the text.
+            count: most answers.
+
+        Returns:
+            The answers, best first.
+
+        Raises:
+            InputError: an empty question or text, a question that leaves no room for text, or a text without tokens.
         """
         spans: dict[tuple[int, int], float] = {}
         nothing = float("inf")

@@ -31,13 +31,16 @@ def trigrams(sentence: str) -> set[tuple[str, str, str]]:
 
 
 def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_trigrams: bool = True) -> list[int]:
-    """Indices of the selected sentences, in the order of the text.
+    """Selects sentences of a text.
 
     Args:
         sentences: of the text.
         scores: of the sentences; of equal scores the earlier sentence is selected.
         count: most sentences to select.
         block_trigrams: skip a sentence that shares three consecutive words with a selected one.
+
+    Returns:
+        Indices of the selected sentences, in the order of the text.
 
     Raises:
         ValueError: `count` is below 1, or the number of scores is not that of the sentences.
@@ -76,6 +79,14 @@ class Document:
 
 def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Document:
     """Encodes the leading sentences that fit into `max_length` tokens; only a first sentence is truncated.
+
+    Args:
+        sentences: of the text, one at least.
+        tokenizer: a tokenizer with [CLS] and [SEP].
+        max_length: most tokens.
+
+    Returns:
+        The tokens, and the position of the [CLS] of each encoded sentence.
 
     Raises:
         InputError: no sentence, an empty one, a tokenizer without [CLS] or [SEP], or no room for text.
@@ -186,6 +197,9 @@ class ExtractiveSummarizer:
             document: text, which `split_sentences` divides, or a list of sentences.
             count: most sentences of the summary.
             block_trigrams: skip a sentence that shares three consecutive words with a selected one.
+
+        Returns:
+            The summary: its sentences in the order of the text, and the score of each sentence that was read.
 
         Raises:
             InputError: no sentence, or an empty one.

@@ -222,8 +222,9 @@ class BertModel(BertPreTrainedModel):
             A BaseModelOutputWithPooling of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
-                outside torch.compile only: elsewhere reading them would synchronise or break a graph.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
+                torch.compile only: elsewhere reading them would synchronise or break a graph.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
@@ -324,7 +325,8 @@ class BertForSequenceClassification(SequenceClassifier):
             A SequenceClassifierOutput of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         return self._classify(
             labels,
@@ -414,7 +416,8 @@ class BertForQuestionAnswering(BertPreTrainedModel):
             None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         has_answers(start_positions, end_positions)
         encoded = self.bert(

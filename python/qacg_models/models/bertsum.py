@@ -145,8 +145,9 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             A `BertSumOutput`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
-                outside torch.compile only.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
+                torch.compile only.
         """
         sentence_positions = _checked_positions(sentence_positions, input_ids)
         if token_type_ids is not None and not self.takes_token_types:
@@ -186,7 +187,8 @@ def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
         sentence: (B, S) booleans, False for padding.
 
     Raises:
-        TypeError, ValueError: the labels have another type, shape or value.
+        TypeError: the labels are no tensor.
+        ValueError: the labels have another shape, or a value other than 0, 1 and -100.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")

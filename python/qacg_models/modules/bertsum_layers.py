@@ -145,7 +145,8 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             (B, S, d_model); with output_attentions a pair of it and (B, heads, S, S).
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         if query is not None and query is not inputs:
             raise ValueError(
@@ -253,7 +254,8 @@ class TransformerInterEncoder(nn.Module):
             scores (B, S), 0 for padding; or a `TransformerInterEncoderOutput`.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         if output_attentions and not return_dict:
             raise ValueError("output_attentions: expected False without return_dict=True, got True")

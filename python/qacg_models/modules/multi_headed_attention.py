@@ -106,7 +106,8 @@ class MultiHeadedAttention(nn.Module):
             the attention matrix.
 
         Raises:
-            TypeError, ValueError: an argument or a cache entry is invalid; the message names it.
+            TypeError: an argument or a cache entry has another type; the message names it.
+            ValueError: an argument or a cache entry has another shape or value; the message names it.
         """
         if attn_implementation not in IMPLEMENTATIONS:
             known = ", ".join(map(repr, IMPLEMENTATIONS))

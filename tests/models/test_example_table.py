@@ -84,7 +84,7 @@ def test_example_table_unwritable_file_raises(monkeypatch, tmp_path):
     monkeypatch.setattr(arrow_rows, "IN_MEMORY", 400)
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
     monkeypatch.setattr(arrow_rows.tempfile, "tempdir", str(tmp_path / "gone"))
-    with raises("InputError: gone...cannot be created .No such file...TMPDIR"):
+    with raises("InputError: gone...cannot be created (No such file...TMPDIR"):
         ExampleTable(examples(50))
 
 
