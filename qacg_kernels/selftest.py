@@ -89,8 +89,10 @@ def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
     """Makes calls one after another, with a line of JSON after each; the child process runs it.
 
     Args:
+        device: of the tensors.
         seconds_of_a_call: after which a call ends the process.
         end: the time at which any call does.
+        *asked: calls as `backend|dtype|case`.
     """
     os.environ[self_check.VARIABLE] = self_check.STRICT
     if device == "cpu" and not cpu.NEEDS_SELF_CHECK and not triton.interpreted():
