@@ -347,7 +347,9 @@ def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, 
     exec(snippet(card).replace("FOLDER", repr(str(folder))), {})
     target, aspect = trained.task.split_context(trained.contexts[0])
     (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=[aspect], targets=[target])
-    assert capsys.readouterr().out == f"{aspect} {answer.label} {answer.probabilities}\n"
+    by_class, by_pipeline = capsys.readouterr().out.splitlines()
+    assert by_class == f"{aspect} {answer.label} {answer.probabilities}"
+    assert f"'aspect': {trained.contexts[0]!r}, 'label': {answer.label!r}" in by_pipeline
 
     flags = ["--data", str(small_data), "--split", "test", "--bootstrap", "0"]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0

@@ -126,3 +126,8 @@ def test_onnx_server_gives_the_models_probabilities(trained, monkeypatch):
     assert [answer["label"] for answer in served] == [answer.label for answer in expected]
     for answer, one in zip(served, expected, strict=True):
         assert answer["probabilities"] == pytest.approx(one.probabilities, abs=1e-5)
+
+
+def test_trainer_example_learns_the_aspects(tmp_path):
+    pytest.importorskip("transformers")
+    assert load("trainer").main(str(tmp_path)) > 0.9

@@ -84,4 +84,7 @@ def record_of(task, contexts, options, reading=None):
         metrics=coin,
         tfidf=coin,
         majority=coin,
+        confusion={
+            split: {aspect: ((1,) * len(task.labels),) * len(task.labels) for aspect in task.aspects} for split in coin
+        },
     )

@@ -22,6 +22,7 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
+from qacg_models.metrics.class_scores import confusion_matrix
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
@@ -101,6 +102,18 @@ class TrainedModel:
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
         """A function from weights of `rows` to the task's metrics, given the model's logits."""
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
+
+    def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """By aspect, the numbers of rows by true label and predicted label, given the model's logits."""
+        predicted = probabilities_of(logits, self.calibration.temperatures).argmax(axis=1)
+        aspects = np.array([row.aspect for row in rows])
+        gold = np.array([row.label for row in rows])
+        found = {}
+        for aspect in self.task.aspects:
+            if (chosen := aspects == aspect).any():
+                matrix = confusion_matrix(gold[chosen], predicted[chosen], len(self.task.labels))
+                found[aspect] = tuple(tuple(counts) for counts in matrix.tolist())
+        return found
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
         """The same metrics of the majority baseline, which predicts the label shares of the training split."""
