@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 
 namespace qacg::first_calls {
@@ -36,33 +35,38 @@ inline void check_in(const char* operators) {
   checked_in = operators;
 }
 
+constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+
 inline void mix(uint64_t& hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+  hash = (hash ^ word) * kOdd;
   hash ^= hash >> 32;
 }
 
+// Mixes in the device of a tensor; the operators require one for all.
+inline void mix_device(uint64_t& hash, AtenTensorHandle t) {
+  int32_t type = 0, index = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t, &type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(t, &index));
+  mix(hash, static_cast<uint64_t>(type) << 32 ^ index);
+}
+
 inline void mix_tensor(uint64_t& hash, AtenTensorHandle t) {
-  int32_t type = 0, device_type = 0, device = 0;
+  int32_t type = 0;
   int64_t dims = 0, *sizes = nullptr, *strides = nullptr;
   void* data = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t, &type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t, &device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(t, &device));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(t, &dims));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(t, &sizes));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(t, &strides));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(t, &data));
-  for (const int64_t fact : {int64_t{type}, int64_t{device_type}, int64_t{device}, dims}) mix(hash, fact);
-  for (int64_t d = 0; d < dims; ++d) {
-    mix(hash, sizes[d]);
-    mix(hash, strides[d]);
-  }
-  mix(hash, reinterpret_cast<uintptr_t>(data) % 16);
+  mix(hash, static_cast<uint64_t>(type) << 32 | dims << 8 | reinterpret_cast<uintptr_t>(data) % 16);
+  for (int64_t d = 0; d < dims; ++d) mix(hash, sizes[d] * kOdd + strides[d]);
 }
 
 // All that calls of one kernel variant may share. The kernels read none of torch's switches (determinism, TF32).
 inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   uint64_t hash = reinterpret_cast<uintptr_t>(op.name);
+  mix_device(hash, reinterpret_cast<AtenTensorHandle>(*stack));
   for (const char* kind = op.arguments; *kind; ++kind, ++stack) {
     const auto* given = *kind == 'o' ? reinterpret_cast<const StableIValue*>(*stack) : stack;
     mix(hash, given == nullptr);
