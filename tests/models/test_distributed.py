@@ -1,21 +1,17 @@
 """Two processes over gloo train like one: equal losses, the same selected step, one folder."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
 from errors import raises
+from processes import SUPPORT, run_python
 from qacg_models.data import load_data
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
 from qacg_models.utils.devices import local_device
 from two_processes import OPTIONS
-
-SCRIPT = Path(__file__).parents[1] / "support" / "two_processes.py"
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +21,8 @@ def one(small_data, tmp_path_factory):
 
 def by_two(small_data, output):
     """Trains with two processes into `output`, whose name selects DDP or FSDP; returns what they print."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launcher, str(SCRIPT), str(small_data), str(output)],
-        capture_output=True,
-        text=True,
-        timeout=540,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    done = run_python(*launcher, SUPPORT / "two_processes.py", small_data, output, OMP_NUM_THREADS="1")
     assert done.stdout.count("model: QACG-BERT") == 2, "only one process prints"
     assert [path.name for path in output.parent.iterdir()] == [output.name]
     return done.stdout
@@ -96,7 +84,5 @@ def test_local_device_is_one_gpu_per_process(monkeypatch):
 
 
 def test_fsdp_of_one_process_raises(tmp_path, one):
-    from dataclasses import replace
-
     with raises("InputError: fsdp: expected several processes, got 1. Start them with torchrun"):
         training_arguments(tmp_path, replace(OPTIONS.resolved(), fsdp=True), 100, one.model, "strict_accuracy")

@@ -132,14 +132,8 @@ def test_predict_on_a_full_disk_resumes(model, texts, tmp_path, share):
 @pytest.mark.full
 def test_predict_full_standard_output_raises(model, texts):
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            qacg("predict", model, "--input", texts),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            env=ENVIRONMENT,
-        )
+        command, pipe = qacg("predict", model, "--input", texts), subprocess.PIPE
+        done = subprocess.run(command, stdout=full, stderr=pipe, text=True, check=False, env=ENVIRONMENT)
     assert done.returncode == 2
     assert done.stderr == "qacg predict: standard output: cannot be written (No space left on device)\n"
 
@@ -186,14 +180,8 @@ def test_predict_output_equal_to_input_raises(spelling, model, tmp_path, capsys)
     flags = ["predict", str(model), "--output", str(other), "--overwrite"]
     if spelling == "standard input":
         with source.open() as given:
-            done = subprocess.run(
-                qacg(*flags, "--input", "-", "--input-format", "jsonl"),
-                stdin=given,
-                capture_output=True,
-                text=True,
-                check=False,
-                env=ENVIRONMENT,
-            )
+            command = qacg(*flags, "--input", "-", "--input-format", "jsonl")
+            done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, env=ENVIRONMENT)
         assert done.returncode == 2
         line = done.stderr
     else:

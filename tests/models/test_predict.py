@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import ClassVar
 import pytest
 from errors import raises
 from interrupted_runs import interrupted
+from processes import run_python
 from qacg_models.cli import main
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import Request, check_requests, read_requests
@@ -341,15 +341,8 @@ def test_predict_killed_resumes_with_other_processes(model, ask, tmp_path):
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert len(list((tmp_path / "out.csv.parts").iterdir())) == 3 and not output.exists()
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
-    two = subprocess.run(
-        [*launcher, "qacg_models.cli", "predict", *flags, "--resume"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert two.returncode == 0, two.stderr[-3000:]
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m")
+    two = run_python(*launcher, "qacg_models.cli", "predict", *flags, "--resume", OMP_NUM_THREADS="1")
     assert two.stdout.count("predictions in") == 1, "only one process prints"
     texts = [Request(number, text) for number, text in enumerate(source.read_text().splitlines(), 1)]
     assert output.read_text() == "".join(bulk(ask, form="csv").stream(texts))
