@@ -60,7 +60,7 @@ def test_chosen_settings_are_shared_with_variants():
     }
 
 
-def test_a_search_has_no_test_split(monkeypatch):
+def test_search_has_no_test_split(monkeypatch):
     monkeypatch.setitem(study.DATA, "sentihood", dataclasses.replace(DATA["sentihood"], format="auto"))
     folder = sample_directory()
     monkeypatch.setattr(training, "load_data", lambda path, *given: load_data(folder, *given))

@@ -188,7 +188,7 @@ def _without_context(q, k, v, *_):
         (_without_context, "appears to not have been used"),
     ],
 )
-def test_a_wrong_implementation_raises_with_its_name(wrong, message):
+def test_wrong_implementation_raises_with_its_name(wrong, message):
     case = replace(SMALL, mode=FORWARD_BACKWARD)
     with pytest.raises(agreement.ParityError, match=r"wrong, .*" + message):
         agreement.require_agreement({EAGER: _eager, "wrong": wrong}, case, draw_sets(case)[0])

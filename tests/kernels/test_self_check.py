@@ -76,28 +76,33 @@ def test_wrong_variant_warns_once_and_gives_reference(inputs):
                 warnings.simplefilter("error")
                 second = attend(inputs)
             assert launched == FORWARD
-    assert torch.equal(first, expected) and torch.equal(second, expected)
+    assert torch.equal(first, expected)
+    assert torch.equal(second, expected)
     text = str(caught[0].message)
-    assert "float32" in text and f"torch {torch.__version__}" in text and "B*H<=8" in text
+    assert "float32" in text
+    assert f"torch {torch.__version__}" in text
+    assert "B*H<=8" in text
 
 
-def test_wrong_forward_takes_its_backward_along(inputs):
+def test_wrong_forward_disables_its_backward(inputs):
     """What the reference saved is read by the reference."""
     expected = evaluate(inputs, through_backend("reference"))
     with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
         for _ in range(2):
             got = evaluate(inputs, through_backend("cpu"))
-        assert launched == FORWARD and self_check.summary(torch.device("cpu")).endswith("1 wrong")
+        assert launched == FORWARD
+        assert self_check.summary(torch.device("cpu")).endswith("1 wrong")
     assert all(torch.equal(got[name], t) for name, t in expected.items())
 
 
-def test_saved_rows_of_the_reference_are_in_the_kernels_units(inputs, monkeypatch):
+def test_reference_saves_rows_in_the_units_of_the_kernel(inputs, monkeypatch):
     """A switch that changes between the two directions makes the backward another variant's."""
     expected = evaluate(inputs, through_backend("reference"))
     monkeypatch.setattr(self_check.Kernel, "_wrong_forward_of", lambda self, problem, others: None)
     with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
         got = evaluate(inputs, through_backend("cpu"))
-        assert launched[-1] == "backward" and self_check.summary(torch.device("cpu")).endswith("1 wrong")
+        assert launched[-1] == "backward"
+        assert self_check.summary(torch.device("cpu")).endswith("1 wrong")
     for name, t in expected.items():
         torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
 
@@ -110,7 +115,7 @@ def test_wrong_forward_with_empty_rows_leaves_no_nan(empty, monkeypatch):
         assert all(t.isfinite().all() for t in evaluate(inputs, through_backend("cpu")).values())
 
 
-def test_strict_raises_with_the_way_out(inputs, monkeypatch):
+def test_strict_raises_and_names_the_environment_variable(inputs, monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
     with unchecked_cpu(wrong_output):
         for _ in range(2):
@@ -161,7 +166,7 @@ def test_unknown_value_raises(inputs, monkeypatch):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_another_variant_is_checked_on_its_own(name, other):
+def test_each_variant_is_checked_separately(name, other):
     plain = make_inputs(Case("plain"), torch.float32)
     with unchecked_cpu() as launched, torch.no_grad():
         attend(plain)
@@ -212,7 +217,7 @@ def test_an_interrupted_check_is_repeated(inputs):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.filterwarnings("error")
-def test_values_that_are_not_finite_raise_no_alarm(bad):
+def test_non_finite_values_print_no_warning(bad):
     inputs = make_inputs(Case("not finite", queries=9, head_dim=8), torch.float32)
     inputs.tensors["key"][0, 0, 2, 1] = bad
     with unchecked_cpu():
@@ -240,7 +245,7 @@ def test_capture_leaves_the_variant_unchecked(inputs, monkeypatch):
         assert launched == ["forward", *FORWARD]
 
 
-def test_error_of_the_device_names_the_way_out(inputs):
+def test_device_error_names_the_environment_variable(inputs):
     def fail(results, call):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -284,7 +289,7 @@ class Model(torch.nn.Module):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("way", ["compile", "export"])
-def test_a_graph_is_checked_when_it_runs(way, inputs):
+def test_graph_is_checked_when_it_runs(way, inputs):
     model, query = Model(inputs), inputs.tensors["query"]
     expected = qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="reference")
     with unchecked_cpu(wrong_output) as launched, torch.no_grad():
@@ -296,12 +301,14 @@ def test_a_graph_is_checked_when_it_runs(way, inputs):
             assert not launched
         with pytest.warns(UserWarning, match="backend 'cpu' is wrong"):
             got = program(query)
-        assert launched == FORWARD and torch.equal(got, expected)
-        assert torch.equal(program(query), expected) and launched == FORWARD
+        assert launched == FORWARD
+        assert torch.equal(got, expected)
+        assert torch.equal(program(query), expected)
+        assert launched == FORWARD
 
 
 @pytest.mark.filterwarnings("ignore:.*is wrong for this kind of call")
-def test_a_checkpointed_call_is_checked(inputs):
+def test_checkpointed_call_is_checked(inputs):
     expected = evaluate(inputs, through_backend("reference"))
 
     def through_checkpoint(inputs, tensors):
@@ -314,7 +321,7 @@ def test_a_checkpointed_call_is_checked(inputs):
 
 
 @pytest.mark.filterwarnings("ignore:.*is wrong for this kind of call")
-def test_a_call_under_ddp_is_checked(inputs, tmp_path):
+def test_call_under_ddp_is_checked(inputs, tmp_path):
     model = torch.nn.Module()
     model.query = torch.nn.Parameter(inputs.tensors["query"].clone())
     model.forward = lambda: attend(inputs, inputs.tensors | {"query": model.query}).sum()
@@ -334,7 +341,7 @@ def test_a_call_under_ddp_is_checked(inputs, tmp_path):
     assert torch.equal(model.query.grad, expected)
 
 
-def test_a_forked_process_checks_on(inputs):
+def test_forked_process_checks_new_variants(inputs):
     with unchecked_cpu(), torch.no_grad():
         attend(inputs)
         if not (child := os.fork()):
@@ -346,7 +353,7 @@ def test_a_forked_process_checks_on(inputs):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_empty_gradients_of_absent_gates_raise_no_alarm():
+def test_empty_gradients_of_absent_gates_print_no_warning():
     inputs = make_inputs(Case("raw", queries=9, head_dim=8), torch.float32)
     tensors = [*inputs.tensors.values(), *[None] * 10]
     options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0)
@@ -370,10 +377,11 @@ def test_fake_tensors_are_not_checked(inputs):
 
     with unchecked_cpu() as launched, FakeTensorMode() as mode:
         out = attend(inputs, {name: mode.from_tensor(t) for name, t in inputs.tensors.items()})
-    assert out.shape == inputs.tensors["query"].shape and not launched
+    assert out.shape == inputs.tensors["query"].shape
+    assert not launched
 
 
-def test_the_users_random_numbers_stay_the_same(inputs):
+def test_check_does_not_change_the_random_state(inputs):
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
@@ -394,7 +402,8 @@ def test_two_threads_check_without_waiting_for_each_other(inputs):
 def test_guarded_memory_shows_writes_beside_a_tensor():
     with GuardedMemory() as memory:
         t = torch.empty(3, 4)
-    assert t.isnan().all() and not memory.touched()
+    assert t.isnan().all()
+    assert not memory.touched()
     with GuardedMemory() as memory:
         t = torch.empty(3, 4)
     t.as_strided((1,), (1,), t.storage_offset() + 12).zero_()
@@ -402,7 +411,7 @@ def test_guarded_memory_shows_writes_beside_a_tensor():
 
 
 @pytest.mark.gpu
-def test_the_first_call_on_a_gpu_is_right(kernel, device):
+def test_first_call_on_a_gpu_passes(kernel, device):
     inputs = make_inputs(Case("gpu self-check", head_dim=64, gate="shared", dropout_p=0.1), torch.bfloat16, device)
     self_check.forget()
     evaluate(inputs, through_backend(kernel))

@@ -1,5 +1,6 @@
-"""Conditional faults behind the kernels: each is noticed by the first call that meets it, whose caller gets the
-reference's numbers. A call that does not meet it comes first, and raises no alarm.
+"""Conditional faults of kernels are detected by the first call that they affect, which returns the reference's results.
+
+A call that the fault does not affect runs before, and prints no warning.
 """
 
 import re
@@ -29,8 +30,8 @@ class Fault:
 
     Attributes:
         happen: changes the results of a launch, by name, of a call given by name.
-        meets: the call that meets it.
-        clean: the call before it, which does not.
+        meets: the call that the fault affects.
+        clean: the call before it, which the fault does not affect.
         prepare: changes the inputs of `meets`.
     """
 
@@ -454,7 +455,7 @@ BACKWARD = (
 FAULTS = tuple(replace(fault, backward=False) for fault in FORWARD) + tuple(replace(f, backward=True) for f in BACKWARD)
 
 
-def test_there_are_enough_of_them():
+def test_faults_are_unique_and_at_least_40():
     assert len({(fault.name, fault.backward) for fault in FAULTS}) == len(FAULTS) >= 40
 
 
@@ -464,7 +465,7 @@ def first(monkeypatch):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_is_caught_at_the_first_call_that_meets_it(fault):
+def test_fault_is_detected_at_its_first_call(fault):
     inputs = make_inputs(fault.meets, fault.dtype)
     inputs = fault.prepare(inputs) if fault.prepare else inputs
     expected = evaluate(inputs, through_backend("reference"))
@@ -481,7 +482,7 @@ def test_a_fault_is_caught_at_the_first_call_that_meets_it(fault):
             assert torch.equal(got[name], t), name
 
 
-# Beyond the budget: a few slices, or a few rows of them, stand for all.
+# Beyond the budget only a few slices, or a few rows of them, are compared.
 MANY = Case("many slices", batch=20, heads=5, queries=17, head_dim=4, gate="per_head", bias="per_head")
 PACKED = Case(
     "many sequences", heads=2, sequences=(5, 19, 3, *[7] * 20, 40, 6), head_dim=4, gate="shared", dropout_p=0.2
@@ -502,7 +503,7 @@ def small_budget(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("case", [MANY, PACKED, LONG, COLUMN], ids=lambda case: case.name)
 @pytest.mark.filterwarnings("error")
-def test_a_sampled_right_call_raises_no_alarm(case, dtype, small_budget):
+def test_sampled_correct_call_prints_no_warning(case, dtype, small_budget):
     inputs = make_inputs(case, dtype)
     with unchecked_cpu() as launched:
         evaluate(inputs, through_backend("cpu"))
@@ -510,7 +511,7 @@ def test_a_sampled_right_call_raises_no_alarm(case, dtype, small_budget):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_tensor_that_is_query_and_key_raises_no_alarm(small_budget):
+def test_tensor_used_as_query_and_key_prints_no_warning(small_budget):
     inputs = make_inputs(LONG, torch.float32)
     inputs.tensors.update(key=inputs.tensors["query"], context_key=inputs.tensors["context_query"])
     with unchecked_cpu():
@@ -521,14 +522,14 @@ def test_a_tensor_that_is_query_and_key_raises_no_alarm(small_budget):
 
 @pytest.mark.parametrize("case", EMPTY, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("error")
-def test_an_empty_call_raises_no_alarm(case):
+def test_empty_call_prints_no_warning(case):
     with unchecked_cpu():
         evaluate(make_inputs(case, torch.float32), through_backend("cpu"))
 
 
 @pytest.mark.parametrize("case", [MANY, PACKED, LONG, COLUMN], ids=lambda case: case.name)
 @pytest.mark.parametrize("name", [*GRADIENTS[:5], "grad gate_query", "grad gate_context_key"])
-def test_a_sampled_call_has_its_gradients_compared(name, case, small_budget):
+def test_gradients_of_sampled_call_are_compared(name, case, small_budget):
     inputs = make_inputs(case, torch.float32)
     expected = evaluate(inputs, through_backend("reference"))
     fault = where(always, name, scaled(0.97))
@@ -541,7 +542,7 @@ def test_a_sampled_call_has_its_gradients_compared(name, case, small_budget):
     (MANY, (0, 0)), (MANY, (-1, -1)), (PACKED, slice(0, 5)), (PACKED, slice(-6, None)), (PACKED, slice(24, 27)),
     (PACKED, slice(-46, -6)), (LONG, (0, 0, 0)), (LONG, (-1, -1, -1)), (COLUMN, (0, -1, -1)),
 ])  # fmt: skip
-def test_a_sampled_call_has_its_ends_compared(case, at, small_budget):
+def test_ends_of_sampled_call_are_compared(case, at, small_budget):
     """The first, the last, the shortest and the longest sequence; the first and the last row."""
     with unchecked_cpu(where(always, "out", added(0.5, at))), pytest.warns(UserWarning, match="out"):
         evaluate(make_inputs(case, torch.float32), through_backend("cpu"))
