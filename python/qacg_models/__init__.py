@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from qacg_models.models.auto import register_with
+from qacg_models.registration import register_lazily
 
 # Importing transformers takes seconds, so each name is imported on first use. Type checkers read these imports; a test
 # compares them with the table below.
@@ -124,6 +125,9 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         value = getattr(importlib.import_module(_HOMES[name]), name)
         register_with(name)
         return value
+
+
+register_lazily()
 
 
 def __dir__() -> list[str]:

@@ -56,7 +56,7 @@ def dense_problem(
         _check_shape("context_query", context_query, tuple(query.shape), meaning="(B, H, L, D) like query")
         _check_shape("context_key", context_key, tuple(key_shape), meaning="(B, H, S, D) like key")
     gates = _check_gate(gate, query, packed=False, lengths_differ=length != key_length)
-    dropout_p, scale, quasi_scale = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
+    numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     attn_mask = _mask_4d(attn_mask, query, key)
     if key_lengths is not None:
         key_lengths = _integers("key_lengths", key_lengths, query)
@@ -66,24 +66,9 @@ def dense_problem(
             if low < 0 or high > key_length:
                 raise ValueError(f"key_lengths: expected 0 to S = {key_length}, got values from {low} to {high}")
         key_lengths = _as_int32(key_lengths)
-    return Problem(
-        query,
-        key,
-        value,
-        context_query,
-        context_key,
-        *gates.tensors,
-        attn_mask,
-        key_lengths,
-        None,
-        dropout_seed,
-        0,
-        bool(is_causal),
-        dropout_p,
-        scale,
-        quasi_scale,
-        *gates.options,
-    )
+    wide = query, key, value, context_query, context_key
+    tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed
+    return Problem(*tensors, 0, bool(is_causal), *numbers, *gates.options)
 
 
 def packed_problem(
@@ -117,7 +102,7 @@ def packed_problem(
         if t.shape != query.shape:
             _check_shape(name, t, tuple(query.shape), meaning="(T, H, D) like query")
     gates = _check_gate(gate, query, packed=True, lengths_differ=False)
-    dropout_p, scale, quasi_scale = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
+    numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
     if cu_seqlens.shape[0] < 1:
         raise ValueError("cu_seqlens: expected offsets 0, ..., T, one more than sequences, got none")
@@ -127,24 +112,9 @@ def packed_problem(
         raise ValueError(f"max_seqlen: expected the length of the longest sequence, got {max_seqlen}")
     if values_readable(cu_seqlens):
         _check_offsets(cu_seqlens.tolist(), query.shape[0], max_seqlen)
-    return Problem(
-        query,
-        key,
-        value,
-        context_query,
-        context_key,
-        *gates.tensors,
-        None,
-        None,
-        _as_int32(cu_seqlens),
-        dropout_seed,
-        max_seqlen,
-        bool(is_causal),
-        dropout_p,
-        scale,
-        quasi_scale,
-        *gates.options,
-    )
+    wide = query, key, value, context_query, context_key
+    tensors = *wide, *gates.tensors, None, None, _as_int32(cu_seqlens), dropout_seed
+    return Problem(*tensors, max_seqlen, bool(is_causal), *numbers, *gates.options)
 
 
 def check_problem(p: Problem) -> None:
@@ -323,7 +293,7 @@ def _number(name: str, value: object) -> float:
 def _check_options(
     dropout_p: float, scale: float | None, quasi_scale: float, seed: Tensor | None, query: Tensor
 ) -> tuple[float, float, float]:
-    """dropout_p, scale and quasi_scale as numbers in their ranges."""
+    """dropout_p, scale and quasi_scale as numbers in their ranges, in the order of Problem's fields."""
     if isinstance(dropout_p, (str, bytes)):
         raise TypeError(f"dropout_p: expected a number, got {type(dropout_p).__name__}")
     dropout_p = float(dropout_p)

@@ -16,7 +16,7 @@ from qacg_kernels.call.validation import dense_problem
 from qacg_kernels.dispatch import available_backends
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
 from qacg_kernels.self_check.error_rule import judge, squared_scales
-from qacg_kernels.testing.inputs import BIASES, VECTORS, Case, Inputs, make_inputs
+from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
 
 class _Maps(NamedTuple):
@@ -253,25 +253,21 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Squared scales of a dense part by the names of its results, summed over what shares a parameter of the gate."""
+    """Squared scales of a dense part by the names of its results."""
     case, options = inputs.case, dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
     kept = options.pop("keep", None)
     maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], inputs.gate(x), **options)
-    through = 0.0 if inputs.grad_lambda is None else inputs.grad_lambda.square()
+    through = inputs.grad_lambda
     found = squared_scales(
         maps,
         dense_problem(*inputs.arguments(x), **options),
-        keep=1.0 if kept is None else (kept.double() * keep_scale(case.dropout_p)).square(),
+        keep=None if kept is None else kept.double() * keep_scale(case.dropout_p),
         grad_out=inputs.grad_out,
-        grad_gates=(case.beta**2 * through, case.gamma**2 * through),
+        grad_query_gate=None if through is None else case.beta * through,
+        grad_key_gate=None if through is None else case.gamma * through,
     )
     names = ["out", *(f"grad {name}" for name in x), *(["lambda"] if case.returns_lambda else [])]
-    squares = {name: found[name] for name in names if name in found}
-    for name, t in x.items():
-        if name in BIASES or name in VECTORS:
-            shared = squares[f"grad {name}"].sum(0)
-            squares[f"grad {name}"] = shared if t.dim() == (1 if name in BIASES else 2) else shared.sum(0)
-    return squares
+    return {name: found[name] for name in names if name in found}
 
 
 def assert_within_budget(

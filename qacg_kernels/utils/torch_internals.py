@@ -132,12 +132,12 @@ def constant_when_traced(function: Callable) -> Callable:
 
 
 def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
-    """An operator's compiled kernel, called past the self-check that is registered in front of it.
+    """An operator's compiled kernel, whose allocations a dispatch mode sees: it does not see the operator's own call.
 
     Nothing public calls one registered kernel. The self-check runs only where a compiled library is loaded; torch
     without `_op_dk` or `DispatchKey` raises AttributeError there, and the library is then reported as unusable.
     """
-    keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA, "meta": torch._C.DispatchKey.Meta}
+    keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
     call = op._op_dk
 
     def run(*tensors: Tensor | None, **options: object) -> tuple[Tensor, ...]:

@@ -50,7 +50,7 @@ def test_measure_without_brgemm_prints_a_note(small, monkeypatch, capsys):
     assert "brgemm.cpp cannot be built" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
 @pytest.mark.full  # builds its library
 def test_brgemm_multiplies():
     try:
@@ -66,7 +66,7 @@ def test_brgemm_multiplies():
         torch.ops.qacg_benchmarks.brgemm(a, b, c[:1], 1)
 
 
-def test_a_failed_build_raises_the_compiler_message(monkeypatch, tmp_path):
+def test_failed_build_raises_the_compiler_message(monkeypatch, tmp_path):
     def fails(command, **_):
         raise subprocess.CalledProcessError(1, command, stderr="brgemm.cpp:3: no such header\nmore")
 

@@ -47,13 +47,13 @@ def test_chosen_settings_are_shared_with_variants():
     assert {trial.seed for trial in found if trial.data == "sentihood"} == set(DATA["sentihood"].seeds)
     assert not any(trial.is_search for trial in found)
     assert len({trial.name for trial in found}) == len(found)
-    # The variant differs from its model in the one point.
+    # The variant differs from its model in one option only.
     one, other = (Trial("sentihood", name, "documents", 3).options for name in ("qacg-bert", "lambda-0"))
     assert dataclasses.replace(other, quasi_scale=None) == one
     assert other.quasi_scale == 0
     assert len(every_trial()) == 18 + 4 * (5 + 3) + 3 + 3 * 3
-    let_in = {one.check: one.options.quasi_attention for one in found if one.check in study.HYPOTHESES}
-    assert let_in == {
+    quasi_options = {one.check: one.options.quasi_attention for one in found if one.check in study.HYPOTHESES}
+    assert quasi_options == {
         "scale-8": {"quasi_scale": 8.0},
         "lambda-half": {"beta": 0.5, "gamma": 0.5},
         "lambda-sixteenth": {"beta": 0.9375, "gamma": 0.9375},
@@ -69,7 +69,7 @@ def test_a_search_has_no_test_split(monkeypatch):
 
 
 class Shares:
-    """A metric whose distribution is known: the share of rows that are right."""
+    """A metric with a known distribution: the share of correct examples."""
 
     def __init__(self, right):
         self.right = np.asarray(right, float)
@@ -80,7 +80,7 @@ class Shares:
 
 
 def test_intervals_match_the_theory():
-    """Of a share p of N sentences the bootstrap's deviation is sqrt(p (1 - p) / N); of equal ones it is 0."""
+    """For a share p of N sentences the deviation of the bootstrap is sqrt(p (1 - p) / N); for equal models it is 0."""
     generator = np.random.default_rng(5)
     one = generator.random(400) < 0.7
     draws = Draws({"one": [Shares(one)], "same": [Shares(one)], "none": [Shares(one * 0)]}, range(400), ["right"], 4000)
@@ -91,7 +91,7 @@ def test_intervals_match_the_theory():
     assert all_.mean == pytest.approx(share)
     assert all_.above == 1
     assert (all_.high - all_.low) / 2 == pytest.approx(expected, rel=0.1)
-    # Rows of one sentence are drawn together: with four alike in each, the interval is that of a quarter of the rows.
+    # Examples of one sentence are drawn together: four equal ones per sentence give the interval of a quarter as many.
     of_four = Draws({"one": [Shares(one)], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
     sorted_ = Draws({"one": [Shares(np.sort(one))], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
     width = sorted_.difference("one", "none", "right")
@@ -100,7 +100,7 @@ def test_intervals_match_the_theory():
 
 
 def test_intervals_include_the_seeds():
-    """Two seeds, right everywhere and nowhere: a mean over two drawn ones is 0, 1/2 and 1 with 1/4, 1/2 and 1/4."""
+    """One seed is always correct, one never: the mean of two draws is 0, 1/2 or 1 with probability 1/4, 1/2 and 1/4."""
     draws = Draws({"two": [Shares([1] * 8), Shares([0] * 8)], "none": [Shares([0] * 8)]}, range(8), ["right"], 4000)
     found = draws.difference("two", "none", "right")
     assert (found.mean, found.low, found.high) == (0.5, 0, 1)
@@ -118,7 +118,7 @@ def test_results_are_stored_and_loaded(tmp_path):
         Result(trial, row(0.5), as_scores(probabilities), processor_seconds=30.0, gates=[{"lambda_mean": 0.5}]),
     )
     store(tmp_path, Result(search := searches()[0], row(0.25)))
-    (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without figures it is not there
+    (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without metrics it is ignored
     found = load(tmp_path)
     assert set(found) == {trial.name, search.name}
     assert found[search.name].scores is None
@@ -133,7 +133,7 @@ def test_results_are_stored_and_loaded(tmp_path):
 
 
 def test_gate_statistics_of_a_uniform_map(tmp_path):
-    """Without context projections every cell of the map is 1/2, and without gates lambda is 1 - (1/2 + 1/2)."""
+    """Without context projections every entry of the map is 1/2, and without gates lambda is 1 - (1/2 + 1/2)."""
     trained = load_trained(write_model(tmp_path / "m"))
     rows = [Example(str(n), text, name, "", name, 0, n) for n, (text, name) in enumerate(zip(TEXTS, OWN.aspects))]
     usual = gate_statistics(trained, rows)
@@ -177,10 +177,11 @@ def test_checks_table_has_minutes_of_one_cpu():
 
 
 def kill_once(monkeypatch, name):
-    through = getattr(training, name)
+    """Makes the next call of a function of `training` raise KeyboardInterrupt."""
+    original = getattr(training, name)
 
     def killed(*_):
-        monkeypatch.setattr(training, name, through)
+        monkeypatch.setattr(training, name, original)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(training, name, killed)
@@ -188,7 +189,7 @@ def kill_once(monkeypatch, name):
 
 @pytest.mark.full
 def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkeypatch, capsys):
-    """All of it, with data and models so small that only the way is tested; the second time nothing is trained."""
+    """The whole study with tiny data and models; the second run trains nothing."""
     small = {"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     of_trial = Trial.options.fget
 
@@ -209,15 +210,15 @@ def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkey
     (tmp_path / "data" / "sentihood").symlink_to(small_data, target_is_directory=True)
     arguments = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
 
-    # Once a model is in its place and not yet looked at; once its result is not yet kept.
+    # Killed after a model is published but not loaded, and before its result is stored.
     for name in ("load_trained", "store"):
         kill_once(monkeypatch, name)
         assert program.main(arguments) == INTERRUPTED
     assert program.main(arguments) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert len(every_trial()) == 5 + 4 + 3 + 3
-    assert "15 of 15" in said
-    assert NOT_YET not in said.split("### Settings")[-1]
+    assert "15 of 15" in printed
+    assert NOT_YET not in printed.split("### Settings")[-1]
     results = load(tmp_path / "out")
     resumed = [one.trial for one in results.values() if one.processor_seconds is None]
     assert resumed == searches()[:1]
@@ -240,7 +241,7 @@ def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkey
     assert picture.startswith("<?xml")
     monkeypatch.setattr(training, "train_seeds", None)
     assert program.main(arguments) == 0
-    assert (tmp_path / "out" / "evidence.md").read_text() == text, "the draws have a seed"
+    assert (tmp_path / "out" / "evidence.md").read_text() == text, "the draws must have a seed"
     assert (tmp_path / "out" / "evidence.svg").read_text() == picture
 
 
@@ -249,5 +250,5 @@ def test_evidence_with_unknown_trial_or_no_data(tmp_path, capsys):
     assert program.main([*arguments, "--only", "nothing"]) == 1
     assert "--only: expected one of sentihood_bert_rate-2e-4_0" in capsys.readouterr().err
     store(tmp_path / "out", Result(searches()[0], row(1)))
-    assert program.main([*arguments, "--table"]) == 0, "searches alone need no data"
+    assert program.main([*arguments, "--table"]) == 0, "searches need no data"
     assert "1 of 62" in capsys.readouterr().out

@@ -89,7 +89,7 @@ def run_suite(folder, *more):
 
 
 @pytest.mark.full
-def test_an_interrupted_suite_resumes(tiny_suite, tmp_path, monkeypatch, capsys):
+def test_interrupted_suite_resumes(tiny_suite, tmp_path, monkeypatch, capsys):
     assert run_suite(tmp_path, "--minutes", "0") == 0
     shown = capsys.readouterr().out
     assert shown.count("the time is spent") == 3
@@ -131,7 +131,7 @@ def test_suite_while_parity_fails_writes_nothing(tiny_suite, tmp_path, monkeypat
     assert not (tmp_path / "rows").exists()
 
 
-def test_a_wrong_implementation_fails_the_suite(tiny_suite, tmp_path, monkeypatch, capsys):
+def test_wrong_implementation_fails_the_suite(tiny_suite, tmp_path, monkeypatch, capsys):
     wrong = replace(IMPLEMENTATIONS["reference"], build=lambda case: lambda query, *_: 2 * query)
     monkeypatch.setitem(IMPLEMENTATIONS, "reference", wrong)
     assert run_suite(tmp_path) == 1
@@ -141,10 +141,10 @@ def test_a_wrong_implementation_fails_the_suite(tiny_suite, tmp_path, monkeypatc
 
 
 def test_session_measures_memory_in_a_new_process(tmp_path, monkeypatch):
-    asked = []
+    requests = []
 
     def measured(case, name, threads):
-        asked.append((case, name, threads))
+        requests.append((case, name, threads))
         if name == EAGER:
             raise RuntimeError("not measured: no such file")
         return replace(memory(1.0), **records.case_fields(case), implementation=name)
@@ -152,7 +152,7 @@ def test_session_measures_memory_in_a_new_process(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.measure.session.measure_in_process", measured)
     session = Session(records.Writer(tmp_path, "suite", ORIGIN), ORIGIN, NO_EFFORT, Budget(60))
     session.measure(Item(TINY, (EAGER, "reference"), MEMORY))
-    assert [name for _, name, _ in asked] == [EAGER, "reference"]
+    assert [name for _, name, _ in requests] == [EAGER, "reference"]
     assert session.missing == [f"{TINY}, {EAGER}: not measured: no such file"]
     assert [row.implementation for row in session.records] == ["reference"]
 

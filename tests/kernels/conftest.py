@@ -45,8 +45,8 @@ def emulate_gpu(emulated_library, monkeypatch):
 
     def emulate(shared_bytes, *gpus):
         monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(shared_bytes))
-        monkeypatch.setattr(cuda, "_missing", [])
-        monkeypatch.setattr(cuda, "_about", None)
+        for name, value in (("_missing", []), ("_about", None), ("_gpus", ())):  # _ask sets the last two
+            monkeypatch.setattr(cuda, name, value)
         monkeypatch.setattr(cuda, "_shared_memory", lambda device: int(os.environ["QACG_EMULATOR_SHARED_LIMIT"]))
         cuda._ask(emulated_library)
         monkeypatch.setattr(cuda, "_gpus", gpus)

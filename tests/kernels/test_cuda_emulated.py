@@ -20,8 +20,8 @@ from judging import assert_same_bits, check, compare, judges_of
 
 import qacg_kernels as qk
 from qacg_kernels import self_check
+from qacg_kernels.backends import cuda
 from qacg_kernels.functional import problem_of
-from qacg_kernels.operators import schema
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -70,19 +70,18 @@ def test_tensor_core_rounding_meets_the_error_rule(n, case, monkeypatch):
 
 def test_self_check_of_first_calls_passes(monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
-    registry = torch.library.Library(schema.NAMESPACE, "IMPL")
-    self_check.forget()
+    cuda.check_first_calls("cuda")
     try:
-        self_check.guard_compiled("cuda", float("-inf"), registry)
         for case, dtype in product(SMALL[1::6], DTYPES):
-            evaluate(make_inputs(case, dtype), through_backend("cuda"))
+            for _ in range(2):  # the second time without a check
+                results = evaluate(make_inputs(case, dtype), through_backend("cuda"))
+            compare(results, judges_of(make_inputs(case, dtype)), case.name)
         summary = self_check.summary(torch.device("cpu"))
         assert summary.endswith("0 wrong")
         assert int(summary.split()[0]) > 20
     finally:
-        schema.python_kernels.pop("cuda", None)
-        registry._destroy()
         self_check.forget()
+        self_check._switches.pop("cuda")(None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)

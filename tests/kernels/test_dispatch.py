@@ -1,6 +1,7 @@
 """Selection of the backend of a call: order, reasons, and no silent fallback."""
 
 import warnings
+from collections import defaultdict
 
 import faked_gpu
 import pytest
@@ -161,7 +162,7 @@ def test_environment_variable_selects_the_backend_of_auto(monkeypatch, device):
 
 
 def test_chosen_so_far_has_the_backends_of_auto(monkeypatch):
-    monkeypatch.setattr(dispatch, "_chosen", {})
+    monkeypatch.setattr(dispatch, "_chosen", defaultdict(set))
     qk.quasi_attention(*call_of())
     selected = qk.explain(*call_of()).selected
     assert dispatch.chosen_so_far() == {"cpu": {"backends": [selected], "self_check": None}}

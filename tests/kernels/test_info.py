@@ -2,19 +2,15 @@
 
 import json
 import platform
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from processes import run_python
 
 import qacg_kernels
 from qacg_kernels import dispatch, info
 from qacg_kernels.backends import cpu
 from qacg_kernels.utils import cpu_info
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_collect_has_the_versions_of_this_process():
@@ -75,10 +71,9 @@ def test_command_prints_one_json_object(capsys):
 
 @pytest.mark.full
 def test_info_runs_as_a_program():
-    command = [sys.executable, "-m", "qacg_kernels.info"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"qacg_kernels  {qacg_kernels.__version__}")
-    assert "backend       reference  available" in done.stdout
+    output = run_python("-m", "qacg_kernels.info").stdout
+    assert output.startswith(f"qacg_kernels  {qacg_kernels.__version__}")
+    assert "backend       reference  available" in output
 
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\nflags\t\t: fpu\n\n"

@@ -5,15 +5,11 @@ because the map of one head is four times the bound.
 """
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from full_members import members
+from processes import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 MEGABYTE = 2**20
 
 # Runs in a separate process, because a high-water mark cannot be lowered. Before the mark is first read, the script
@@ -62,13 +58,5 @@ def test_temporary_memory_is_below_64_megabytes(name, kernel, device):
     maps = 4 * batch * heads * length * length
     assert maps > 2 * 64 * MEGABYTE, "the case is too small to detect a stored map"
     *sizes, options = CASES[name]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps([*sizes, kernel, options])],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    grown = json.loads(done.stdout)
+    grown = json.loads(run_python("-c", SCRIPT, json.dumps([*sizes, kernel, options])).stdout)
     assert grown < 64 * MEGABYTE, f"grew by {grown / MEGABYTE:.0f} MB"

@@ -61,15 +61,8 @@ NAMES = ("output", "A", "softmax map", "quasi map", "lambda")
 @pytest.mark.parametrize("naming", list(NAMINGS))
 def test_outputs_and_gradients_match_the_formulas(naming, projection, bias, dtype, chosen_backend):
     eager = strengthen(PublishedAttention(naming, projection, bias)).to(dtype).eval()
-    ours = FusedQuasiAttention(
-        HIDDEN,
-        HEADS,
-        naming=naming,
-        context_projection=projection,
-        lambda_bias=bias,
-        backend=chosen_backend,
-        dtype=dtype,
-    )
+    form = dict(naming=naming, context_projection=projection, lambda_bias=bias)
+    ours = FusedQuasiAttention(HIDDEN, HEADS, **form, backend=chosen_backend, dtype=dtype)
     ours.eval().load_state_dict(eager.state_dict())
 
     results, gradients = {}, {}
@@ -266,14 +259,8 @@ def test_equal_sizes_are_not_confused(heads, length):
     module = strengthen(FusedQuasiAttention(HIDDEN, heads, dtype=torch.float64)).eval()
     x, c = torch.randn(2, 1, length, HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     out, *_, lam = module(x, None, None, c)
-    true = oracle.self_attention(
-        dict(module.named_parameters()),
-        x[0],
-        c[0],
-        torch.ones(length, dtype=torch.bool),
-        heads=heads,
-        head_projection=False,
-    )
+    weights, visible = dict(module.named_parameters()), torch.ones(length, dtype=torch.bool)
+    true = oracle.self_attention(weights, x[0], c[0], visible, heads=heads, head_projection=False)
     torch.testing.assert_close(out[0], true[0])
     torch.testing.assert_close(lam[0, ..., 0], true[-1])
 

@@ -124,5 +124,4 @@ def test_output_with_heads_inside_may_be_changed_in_place():
     leaves = [torch.randn(2, 5, 3, 8, requires_grad=True) for _ in range(5)]
     for backend in {"reference", "cpu"}.intersection(qk.available_backends()):
         out = qk.quasi_attention(*(t.transpose(1, 2) for t in leaves), torch.rand(2, 3, 5), backend=backend)
-        assert out.transpose(1, 2).is_contiguous()
         out.mul_(2).sum().backward()

@@ -1,18 +1,15 @@
 """`python -m qacg_kernels.selftest`: its calls, and processes that crash or hang."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+import time
 
 import pytest
 import torch
+from processes import run_python
 
 from qacg_kernels import selftest
 from qacg_kernels.backends import cpu
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are missing")
 
@@ -44,12 +41,11 @@ def scripted(monkeypatch, *processes):
 
 def answers(*names):
     for name in names:
-        yield {"begun": name}
         yield {"call": name, "result": "right"}
 
 
 def test_crashed_process_loses_one_call(monkeypatch):
-    requests = scripted(monkeypatch, [*answers("a"), {"begun": "b"}], answers("c"))
+    requests = scripted(monkeypatch, answers("a"), answers("c"))
     results = {r["call"]: r["result"] for r in selftest.results_of(CPU, 1)}
     assert requests == [["a", "b", "c"], ["c"]]
     assert results == {"a": "right", "b": "crashed, or hung: the process that ran it ended", "c": "right"}
@@ -57,7 +53,7 @@ def test_crashed_process_loses_one_call(monkeypatch):
 
 def test_device_error_starts_another_process(monkeypatch):
     broken = {"call": "a", "result": "RuntimeError: CUDA error: an illegal memory access was encountered"}
-    requests = scripted(monkeypatch, [{"begun": "a"}, broken], answers("b", "c"))
+    requests = scripted(monkeypatch, [broken], answers("b", "c"))
     assert [r["result"] for r in selftest.results_of(CPU, 1)] == [broken["result"], "right", "right"]
     assert requests == [["a", "b", "c"], ["b", "c"]]
 
@@ -67,10 +63,16 @@ def test_calls_without_time_are_reported(monkeypatch):
     assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not run: the time is over"}
 
 
-def test_hung_process_is_killed(monkeypatch):
-    monkeypatch.setattr(selftest, "_CHILD", "import time; time.sleep(60)")
-    monkeypatch.setattr(selftest, "_SECONDS_OF_A_CALL", 0.2)
-    assert list(selftest._lines("cpu", ["a"], float("inf"))) == []
+@pytest.mark.parametrize("hangs", ["start", "call"])
+def test_hung_process_is_killed(hangs, monkeypatch, capfd):
+    """Its stack is printed; a call that takes longer than its time counts as hung."""
+    last = "importlib.import_module(name).run(device, seconds, *others)"
+    assert last in selftest._CHILD
+    if hangs == "start":
+        monkeypatch.setattr(selftest, "_CHILD", selftest._CHILD.replace(last, "__import__('time').sleep(600)"))
+    monkeypatch.setattr(selftest, "_SECONDS_OF_A_CALL", 0.5 if hangs == "start" else 600)
+    assert list(selftest._lines("cpu", ["cpu|float32|plain"], time.time() if hangs == "call" else float("inf"))) == []
+    assert "Timeout" in capfd.readouterr().err
 
 
 @pytest.mark.full
@@ -79,7 +81,7 @@ def test_process_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
     monkeypatch.chdir(tmp_path)
     call = "cpu|float32|plain"
-    assert list(selftest._lines("cpu", [call], float("inf"))) == [{"begun": call}, {"call": call, "result": "right"}]
+    assert list(selftest._lines("cpu", [call], float("inf"))) == [{"call": call, "result": "right"}]
 
 
 def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
@@ -99,8 +101,6 @@ def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
 def test_command_passes_on_this_machine(interpreted):
     if interpreted == "1":
         pytest.importorskip("triton")
-    environment = os.environ | {"TRITON_INTERPRET": interpreted, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "qacg_kernels.selftest", "--device", "cpu", "--minutes", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert ("triton  float32  packed" in done.stdout) == (interpreted == "1")
+    command = ("-m", "qacg_kernels.selftest", "--device", "cpu", "--minutes", "8")
+    output = run_python(*command, TRITON_INTERPRET=interpreted).stdout
+    assert ("triton  float32  packed" in output) == (interpreted == "1")

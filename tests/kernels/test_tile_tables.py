@@ -2,15 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 import warnings
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from processes import run_python
 
 from qacg_kernels import tune as tune_command
 from qacg_kernels.backends.triton import arguments, tile_tables, tune
@@ -19,8 +17,6 @@ from qacg_kernels.backends.triton.tile_tables import KEYS, Choice, TileEntry
 from qacg_kernels.call.problem import Residuals
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def record():
@@ -358,10 +354,7 @@ def test_invalid_choice_error_names_its_number():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.full
 def test_tuning_without_gpu_exits_with_2():
-    command = [sys.executable, "-m", "qacg_kernels.tune"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 2
-    assert "no NVIDIA GPU" in done.stderr
+    assert "no NVIDIA GPU" in run_python("-m", "qacg_kernels.tune", status=2).stderr
 
 
 def test_tuning_without_home_folder_fails_before_measuring(gpu, monkeypatch, capsys):
@@ -412,11 +405,6 @@ def test_dense_rows_have_unit_stride():
     assert arguments.has_dense_rows(t.transpose(1, 2))
     assert not arguments.has_dense_rows(t[..., ::2])
     assert arguments.has_dense_rows(t[..., :1])
-
-
-def test_entry_round_trips_through_json():
-    entry = tile_tables.shipped("sm_80").entries[0]
-    assert TileEntry(**json.loads(json.dumps(asdict(entry)))) == entry
 
 
 TILED = [entry for entry in tile_tables.shipped("sm_90").entries if not entry.kernel.startswith("whole_row")]

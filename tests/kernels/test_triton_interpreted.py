@@ -7,15 +7,11 @@ runs all of them. bfloat16 is left out: its products are wrong in some versions 
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from full_members import member
+from processes import ROOT, SUPPORT, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = (
     "test_triton_kernels.py",
     "test_operators.py",
@@ -47,12 +43,8 @@ LEAST = {"operators": 10, "compile": 5, "edges": 37, "hidden": 12, "budget": 5}
     ],
 )
 def test_kernels_in_the_interpreter(arguments, least, tmp_path):
-    command = [sys.executable, str(ROOT / "tests/kernel_suite.py"), "--device", "cpu", "--backends", "triton"]
-    command += ["--out", str(tmp_path), "--seconds", "1500", *arguments]
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests/support")))
-    environment = os.environ | {"PYTHONPATH": paths}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    command = [ROOT / "tests/kernel_suite.py", "--device", "cpu", "--backends", "triton", "--out", tmp_path]
+    run_python(*command, "--seconds", "1500", *arguments, paths=(ROOT, ROOT / "python", SUPPORT))
     _, *rows = map(json.loads, (tmp_path / "outcomes.jsonl").read_text().splitlines())
     passed = [row["test"] for row in rows if row["outcome"] == "passed"]
     counts = {word: sum(word in test.split("::")[0] for test in passed) for word in least}

@@ -6,21 +6,17 @@ are compiled ahead of time must have the types, constants, alignment and options
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from faked_gpu import call as faked_call
+from processes import ROOT, SUPPORT, run_python
 
 from qacg_kernels.backends import cuda, triton
 from qacg_kernels.backends.protocol import outside_limits
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.functional import problem_of
 
-ROOT = Path(__file__).resolve().parents[2]
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 # Calls of functions, in Python and C, of one forward with a lambda tensor, from quasi_attention to the driver. A tenth
@@ -28,22 +24,16 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 MOST_CALLS = 145
 
 
-def output_of(*arguments: str) -> str:
+def output_of(*arguments: object) -> str:
     """The output of a Python process without Triton's interpreter."""
-    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # may have another version of Triton
-    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return run_python(*arguments, paths=(ROOT, SUPPORT), OMP_NUM_THREADS="1", TRITON_INTERPRET="0").stdout
 
 
 @pytest.mark.full
 @needs_triton
 def test_forward_is_one_launch_with_few_python_calls():
     """A prepared launch equals the one that Triton would make with the same arguments."""
-    printed = json.loads(output_of("tests/support/silent_gpu.py"))
+    printed = json.loads(output_of(SUPPORT / "silent_gpu.py"))
     assert printed["launched"] == [["forward_kernel", 2 * 3, 1, 1, 0]]
     assert 50 < printed["calls"] <= MOST_CALLS
     assert len(printed["cases"]) > 20
@@ -63,7 +53,7 @@ def test_host_cost_prints_a_row_per_kind_of_call():
 @pytest.fixture(scope="module")
 def printed():
     """The output of launched_calls.py: Triton's descriptions of a model's calls, compared with those of the builds."""
-    return json.loads(output_of("tests/support/launched_calls.py"))
+    return json.loads(output_of(SUPPORT / "launched_calls.py"))
 
 
 @pytest.mark.full

@@ -5,10 +5,10 @@ import threading
 import pytest
 import torch
 from errors import raises
-from model_judging import strengthen
-from model_sizes import TINY
+from model_sizes import CONTEXTS, TINY, TOKENS
 from oracle import relevance as oracle
 from oracle.pieces import gelu
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -26,15 +26,10 @@ from qacg_models import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZES = {**TINY, "num_labels": 3}
-TOKENS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-}
-CONTEXT = {"context_ids": torch.tensor([2, 0])}
 MODELS = {
     "bert": (BertForSequenceClassification, PlainBertConfig, {}),
-    "cg": (CGBertForSequenceClassification, CGBertConfig, CONTEXT),
-    "qacg": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXT),
+    "cg": (CGBertForSequenceClassification, CGBertConfig, CONTEXTS),
+    "qacg": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXTS),
 }
 
 

@@ -1,22 +1,20 @@
 """BERT against its formulas and transformers' BERT, in every implementation, with each head."""
 
+from functools import partial
+
 import pytest
 import torch
 import transformers
 from errors import raises
 from model_cases import checkpoint_activations
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen, weighted_sum
-from model_sizes import TINY
-from oracle import bert as oracle
-from oracle.pieces import classification_loss, cross_entropy, linear, span_loss_as_published
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas
+from model_sizes import TINY, TOKENS
+from oracle import bert as oracle, classifiers
+from oracle.pieces import cross_entropy, linear, span_loss_as_published
+from parity import strengthen, weighted_sum
 from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
 
 SIZES = {**TINY, "type_vocab_size": 2}
-TOKENS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
-}
 VISIBLE = TOKENS["attention_mask"].bool()
 
 
@@ -62,11 +60,7 @@ def test_bert_classifier_and_gradients_match_the_formulas(settings, labels, dtyp
         out = model(**TOKENS, labels=labels, output_hidden_states=True)
         return {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps(model)}
 
-    def truth(weights, config):
-        found = encoded(weights, config, config.pooler)
-        logits = linear(weights, "classifier", found["pooled"])
-        return found | {"logits": logits, "loss": classification_loss(logits, labels)}
-
+    truth = partial(classifiers.outputs, batch=TOKENS | {"labels": labels})
     check_against_formulas(make, implementation, dtype, results, truth, SDPA_GRADIENT_BAND)
 
 

@@ -21,7 +21,7 @@ def test_bert_adam_matches_the_formulas():
     optimizer = BertAdam(groups, RATE, max_grad_norm=CLIP)
     expected, means, squares = [v.clone() for v in start], [0.0, 0.0], [0.0, 0.0]
     for step in range(6):
-        # One tensor's gradient is above the norm, the other's below: each is clipped by its own.
+        # One gradient is above the norm, the other below: each is clipped by its own norm.
         gradients = [torch.randn(4, 3, dtype=torch.float64) * 10, torch.randn(5, dtype=torch.float64) * 0.01]
         for group in optimizer.param_groups:
             group["lr"] = RATE * (step + 1) / 6

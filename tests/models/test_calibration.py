@@ -19,8 +19,8 @@ from qacg_models.metrics.temperature import LEAST, MOST, PRIOR, fit_temperature,
 from qacg_models.reporting.attention_maps import example_maps
 from qacg_models.reporting.confidence import Confidence
 from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, read_calibration, write_calibration
-from qacg_models.training import calibration as training_calibration
-from qacg_models.training.calibration import calibrate
+from qacg_models.training import choose_temperatures
+from qacg_models.training.choose_temperatures import calibrate
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from untrained import OWN, TEXTS, write_model
@@ -162,7 +162,7 @@ def test_calibrate_keeps_no_useless_temperatures(monkeypatch):
         return sum(one.skipped is None for one in found)
 
     assert kept() <= 4
-    monkeypatch.setattr(training_calibration, "MARGIN", 0.0)
+    monkeypatch.setattr(choose_temperatures, "MARGIN", 0.0)
     assert kept() >= 8
 
 
@@ -347,7 +347,9 @@ def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, 
     exec(snippet(card).replace("FOLDER", repr(str(folder))), {})
     target, aspect = trained.task.split_context(trained.contexts[0])
     (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=[aspect], targets=[target])
-    assert capsys.readouterr().out == f"{aspect} {answer.label} {answer.probabilities}\n"
+    by_class, by_pipeline = capsys.readouterr().out.splitlines()
+    assert by_class == f"{aspect} {answer.label} {answer.probabilities}"
+    assert f"'aspect': {trained.contexts[0]!r}, 'label': {answer.label!r}" in by_pipeline
 
     flags = ["--data", str(small_data), "--split", "test", "--bootstrap", "0"]
     assert main(["evaluate", str(folder), *flags, "--report", str(tmp_path / "page")]) == 0

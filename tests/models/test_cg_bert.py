@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
-from model_sizes import TINY
-from oracle import cg_bert as oracle
-from oracle.pieces import cross_entropy
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat
+from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
+from oracle import classifiers as oracle
+from parity import strengthen
 from qacg_models import CGBertConfig, CGBertForSequenceClassification
 from torch import nn
 
@@ -19,13 +19,7 @@ VARIANTS = {
     "whole context": {"context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True},
     "tanh with biases": {"gate_activation": "tanh", "lambda_bias": True},
 }
-BATCH = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
-    "context_ids": torch.tensor([2, 0]),
-    "labels": torch.tensor([1, 2]),
-}
+BATCH = TOKENS | CONTEXTS | LABELS
 
 
 def build(implementation="sdpa", dtype=torch.float32, **settings):
@@ -43,19 +37,7 @@ def results(model):
 
 
 def truth(weights, config):
-    found = oracle.classify(
-        weights,
-        BATCH["input_ids"],
-        BATCH["attention_mask"].bool(),
-        BATCH["token_type_ids"],
-        BATCH["context_ids"],
-        layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        pooler=config.pooler,
-        head_projection=config.context_projection == "head",
-        gate=config.gate_activation,
-    )
-    return found | {"loss": cross_entropy(found["logits"], BATCH["labels"])}
+    return oracle.outputs(weights, config, BATCH)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "fused"])

@@ -1,11 +1,12 @@
-"""The maps of names against tables written by hand, and their inverses."""
+"""Maps of tensor names, compared with tables written by hand, and their inverses."""
 
 import checkpoint_tables as tables
 import pytest
 from errors import raises
-from qacg_models.checkpoints.tensor_names import CONVERTED, HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
+from qacg_models.checkpoints.tensor_names import HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
 from qacg_models.errors import CheckpointError
 
+CONVERTED = Layout(base="", gamma_beta=True)
 ROWS = tables.rows(layers=2)
 OURS = [ours for ours, *_ in ROWS]
 CONTEXT = [
@@ -57,7 +58,7 @@ def test_layout_is_detected_and_invertible(layout):
     assert [layout.to_ours(name)[0] for name in theirs] == names
     assert [layout.to_ours(name)[1] for name in theirs] == [layout.from_ours(name)[1] for name in names]
     found = Layout.of(theirs)
-    # TensorFlow's names have gamma and beta by themselves.
+    # TensorFlow's names always have gamma and beta.
     assert found == layout or (layout.tensorflow and [found.to_ours(name)[0] for name in theirs] == names)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
-from model_judging import strengthen
 from oracle import qacg_bert as oracle
+from parity import strengthen
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 from qacg_models.data import Example
 from qacg_models.data.task import SENTIHOOD

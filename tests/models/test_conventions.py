@@ -12,6 +12,8 @@ from model_cases import CASES, SIZES, TASKS, TOKENS, checkpoint_activations
 from qacg_models import CGBertConfig, PlainBertConfig, QACGBertConfig
 from safetensors.torch import load_file
 
+# Their answers depend on a context, which the pipeline of text classification does not pass.
+ASPECT_MODELS = ("QACGBertForSequenceClassification", "CGBertForSequenceClassification")
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
@@ -246,7 +248,7 @@ def test_model_card_is_complete_and_never_overwritten(case, tmp_path):
     front, _, text = card.removeprefix("---\n").partition("---\n")
     assert yaml.safe_load(front) == {
         "library_name": "transformers",
-        "pipeline_tag": case.task,
+        "pipeline_tag": "aspect-sentiment" if case.model in ASPECT_MODELS else case.task,
         "tags": [case.config_class.model_type],
     }
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in text

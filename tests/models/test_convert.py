@@ -1,17 +1,21 @@
-"""`qacg convert`: to our folders and back, exact reshapes, errors, and a pretrained BERT."""
+"""`qacg convert`: to our folders and back, exact reshapes, errors, flags in messages, and a pretrained BERT."""
 
+import argparse
 import json
 import os
+import re
 from pathlib import Path
 
 import checkpoint_tables as tables
 import pytest
 import torch
 import transformers
+from commands import error_of
 from errors import raises
-from model_judging import strengthen
-from model_sizes import TINY
+from model_sizes import CONTEXTS, TINY, TOKENS as INPUTS
+from parity import strengthen
 from qacg_models import (
+    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertModel,
     CGBertConfig,
@@ -20,20 +24,18 @@ from qacg_models import (
     QACGBertConfig,
     QACGBertForSequenceClassification,
     QACGBertModel,
+    QueryAttentionConfig,
+    QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.permissions import Permissions
+from qacg_models.checkpoints.permissions import Permissions, asking_for
 from qacg_models.cli import main
 from qacg_models.cli.commands import convert as command
 from qacg_models.conversion.convert import FORMATS, convert
 from qacg_models.errors import CheckpointError
+from qacg_models.runs.recipes import RECIPES
 from safetensors.torch import load_file, save_file
 
 SIZES = {**TINY, "type_vocab_size": 2}
-INPUTS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-}
-CONTEXTS = {"context_ids": torch.tensor([2, 0])}
 SHARED = {"context_projection": "head", "lambda_bias": False}  # projections shared by the heads, gates without biases
 
 
@@ -63,15 +65,6 @@ def same(model, state):
 
 def run(*arguments):
     return main(["convert", *map(str, arguments)])
-
-
-def conversion_error(capsys, *arguments):
-    """Runs a conversion that must fail with status 2 and one line, which is returned."""
-    capsys.readouterr()
-    assert run(*arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1 and captured.out == ""
-    return captured.err
 
 
 def test_convert_formats_match_the_help_text():
@@ -206,7 +199,7 @@ def test_convert_tensorflow_names_and_back(tmp_path):
 
 def test_convert_unsupported_tensors_or_fields_raise(tmp_path, capsys):
     model = qacg(tmp_path / "own")
-    error = conversion_error(capsys, tmp_path / "own", tmp_path / "hf", "--to", "huggingface")
+    error = error_of(capsys, "convert", tmp_path / "own", tmp_path / "hf", "--to", "huggingface")
     assert "expected tensors of BERT, got bert.context_embeddings.weight" in error
     assert "drop_unplaced (qacg convert --drop-unplaced)" in error
     assert not (tmp_path / "hf").exists()
@@ -220,7 +213,7 @@ def test_convert_unsupported_tensors_or_fields_raise(tmp_path, capsys):
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps: expected 1e-12 as in the released code, got 1e-05"),
     ):
         qacg(tmp_path / "own", **settings)
-        assert part in conversion_error(capsys, tmp_path / "own", tmp_path / "other", "--to", "released")
+        assert part in error_of(capsys, "convert", tmp_path / "own", tmp_path / "other", "--to", "released")
 
 
 def test_convert_resizes_tables_only_on_request(tmp_path, capsys):
@@ -229,17 +222,18 @@ def test_convert_resizes_tables_only_on_request(tmp_path, capsys):
         model.bert.embeddings.get_submodule(n).weight for n in ("word_embeddings", "position_embeddings")
     )
     for field, value in (("max_position_embeddings", 6), ("max_position_embeddings", 10), ("vocab_size", 40)):
-        error = conversion_error(capsys, tmp_path / "own", tmp_path / "new", "--set", f"{field}={value}")
+        error = error_of(capsys, "convert", tmp_path / "own", tmp_path / "new", "--set", f"{field}={value}")
         assert f"{field}: expected " in error and f"got {value}. Set it to" in error
-    assert "no trained values for more positions" in conversion_error(
-        capsys, tmp_path / "own", tmp_path / "new", "--truncate-positions", 10
+    assert "no trained values for more positions" in error_of(
+        capsys, "convert", tmp_path / "own", tmp_path / "new", "--truncate-positions", 10
     )
     assert run(tmp_path / "own", tmp_path / "new", "--truncate-positions", 6, "--resize-vocabulary", 35) == 0
     assert "31 rows and 4 new ones" in capsys.readouterr().out
     new = BertForSequenceClassification.from_pretrained(tmp_path / "new")
     assert torch.equal(new.bert.embeddings.position_embeddings.weight, positions[:6])
     table = new.bert.embeddings.word_embeddings.weight.detach()
-    assert torch.equal(table[:31], words) and 0 < float(table[31:].abs().max()) < 0.2
+    assert torch.equal(table[:31], words)
+    assert 0 < float(table[31:].abs().max()) < 0.2
     assert torch.equal(logits(new), logits(model))
     smaller = BertModel.from_pretrained(tmp_path / "own", vocab_size=20, resize_vocabulary=True)
     assert torch.equal(smaller.embeddings.word_embeddings.weight, words[:20])
@@ -294,8 +288,8 @@ def test_from_pretrained_bad_tensor_raises(tmp_path):
     name = "bert.encoder.layer.1.output.dense.weight"
     for tensor, match in (
         (state[name].clone().fill_(float("nan")), "expected finite values"),
-        (state[name].to(torch.int8), r"expected a floating-point dtype, got torch\.int8"),
-        (state[name][:, :5].clone(), r"expected shape \(12, 20\), got \(12, 5\)"),
+        (state[name].to(torch.int8), "expected a floating-point dtype, got torch.int8"),
+        (state[name][:, :5].clone(), "expected shape (12, 20), got (12, 5)"),
     ):
         save_file({**state, name: tensor}, tmp_path / "model.safetensors")
         with raises(f"CheckpointError: model.safetensors: {name}: {match}"):
@@ -306,8 +300,8 @@ def test_convert_ambiguous_checkpoint_requires_model(tmp_path, capsys):
     model = strengthen(CGBertForSequenceClassification(CGBertConfig(**SIZES, num_labels=3))).eval()
     save_file(tables.as_released(model.state_dict()), tmp_path / "model.safetensors")
     (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
-    assert "the tensors fit both QACG-BERT and CG-BERT" in conversion_error(capsys, tmp_path, tmp_path / "new")
-    assert "got 'GPT'" in conversion_error(capsys, tmp_path, tmp_path / "new", "--model", "GPT")
+    assert "the tensors fit both QACG-BERT and CG-BERT" in error_of(capsys, "convert", tmp_path, tmp_path / "new")
+    assert "got 'GPT'" in error_of(capsys, "convert", tmp_path, tmp_path / "new", "--model", "GPT")
     assert run(tmp_path, tmp_path / "new", "--model", "CGBertForSequenceClassification") == 0
     same(CGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
     # Our folder names its model, and another model does not read its context tensors.
@@ -326,27 +320,27 @@ def test_convert_destination_is_complete_or_unchanged(tmp_path, capsys, monkeypa
     qacg(tmp_path / "own")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.txt").write_text("text")
-    assert "dst: expected a new folder" in conversion_error(capsys, tmp_path / "own", tmp_path / "notes")
-    assert "dst: expected a model folder to overwrite" in conversion_error(
-        capsys, tmp_path / "own", tmp_path / "notes", "--overwrite"
+    assert "dst: expected a new folder" in error_of(capsys, "convert", tmp_path / "own", tmp_path / "notes")
+    assert "dst: expected a model folder to overwrite" in error_of(
+        capsys, "convert", tmp_path / "own", tmp_path / "notes", "--overwrite"
     )
-    assert "dst: expected a folder outside" in conversion_error(
-        capsys, tmp_path / "own", tmp_path / "own", "--overwrite"
+    assert "dst: expected a folder outside" in error_of(
+        capsys, "convert", tmp_path / "own", tmp_path / "own", "--overwrite"
     )
-    assert "dst: expected a folder outside" in conversion_error(
-        capsys, tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
+    assert "dst: expected a folder outside" in error_of(
+        capsys, "convert", tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
     )
     assert run(tmp_path / "own", tmp_path / "new") == 0
     before = (tmp_path / "new" / "model.safetensors").read_bytes()
     model = qacg(tmp_path / "other", contexts=["d", "e"])
-    assert "dst: expected a new folder" in conversion_error(capsys, tmp_path / "other", tmp_path / "new")
+    assert "dst: expected a new folder" in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new")
 
     def broken(*_, **__):
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(QACGBertForSequenceClassification, "save_pretrained", broken)
-        assert "no space left" in conversion_error(capsys, tmp_path / "other", tmp_path / "new", "--overwrite")
+        assert "no space left" in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new", "--overwrite")
     assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
     assert run(tmp_path / "other", tmp_path / "new", "--overwrite") == 0
     same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
@@ -373,9 +367,9 @@ def test_convert_failed_rename_keeps_the_old_model(tmp_path, monkeypatch):
 def test_convert_bad_arguments_raise(tmp_path, capsys):
     own = tmp_path / "own"
     qacg(own)
-    assert "no such file or folder" in conversion_error(capsys, tmp_path / "no", tmp_path / "new")
+    assert "no such file or folder" in error_of(capsys, "convert", tmp_path / "no", tmp_path / "new")
     both = ("--truncate-positions", 5, "--set", "max_position_embeddings=6")
-    assert "expected no max_position_embeddings in --set" in conversion_error(capsys, own, tmp_path / "new", *both)
+    assert "expected no max_position_embeddings in --set" in error_of(capsys, "convert", own, tmp_path / "new", *both)
     with pytest.raises(SystemExit):
         run(own, tmp_path / "new", "--set", "pooler")
     assert "expected FIELD=JSON" in capsys.readouterr().err
@@ -454,3 +448,136 @@ def test_convert_pretrained_minilm_keeps_every_tensor(tmp_path):
     with torch.no_grad():
         for mine, expected in zip(ours(tokens).to_tuple(), theirs(tokens).to_tuple()):
             torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
+
+
+POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
+
+
+def answering(folder):
+    model = strengthen(BertForQuestionAnswering(PlainBertConfig(**SIZES))).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def with_pooler(folder):
+    """Adds the pooler that other programs store to the file; returns it."""
+    path = folder / "model.safetensors"
+    generator = torch.Generator().manual_seed(5)
+    size = SIZES["hidden_size"]
+    pooler = {name: torch.randn(*shape, generator=generator) for name, shape in zip(POOLER, ((size, size), (size,)))}
+    save_file({name: tensor.clone() for name, tensor in load_file(path).items()} | pooler, path)
+    return pooler
+
+
+@pytest.mark.parametrize("has_pooler", [False, True])
+def test_convert_answers_gives_the_complete_released_state(has_pooler, tmp_path):
+    model = answering(tmp_path / "own")
+    pooler = with_pooler(tmp_path / "own") if has_pooler else {}
+    report = convert(tmp_path / "own", tmp_path / "released", to="released")
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    # The released class loads strictly: embeddings, layers, pooler and head, all of them.
+    expected = tables.as_released(model.state_dict(), gate=False)
+    assert state.keys() == expected.keys() | set(POOLER)
+    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+    if has_pooler:
+        assert all(torch.equal(state[name], pooler[name]) for name in POOLER)
+        assert not report.unused and set(POOLER) <= set(report.loaded)
+    else:
+        assert not any(state[name].any() for name in POOLER)
+        assert "zeros for pooler.dense" in " ".join(report.notes)
+    convert(tmp_path / "released", tmp_path / "back", model="BertForQuestionAnswering")
+    back = BertForQuestionAnswering.from_pretrained(tmp_path / "back")
+    with torch.no_grad():
+        torch.testing.assert_close(back(**INPUTS).start_logits, model(**INPUTS).start_logits)
+
+
+def test_convert_answer_pooler_is_kept_on_request(tmp_path, capsys):
+    """Loaded from a foreign file, saved, converted there and back, and to Hugging Face, which has none."""
+    model = answering(tmp_path / "foreign")
+    pooler = with_pooler(tmp_path / "foreign")
+    loaded, info = BertForQuestionAnswering.from_pretrained(
+        tmp_path / "foreign", answer_pooler=True, output_loading_info=True
+    )
+    assert info["report"].clean and info["report"].unused == []
+    loaded.save_pretrained(tmp_path / "own")
+    convert(tmp_path / "own", tmp_path / "released", to="released")
+    convert(tmp_path / "released", tmp_path / "back", model="BertForQuestionAnswering")
+    convert(tmp_path / "foreign", tmp_path / "set", overrides={"answer_pooler": True})
+    convert(tmp_path / "own", tmp_path / "tf", to="tensorflow-names")
+    convert(tmp_path / "tf", tmp_path / "from tf", model="BertForQuestionAnswering")
+    for folder in ("own", "back", "set", "from tf"):
+        again = BertForQuestionAnswering.from_pretrained(tmp_path / folder)
+        assert again.config.answer_pooler
+        for name, tensor in {**model.state_dict(), **pooler}.items():
+            assert torch.equal(again.state_dict()[name], tensor), (folder, name)
+        assert not any(p.requires_grad for p in again.bert.pooler.parameters())
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    assert all(torch.equal(state[name], pooler[name]) for name in POOLER)
+    report = convert(tmp_path / "own", tmp_path / "hf", to="huggingface")
+    assert "dropped pooler.dense" in " ".join(report.notes)
+    theirs, info = transformers.BertForQuestionAnswering.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not any(info.values())
+    torch.testing.assert_close(theirs.eval()(**INPUTS).start_logits, model(**INPUTS).start_logits)
+    # Without the option it is ignored; with it a missing one is initialised. The report lists either.
+    left = BertForQuestionAnswering.from_pretrained(tmp_path / "foreign", output_loading_info=True)[1]["report"]
+    assert set(left.unused) == set(POOLER)
+    answering(tmp_path / "without")
+    options = {"answer_pooler": True, "output_loading_info": True}
+    missing = BertForQuestionAnswering.from_pretrained(tmp_path / "without", **options)[1]["report"].missing
+    assert set(missing) == set(POOLER)
+
+
+def test_convert_damaged_answer_pooler_raises(tmp_path, capsys):
+    answering(tmp_path / "own")
+    state = load_file(tmp_path / "own" / "model.safetensors") | with_pooler(tmp_path / "own")
+    state[POOLER[0]] = torch.full_like(state[POOLER[0]], float("nan"))
+    save_file({name: tensor.clone() for name, tensor in state.items()}, tmp_path / "own" / "model.safetensors")
+    error = error_of(capsys, "convert", tmp_path / "own", tmp_path / "released", "--to", "released")
+    assert POOLER[0] in error and "expected finite values" in error
+
+
+def test_convert_errors_name_the_flag(tmp_path, capsys):
+    QACGBertForSequenceClassification(QACGBertConfig(**SIZES, contexts=["a", "b", "c"])).save_pretrained(tmp_path / "m")
+    error = error_of(capsys, "convert", tmp_path / "m", tmp_path / "new", "--set", 'contexts=["a", "b"]')
+    assert "or fewer with truncate_contexts (qacg convert --truncate-contexts)" in error
+    error = error_of(capsys, "convert", tmp_path / "m", tmp_path / "new", "--set", "num_labels=7")
+    assert "ignore_mismatched_sizes (qacg convert --new-head)" in error
+
+
+def test_flags_in_convert_errors_exist():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    flags = {option for action in parser._actions for option in action.option_strings}
+    for permission in [*Permissions.__dataclass_fields__, "drop_unplaced"]:
+        assert re.search(r"--[a-z-]+", asking_for(permission))[0] in flags
+
+
+def test_query_attention_reads_the_published_names(tmp_path):
+    config = QueryAttentionConfig(encoder={"model_type": "bert", **SIZES})
+    model = strengthen(QueryAttentionForQuestionAnswering(config)).eval()
+    theirs = {name.replace("query_classify", "query_calssify"): t.clone() for name, t in model.state_dict().items()}
+    assert any(name.startswith("query_calssify_layer.") for name in theirs)
+    config.save_pretrained(tmp_path)
+    torch.save(theirs, tmp_path / "pytorch_model.bin")
+    back, info = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, output_loading_info=True)
+    assert info["report"].clean
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name
+
+
+def test_convert_default_model_from_scratch(tmp_path, capsys):
+    """The conversions that the docs describe."""
+    choices = {name: RECIPES["scratch"][name] for name in ("pooler", "context_projection", "context_standalone")}
+    for name, settings in (("default", choices), ("cls", {**choices, "pooler": "cls"})):
+        config = QACGBertConfig(**SIZES, contexts=["a", "b"], **settings)
+        QACGBertForSequenceClassification(config).save_pretrained(tmp_path / name)
+    error = error_of(capsys, "convert", tmp_path / "default", tmp_path / "new", "--to", "released")
+    assert "pooler: expected 'cls' as in the released code, got 'attention'" in error
+    error = error_of(capsys, "convert", tmp_path / "default", tmp_path / "new", "--to", "huggingface")
+    assert "bert.pooler.attention_gate" in error or "--drop-unplaced" in error
+    assert convert(tmp_path / "default", tmp_path / "tf", to="tensorflow-names").model == (
+        "QACGBertForSequenceClassification"
+    )
+    convert(tmp_path / "cls", tmp_path / "released", to="released")
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    assert state["bert.context_embeddings.weight"].shape[0] == 8

@@ -18,12 +18,12 @@ def row(line, text, label, aspect="food"):
 
 
 def clean(count=90, first=2):
-    """Rows of so many different sentences, with every label."""
+    """Rows of `count` different sentences, with every label."""
     return [row(first + n, f"sentence {first + n}", n % 3, TASK.aspects[n % 2]) for n in range(count)]
 
 
 def found(splits, task=TASK):
-    """The warnings by code, each of which comes once."""
+    """The warnings by code; each code must occur once."""
     warnings = training_warnings(splits, task)
     assert len({(one.code, one.split) for one in warnings}) == len(warnings)
     return {one.code: one for one in warnings}

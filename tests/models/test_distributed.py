@@ -1,4 +1,4 @@
-"""Two processes over gloo train as one does: the same losses, the same choice, one folder."""
+"""Two processes over gloo train like one: equal losses, the same selected step, one folder."""
 
 import os
 import subprocess

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from commands import error_of
 from docs_pages import commands, snippets
 from errors import raises
 from full_members import member
@@ -102,7 +103,7 @@ def test_onnx_file_has_inputs_outputs_and_metadata(folder, trained):
         "pad_token_id": 0,
         "temperatures": [1.7, 0.6, 2.5],
     }
-    assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "nothing is left beside it"
+    assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "no temporary file remains"
 
 
 def test_traced_graph_has_torch_operators_only(traced):
@@ -166,7 +167,7 @@ def test_export_every_classifier_in_every_format(name, to, classifiers, tmp_path
     rows = rows_for(trained, tmp_path)
     output = tmp_path / f"out{FORMATS[to].suffix}"
     found = export(trained, output, rows, to=to)
-    assert trained.model.config._attn_implementation == "fused", "the model is as it was"
+    assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and output.is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
 
@@ -248,24 +249,21 @@ def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_pa
     assert len(tokens) >= 48
 
 
-def fails(capsys, *flags):
-    assert main(["export", *map(str, flags)]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1, error
-    return error
-
-
 def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, capsys):
-    mine, there = folder / "mine", folder / "model.onnx"
+    there, new = folder / "model.onnx", tmp_path / "a.onnx"
     before = there.read_bytes()
-    assert "ends in .onnx" in fails(capsys, mine, "--output", tmp_path / "model.pt2")
-    assert "--overwrite" in fails(capsys, mine, "--output", there)
+    for flags, expected in (
+        ([tmp_path / "model.pt2"], "ends in .onnx"),
+        ([there], "--overwrite"),
+        ([new, "--check-rows", "0"], "check-rows"),
+        ([new, "--check-on", tmp_path / "no.csv"], "No such file"),
+    ):
+        assert expected in error_of(capsys, "export", folder / "mine", "--output", *flags)
     assert there.read_bytes() == before
-    assert "check-rows" in fails(capsys, mine, "--output", tmp_path / "a.onnx", "--check-rows", "0")
-    assert "No such file" in fails(capsys, mine, "--output", tmp_path / "a.onnx", "--check-on", tmp_path / "no.csv")
     missing = ExportFormat(".onnx", "qacg_models.export.onnx_file", ("onnx", "no_such_runtime"))
     monkeypatch.setitem(FORMATS, "onnx", missing)
-    assert "Run pip install no_such_runtime.\n" in fails(capsys, mine, "--output", tmp_path / "a.onnx")
+    expected = "Run pip install no_such_runtime.\n"
+    assert expected in error_of(capsys, "export", folder / "mine", "--output", new)
     assert not list(tmp_path.iterdir())
 
 

@@ -9,8 +9,8 @@ import torch
 import transformers
 from errors import raises
 from full_members import members
-from model_judging import strengthen
-from model_sizes import TINY
+from model_sizes import CONTEXTS, TINY, TOKENS as INPUTS
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -34,12 +34,6 @@ SIZES = {
     "initializer_range": 0.02,
 }
 PUBLISHED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
-INPUTS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
-}
-CONTEXTS = {"context_ids": torch.tensor([2, 0])}
 
 
 def strong(config_class, model_class, **settings):

@@ -4,7 +4,9 @@ import csv
 import json
 
 import pytest
+from commands import fails
 from errors import raises
+from interrupted_runs import interrupt_at
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns, records
@@ -14,7 +16,6 @@ from qacg_models.inference import bulk_prediction
 from qacg_models.inference.aspect_predictor import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
-from test_cli import fails
 from untrained import write_model
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]
@@ -75,17 +76,13 @@ def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monke
     fails(capsys, [*command, "--escape-formulas", "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
     choices = ["--output", tmp_path / "o.csv", "--window", 4]
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_prediction, "_join", stop)
+        interrupt_at(patch, bulk_prediction, "_join", error=KeyboardInterrupt)
         assert main([str(argument) for argument in [*command, *choices]]) == 130
     assert (tmp_path / "o.csv.parts").is_dir()
     capsys.readouterr()
     error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "has a run with another written as;")
     assert "pass --overwrite" in error
     assert main([str(argument) for argument in [*command, *choices, "--resume"]]) == 0
-
-
-def stop(*_):
-    raise KeyboardInterrupt
 
 
 CELLS = [*FORMULAS, *OTHERS, "'=1", "''-5", "'", "", "\tx", "\rx", "＝1", "\0@x", "'plain"]

@@ -8,7 +8,9 @@ from model_cases import CASES, SIZES
 from qacg_models import PlainBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
 from torch import nn
 
-ENCODERS = {name: CASES[name] for name in ("BertForQuestionAnswering", "CGBertModel", "QACGBertModel")}
+ENCODERS = {
+    name: CASES[name] for name in ("BertForQuestionAnswering", "CGBertModel", "QACGBertForSequenceClassification")
+}
 every_encoder = pytest.mark.parametrize("case", ENCODERS.values(), ids=ENCODERS)
 WIDE = {"hidden_size": 96, "num_hidden_layers": 3, "initializer_range": 0.05}
 GATE_STD = 0.01

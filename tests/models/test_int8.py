@@ -153,7 +153,7 @@ def test_int8_on_a_gpu_raises(model):
 
 
 class Saturating(nn.Module):
-    """A layer of ones as CPUs compute it that add two products of 8 bits in 16, and cut what is over."""
+    """A layer of ones on a CPU that adds two 8-bit products in 16 bits and saturates."""
 
     def forward(self, x):
         pairs = (x * 127).long().unflatten(-1, (-1, 2)) * 255

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from interrupted_runs import interrupt_at
 from kill_and_resume import OPTIONS
 from qacg_models.cli import interruption, main
 from qacg_models.cli.commands import suggest
@@ -51,14 +52,8 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
     assert main(command) == 0
     expected = output.read_text(encoding="utf-8")
     output.write_text("to be replaced")
-    predict, calls = AspectPredictor.predict_rows, []
-
-    def stopping(*given):
-        calls.append(given)
-        return stop() if len(calls) == 3 else predict(*given)
-
     with monkeypatch.context() as patch:
-        patch.setattr(AspectPredictor, "predict_rows", stopping)
+        interrupt_at(patch, AspectPredictor, "predict_rows", 3, error=KeyboardInterrupt)
         assert main([*command, "--over"]) == interruption.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg predict: interrupted; resume with:")
     assert again == ["predict", "--resume", *command[1:]]
@@ -94,14 +89,8 @@ def test_train_interrupted_prints_a_command_that_resumes(small_data, tmp_path, m
     command = ["train", "--data", str(small_data), *TRAIN, "--output"]
     assert OPTIONS.checkpoint_every == 7
     assert main([*command, str(tmp_path / "whole")]) == 0
-    save, calls = AspectTrainer._save_checkpoint, []
-
-    def stopping(*given):
-        calls.append(given)
-        return stop() if len(calls) == 3 else save(*given)
-
     with monkeypatch.context() as patch:
-        patch.setattr(AspectTrainer, "_save_checkpoint", stopping)
+        interrupt_at(patch, AspectTrainer, "_save_checkpoint", 3, error=KeyboardInterrupt)
         assert main([*command, str(tmp_path / "my model")]) == interruption.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg train: interrupted; resume with:")
     assert main(again) == 0

@@ -7,10 +7,10 @@ import torch
 from errors import error_cases, raises
 from full_members import member
 from model_cases import checkpoint_activations
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat
 from model_sizes import TINY
-from oracle import bert as bert_oracle, cg_bert as cg_oracle, qacg_bert as qacg_oracle
-from oracle.pieces import cross_entropy, linear
+from oracle import classifiers as oracle
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -82,7 +82,7 @@ def build(kind, implementation=None, dtype=torch.float32, **settings):
 
 
 def results(model, batch, visible=None):
-    """Every output of a packed batch by name; of a padded one at its tokens."""
+    """Every output of a packed batch by name, or of a padded one at its tokens."""
     extra = {"QACG": {"output_lambda": True}, "CGBe": {"output_gates": True}}.get(type(model).__name__[:4], {})
     out = model(**batch, output_hidden_states=True, **extra)
     maps = model(**batch, output_attentions=True)  # a separate call: maps use other code
@@ -119,31 +119,16 @@ def at_tokens(found, visible):
     return flat(picked | {"hidden": [h[visible] for h in found["hidden"]]})
 
 
-def truth(kind, batch):
-    visible = batch["attention_mask"].bool()
-
+def truth(batch):
     def compute(weights, config):
-        inputs = [weights, batch["input_ids"], visible, batch["token_type_ids"]]
-        sizes = {"layers": config.num_hidden_layers, "heads": config.num_attention_heads, "pooler": config.pooler}
-        if kind == "bert":
-            found = bert_oracle.encode(*inputs, **sizes)
-            found["logits"] = linear(weights, "classifier", found["pooled"])
-        else:
-            sizes["head_projection"] = config.context_projection == "head"
-            if kind == "qacg":
-                scalars = {"alpha": config.quasi_scale, "beta": config.beta, "gamma": config.gamma}
-                found = qacg_oracle.classify(*inputs, batch["context_ids"], **sizes, **scalars)
-            else:
-                found = cg_oracle.classify(*inputs, batch["context_ids"], **sizes, gate=config.gate_activation)
-        found["loss"] = cross_entropy(found["logits"], batch["labels"])
-        found["logits alone"] = found["logits"]
-        return at_tokens(found, visible)
+        found = oracle.outputs(weights, config, batch)
+        return at_tokens(found | {"logits alone": found["logits"]}, batch["attention_mask"].bool())
 
     return compute
 
 
 @pytest.mark.parametrize(
-    ("lengths", "dtype"),  # (5, 9, 1, 7, 4) has more than 2 x 12 tokens, from which on the context is folded
+    ("lengths", "dtype"),  # (5, 9, 1, 7, 4) has more than 2 x 12 tokens, so the context is folded
     [
         member((5, 1, 3), torch.float32, id="few tokens-float32", fast=True),
         member((5, 9, 1, 7, 4), torch.float32, id="many tokens-float32", fast=False),
@@ -160,7 +145,7 @@ def test_packed_outputs_and_gradients_match_the_formulas(kind, settings, lengths
 
     fast = "fused" if kind == "qacg" else "sdpa"
     batch = PackingCollator()(rows)
-    exact = truth(kind, padded(rows))
+    exact = truth(padded(rows))
     draws = 5 if dtype == torch.float32 else 1  # either batch has few tokens
     check_against_formulas(
         make, fast, dtype, lambda model: results(model, batch), exact, SDPA_GRADIENT_BAND, draws=draws

@@ -148,7 +148,9 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     value = packed["step"] * steps[1, 1, 1, 0]
     words = f"price, layer 2, head 2, P (softmax): “{tokens[1]}” looks at “{tokens[0]}” with +{value:.4f}"
     assert browser.value(output) == words
-    assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", "read out by itself"
+    assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", (
+        "screen readers announce it"
+    )
 
 
 def test_viewer_status_line_covers_the_maps(pages, browser):

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import pytest
 from errors import raises
+from interrupted_runs import interrupted
 from qacg_models.cli import main
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import Request, check_requests, read_requests
@@ -56,7 +57,7 @@ def read_jsonl(text):
 
 
 class Steps:
-    """Keeps what a `TextProgress` is called with."""
+    """Records the calls of a `TextProgress`."""
 
     def __init__(self):
         self.calls = []
@@ -200,16 +201,8 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     assert output.read_text() == expected
 
 
-class Died(BaseException):
-    """No code catches this exception by mistake."""
-
-
-def dying(*_):
-    raise Died
-
-
 def _damages(content):
-    """A part cut, emptied, no longer UTF-8, and with one bit changed in its head or in a probability."""
+    """A part that is truncated, empty, not UTF-8, or has one changed bit in its head or in a probability."""
     yield content[: len(content) // 2]
     yield b""
     yield content.replace(b"0.", b"\xff.", 1)
@@ -217,13 +210,11 @@ def _damages(content):
         yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def test_predict_resume_remakes_damaged_parts(ask, tmp_path, monkeypatch):
+def test_predict_resume_remakes_damaged_parts(ask, tmp_path):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
     expected = "".join(bulk(ask).stream(requests()))
-    with monkeypatch.context() as patch:
-        patch.setattr(bulk_prediction, "_join", dying)
-        with pytest.raises(Died):
-            bulk(ask).write(requests(), output, model_digest="m")
+    with interrupted(bulk_prediction, "_join"):
+        bulk(ask).write(requests(), output, model_digest="m")
     kept = {path.name: path.read_bytes() for path in parts.iterdir()}
     for damaged in _damages(kept["00000001"]):
         shutil.rmtree(parts, ignore_errors=True)
@@ -254,10 +245,9 @@ def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
     assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
 
 
-def test_predict_resume_after_publishing_tidies_up(ask, tmp_path, monkeypatch):
+def test_predict_resume_after_publishing_tidies_up(ask, tmp_path):
     output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(os, "rename", dying)  # of the folder of parts, which deletes it atomically
+    with interrupted(os, "rename"):  # of the folder of parts, which deletes it atomically
         bulk(ask).write(requests(), output, model_digest="m")
     assert output.read_text(encoding="utf-8") == expected and (tmp_path / "out.jsonl.parts").is_dir()
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
@@ -265,16 +255,13 @@ def test_predict_resume_after_publishing_tidies_up(ask, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_predict_half_deleted_parts_are_ignored(ask, tmp_path, monkeypatch):
+def test_predict_half_deleted_parts_are_ignored(ask, tmp_path):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
     output.write_text("old")
-    with monkeypatch.context() as patch:
-        patch.setattr(bulk_prediction, "_join", dying)
-        with pytest.raises(Died):
-            bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
-        patch.setattr(shutil, "rmtree", lambda path, **_: path.exists() and dying())
-        with pytest.raises(Died):
-            bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
+    with interrupted(bulk_prediction, "_join"):
+        bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
+    with interrupted(shutil, "rmtree", 2):  # the first call has nothing to delete
+        bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
     assert not parts.exists()
     with raises("InputError: which exists. Set --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
@@ -297,18 +284,16 @@ def test_predict_second_run_raises(ask, tmp_path, choice):
     assert not output.exists()
 
 
-def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
+def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
     output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     output.write_text("old")
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(bulk_prediction, "_join", dying)
+    with interrupted(bulk_prediction, "_join"):
         bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
     assert output.read_text() == "old"
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
     assert output.read_text(encoding="utf-8") == expected
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        output.unlink()
-        patch.setattr(bulk_prediction, "_join", dying)
+    output.unlink()
+    with interrupted(bulk_prediction, "_join"):
         bulk(ask).write(requests(), output, model_digest="m")
     output.write_text("somebody else's")
     with raises("InputError: which exists. Set --overwrite to replace it"):
@@ -319,10 +304,10 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
     ("plan", "message"),
     [
         (b"{", "is not JSON"),
-        (b"[" * 100_000, "is not JSON .*nested too deep"),
-        (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON .*a number has more than 4300 digits"),
+        (b"[" * 100_000, "is not JSON ...nested too deep"),
+        (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON ...a number has more than 4300 digits"),
         (b"\xff", "is not JSON"),
-        (b"[]", r"expected an object, got \[\]"),
+        (b"[]", "expected an object, got []"),
         (b'{"format": 1, "model": "m"}', "lacks attention, aspects,"),
         (b'{"format": 2, "model": "m"}', "another format"),
     ],
@@ -471,7 +456,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as handle:
         found = list(csv.DictReader(handle))
     assert [one["certainty"] for one in found] == marks
-    assert [one["label"] for one in found] == [one.label for one in answers], "the label stays"
+    assert [one["label"] for one in found] == [one.label for one in answers], "labels are unchanged"
     assert [one["certainty"] for one in read_jsonl((tmp_path / "out.jsonl").read_text())] == marks
     assert run(model, "--input", source, *flags) == 0
     captured = capsys.readouterr()

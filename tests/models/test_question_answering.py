@@ -230,7 +230,7 @@ def test_answers_of_models_without_token_types(tokenizer, untyped):
 
 
 def story(generator):
-    """A fact with filler after it, and the fact's three parts."""
+    """A fact with filler after it, and the three parts of the fact."""
     name, place = (words[int(torch.randint(8, (1,), generator=generator))] for words in (NAMES, PLACES))
     month = MONTHS[int(torch.randint(4, (1,), generator=generator))]
     return FACT.format(name, place, month) + " It rains.", (name, place, month)

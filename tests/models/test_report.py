@@ -1,3 +1,5 @@
+"""Reports: attention maps, the page, replacing an old report, tables and the demo."""
+
 import errno
 import itertools
 import json
@@ -28,7 +30,7 @@ TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate
 
 
 class Page(HTMLParser):
-    """Collects what a browser would fetch, where links inside the page go, and unclosed elements."""
+    """Collects fetched addresses, links inside the page, and unclosed elements."""
 
     VOID = ("meta", "br", "link", "img")
 
@@ -199,7 +201,7 @@ def test_report_checks_the_folder_again_before_it_replaces(tmp_path):
 
 
 def failing_renames(monkeypatch, *numbers):
-    """Lets the renames of these numbers fail, counted from 1."""
+    """Makes renames fail, by their numbers from 1."""
     rename, count = os.rename, itertools.count(1)
 
     def fail(source, target):

@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 from qacg_models.cli import main
-from qacg_models.data import load_data
 from qacg_models.data.example import Example
 from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.metrics import judge, tfidf
@@ -41,11 +40,6 @@ def unbalanced(count=90):
     return rows(*found)
 
 
-@pytest.fixture(scope="module")
-def dataset(small_data):
-    return load_data(small_data)
-
-
 @pytest.fixture(autouse=True)
 def untuned_baseline():
     """Overrides the fixture of conftest.py: cross-validation runs here."""
@@ -53,7 +47,7 @@ def untuned_baseline():
 
 @pytest.fixture
 def one_setting(monkeypatch):
-    """Cross-validation has nothing to choose, and is skipped."""
+    """One setting only, so that cross-validation is skipped."""
     monkeypatch.setattr(tfidf, "SETTINGS", (ALONE,))
 
 
@@ -158,9 +152,8 @@ def test_tfidf_of_degenerate_rows_gives_probabilities(known):
 
 def test_tfidf_of_many_rows_is_fitted_to_a_subset(dataset, one_setting, monkeypatch):
     half = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(120, 10**9))
-    assert 100 <= half.used <= 120 and half.regressions.numbers.keys() == {
-        row.context for row in dataset.splits["train"]
-    }
+    assert 100 <= half.used <= 120
+    assert half.regressions.numbers.keys() == {row.context for row in dataset.splits["train"]}
     characters = sum(len(row.sentence) for row in dataset.splits["train"])
     quarter = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(10**9, characters // 4))
     assert 50 <= quarter.used <= 60

@@ -1,3 +1,5 @@
+"""Tokenizers, encoded examples and padding."""
+
 import unicodedata
 
 import pytest

@@ -10,10 +10,9 @@ import pytest
 import torch
 from errors import raises
 from qacg_models import training
-from qacg_models.data import DataOptions, Dataset, load_data
+from qacg_models.data import DataOptions, load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
-from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import Selection
 from qacg_models.training import run
@@ -35,11 +34,6 @@ TINY = TrainingOptions(
 
 def losses(trained):
     return [loss for _, loss in trained.record.loss]
-
-
-@pytest.fixture(scope="module")
-def dataset(small_data) -> Dataset:
-    return load_data(small_data)
 
 
 @pytest.fixture(scope="module")
@@ -227,12 +221,6 @@ def test_balance_draws_rare_classes_more_often(balance, share):
     assert list(sampler) == drawn
     sampler.epoch = 1
     assert list(sampler) != drawn
-
-
-def test_recorded_metrics_round_trip_through_json(folder):
-    record = load_trained(folder).record
-    for figures in (record.metrics["dev"].to_json(), record.majority["dev"].to_json()):
-        assert METRIC_CLASSES["sentihood"].from_json(json.loads(json.dumps(figures))).to_json() == figures
 
 
 @pytest.mark.full

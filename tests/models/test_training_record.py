@@ -18,7 +18,7 @@ from untrained import OWN, record_of
 RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Objects with free keys: any key may be missing, and `machine` may have any value.
-FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority")
+FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority", "confusion")
 
 
 def paths(content, before=()):
@@ -38,7 +38,13 @@ TEXTS_OR_NONE = [
     for field in fields(kind)
     if field.metadata["kind"] is str and field.default is None
 ]
-NEEDED = [path for path in FIELDS if isinstance(path[-1], str) and not (len(path) == 2 and path[0] in FREE)]
+NEEDED = [
+    path
+    for path in FIELDS
+    if isinstance(path[-1], str)
+    and not (len(path) == 2 and path[0] in FREE)
+    and not (len(path) > 1 and path[0] == "confusion")
+]
 
 
 def changed(path, change):
@@ -79,7 +85,7 @@ def test_record_round_trip_is_equal(tmp_path):
 
 def test_record_keeps_undefined_metrics():
     silent = {"dev": replace(RECORD.metrics["dev"], aspect_f1=math.nan, undefined=("aspect_f1",))}
-    plain = replace(RECORD, metrics=silent, tfidf=silent, majority=silent).to_json()
+    plain = replace(RECORD, metrics=silent, tfidf=silent, majority=silent, confusion={}).to_json()
     assert plain["metrics"]["dev"]["aspect_f1"] is None
     back = TrainingRecord.from_json(json.loads(json.dumps(plain)))
     assert math.isnan(back.metrics["dev"].aspect_f1) and back.metrics["dev"].undefined == ("aspect_f1",)
@@ -136,6 +142,12 @@ def test_record_unknown_field_raises(inside, tmp_path):
         (("label_shares",), [1.0], "label_shares: expected 3 shares, one for each label, got 1"),
         (("options", "model"), "albert", "options: model: expected one of "),
         (("task", "metrics"), "luck", "task: metrics: expected one of sentihood, semeval, classification, got 'luck'"),
+        (
+            ("confusion", "train"),
+            {},
+            "confusion: expected the splits of metrics, ['dev', 'test'], got ['dev', 'test', ",
+        ),
+        (("confusion", "dev", "food"), [[1]], "confusion.dev.food: expected 3 rows of 3 numbers"),
         (("majority",), {}, "majority: expected the splits of metrics, ['dev', 'test'], got []"),
     ],
 )

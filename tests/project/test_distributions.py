@@ -3,21 +3,18 @@
 import io
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import checks
 import pytest
 import torch
 import wheels
-from native import compilers, cpu, platforms, stable_abi
+from native import compilers, cpu, platforms, torch_headers
+from processes import ROOT, run_python
 
 import qacg_kernels
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CALL = """
 import torch, qacg_kernels
@@ -145,11 +142,7 @@ def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
     assert not wheel.name.endswith("any.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
-    command = [sys.executable, "-c", CALL]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == 16.0
+    assert float(run_python("-c", CALL, cwd=tmp_path, paths=(tmp_path / "installed",)).stdout) == 16.0
 
 
 def test_unknown_platform_raises(monkeypatch):
@@ -173,7 +166,7 @@ def test_oldest_torch_is_the_same_everywhere():
     from qacg_kernels.utils import native_libraries
 
     oldest = native_libraries.OLDEST_TORCH
-    assert oldest == stable_abi.OLDEST_TORCH
-    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in stable_abi.CPU_FLAG
+    assert oldest == torch_headers.OLDEST_TORCH
+    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in torch_headers.CPU_FLAG
     assert f'"torch>={oldest[0]}.{oldest[1]}"' in (ROOT / "pyproject.toml").read_text()
     assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest

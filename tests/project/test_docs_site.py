@@ -78,7 +78,7 @@ def test_site_builds_without_warnings(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model of the example's reviews, one epoch, and the same as ONNX."""
+    """The model of the example, trained for one epoch."""
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("served") / "reviews"
     load("aspect_sentiment").main(folder, "--epochs=1")
@@ -126,3 +126,8 @@ def test_onnx_server_gives_the_models_probabilities(trained, monkeypatch):
     assert [answer["label"] for answer in served] == [answer.label for answer in expected]
     for answer, one in zip(served, expected, strict=True):
         assert answer["probabilities"] == pytest.approx(one.probabilities, abs=1e-5)
+
+
+def test_trainer_example_learns_the_aspects(tmp_path):
+    pytest.importorskip("transformers")
+    assert load("trainer").main(str(tmp_path)) > 0.9

@@ -4,10 +4,7 @@ import ast
 import base64
 import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -15,8 +12,7 @@ import checks
 import hub_kernel
 import pytest
 from native.platforms import TARGETS
-
-ROOT = Path(__file__).resolve().parents[2]
+from processes import ROOT, run_python
 
 PACKAGE = {
     str(path.relative_to(ROOT)): path.read_bytes()
@@ -97,11 +93,7 @@ def metadata_of(folder):
 
 
 def output_of(program, folder):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-c", program + SHOWN + COMPARE, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", program + SHOWN + COMPARE, folder).stdout
 
 
 @pytest.mark.full

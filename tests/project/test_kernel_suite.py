@@ -1,4 +1,4 @@
-"""The runner of the operator tests: shards, rows of outcomes, tests without time, and errors."""
+"""The runner of the operator tests: shards, records of outcomes, tests that did not start, and errors."""
 
 import json
 import sys
@@ -144,7 +144,7 @@ def test_recorder_writes_the_collected_tests(tmp_path):
     assert [row["test"] for row in outcomes.not_reached(rows)] == ["a", "b"]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_suite_without_a_gpu_exits(tmp_path, capsys):
     assert kernel_suite.main(["--out", str(tmp_path / "rows")]) == 2
     assert "no NVIDIA GPU" in capsys.readouterr().err

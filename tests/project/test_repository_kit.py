@@ -1,4 +1,4 @@
-"""Files beside the code that repeat a fact: each names the version that its one home has."""
+"""Files of the repository that repeat versions and commands agree with their sources."""
 
 import re
 from pathlib import Path

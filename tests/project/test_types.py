@@ -1,16 +1,14 @@
 """mypy accepts a correct script of a user and reports every mistake in a wrong one."""
 
 import ast
+import importlib
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 import qacg_models
-
-ROOT = Path(__file__).resolve().parents[2]
+from processes import ROOT, run_python
 
 RIGHT = """
 import torch
@@ -64,13 +62,7 @@ def output_of_mypy(folder, script):
     pytest.importorskip("mypy", reason="mypy is not installed")
     path = folder / "script.py"
     path.write_text(script)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python("-m", "mypy", "--config-file", ROOT / "pyproject.toml", path, status=None)
     assert done.returncode in (0, 1), done.stderr + done.stdout
     return done.stdout.splitlines()
 
@@ -133,7 +125,6 @@ def test_public_names_are_those_of_type_checkers():
 )
 def test_typed_fields_are_those_of_the_signature(fields, config):
     """The signatures of configurations name the fields of the class below as a TypedDict."""
-    import importlib
 
     def found(dotted):
         module, name = dotted.split(".")

@@ -25,7 +25,7 @@ MISSING = (
 )
 PATIENCE = 120  # seconds per answer; starting a browser is slow on a busy machine
 
-# The browser reads file descriptor 3 and writes 4. Both ends go out of their way first, since one may lie there.
+# The browser reads file descriptor 3 and writes 4. Both ends move first, because one may have that number.
 _LAUNCH = (
     "import fcntl, os, sys; ends = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]];"
     " os.dup2(ends[0], 3); os.dup2(ends[1], 4); os.execv(sys.argv[3], sys.argv[3:])"
@@ -77,13 +77,13 @@ class Browser:
         """Load a page into a window `width` CSS pixels wide, under a colour scheme, and wait until it is loaded."""
         self.resize(width, height)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self._call("Page.navigate", url="about:blank")  # an address that differs by its fragment alone is not loaded
+        self._call("Page.navigate", url="about:blank")  # an address that differs only by its fragment is not reloaded
         self.messages = []
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Change the window's size, in CSS pixels; a narrow one is a telephone's."""
+        """Change the window's size, in CSS pixels; a narrow one is a phone."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._call("Emulation.setDeviceMetricsOverride", **size)
 
@@ -96,7 +96,7 @@ class Browser:
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:
-        """Value of a JavaScript expression in the page, a promise's included; it has to fit JSON."""
+        """Value of a JavaScript expression in the page, or of a promise; it must fit JSON."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", answer["exceptionDetails"]))

@@ -3,24 +3,7 @@
 import statistics
 
 import torch
-
-
-def strengthen(model, seed=1):
-    """Sets random weights that make scores, gates and biases matter; returns the model."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            centre = 1.0 if name.endswith("LayerNorm.weight") else 0.0
-            p.copy_(centre + 0.4 * torch.randn(p.shape, generator=generator))
-    return model
-
-
-def weighted_sum(tensors):
-    """A weighted sum of all elements of all outputs, with different weights."""
-    total = 0.0
-    for n, t in enumerate(tensors):
-        total = total + (t.double() * torch.randn(t.shape, generator=torch.Generator().manual_seed(n)).double()).sum()
-    return total
+from parity import strengthen, weighted_sum
 
 
 def flat(found):
@@ -58,9 +41,8 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
             found.setdefault(name, []).append(errors)
     for name, errors in found.items():
         error, own = map(statistics.median, zip(*errors))
-        # Over as few elements as here eager's own error is a matter of luck, 0.1 to 5 roundings of the largest
-        # element, and kernels keep scores in powers of two, whose rounded factor log2 e shows in P as roundings of the
-        # size of a score; hence the band.
+        # With so few elements the error of eager is random, 0.1 to 5 roundings of the largest element. Kernels keep
+        # scores in powers of two, whose rounded factor log2 e causes errors in P of the size of a score.
         band = gradient_band if name.startswith("gradient of ") else 16
         assert error <= 2 * own + band, f"{name}: {error:.3g} roundings, eager's {own:.3g}"
         # The error of eager itself must be rounding, through two layers and back.
@@ -68,7 +50,7 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
 
 
 def _errors(build, implementation, dtype, results, truth):
-    """Of every output and gradient the largest error, and eager's, in roundings of its scale."""
+    """The largest error of every output and gradient, and that of eager, in roundings of its scale."""
     outputs, gradients = {}, {}
     for kind in (implementation, "eager"):
         model = build(kind, dtype)
@@ -103,5 +85,5 @@ def _in_roundings(judged, eager, true, scale, dtype):
 
 
 def _share(error, rounding):
-    # Where the truth is zero throughout, so has every result to be.
+    # Where the reference is zero everywhere, the result must be zero.
     return error / rounding if rounding else (0.0 if error == 0 else float("inf"))

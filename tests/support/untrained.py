@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from model_judging import strengthen
+from parity import strengthen
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD, Task
@@ -84,4 +84,7 @@ def record_of(task, contexts, options, reading=None):
         metrics=coin,
         tfidf=coin,
         majority=coin,
+        confusion={
+            split: {aspect: ((1,) * len(task.labels),) * len(task.labels) for aspect in task.aspects} for split in coin
+        },
     )

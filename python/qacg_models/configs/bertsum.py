@@ -1,7 +1,5 @@
 """Configuration of BertSum."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 

@@ -1,7 +1,5 @@
 """Configuration of Query Attention."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 

@@ -175,8 +175,9 @@ class AspectSentiment(AspectPredictor):
         found: list[list[AspectPrediction]] = [[] for _ in index]
         asked = []
         for row in kept:
-            named: dict[str, Any] = {name: _as_text(name, values[row]) for name, values in columns.items()}
-            asked.append(questions.rows(**named))
+            values = {name: _as_text(name, cells_of_name[row]) for name, cells_of_name in columns.items()}
+            rows = questions.rows(values["text"], target=values.get("target"), aspect=values.get("aspect"))
+            asked.append(rows)
         for row, answers in zip(kept, self.predict_texts(asked, batch_size, by)):
             found[row] = answers
         if not (framed or is_series(texts)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qacg_models.data.collators import padded_rows
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.span_decoding import allowed_tokens, best_spans
@@ -233,17 +234,12 @@ class QuestionAnswerer:
 
 def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
     """Pads windows to one batch of (B, L) input_ids, attention_mask and, if present, token_type_ids."""
-    length = max(len(w.input_ids) for w in part)
-
-    def padded(rows: list[list[int]], fill: int) -> Tensor:
-        return torch.tensor([row + [fill] * (length - len(row)) for row in rows])
-
     batch = {
-        "input_ids": padded([w.input_ids for w in part], pad_token_id),
-        "attention_mask": padded([[1] * len(w.input_ids) for w in part], 0),
+        "input_ids": padded_rows([w.input_ids for w in part], pad_token_id),
+        "attention_mask": padded_rows([[1] * len(w.input_ids) for w in part], 0),
     }
     if part[0].token_type_ids is not None:
-        batch["token_type_ids"] = padded([w.token_type_ids or [] for w in part], 0)
+        batch["token_type_ids"] = padded_rows([w.token_type_ids or [] for w in part], 0)
     return batch
 
 

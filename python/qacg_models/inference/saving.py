@@ -1,13 +1,12 @@
 """Saving a trained model as a folder like that of `qacg train`, and uploading it to the Hugging Face hub."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.models.model_card import ASPECT_SENTIMENT
 from qacg_models.runs.calibration import UNCALIBRATED, write_calibration
 from qacg_models.runs.record import RECORD_NAME, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
@@ -35,8 +34,20 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
         _write(trained, new)
 
 
+def declare_task(trained: TrainedModel) -> None:
+    """Adds the task of the pipeline to the configuration, with what its answers depend on."""
+    trained.model.config.task_specific_params = {
+        ASPECT_SENTIMENT: {
+            "contexts": list(trained.contexts),
+            "max_length": trained.record.max_length,
+            "temperatures": list(trained.calibration.temperatures),
+        }
+    }
+
+
 def _write(trained: TrainedModel, new: Path) -> None:
     record = trained.record
+    declare_task(trained)
     trained.model.save_pretrained(new)
     # Encoding sets these.
     trained.tokenizer.backend_tokenizer.no_truncation()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from qacg_models.data.collators import padded_rows
 from qacg_models.data.sentences import split_sentences
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
@@ -117,17 +118,11 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
 
 def pad_documents(documents: Sequence[Document], pad_token_id: int) -> dict[str, Tensor]:
     """Pads documents to one batch of (B, L) ids, mask and types, and (B, S) sentence positions padded with -1."""
-
-    def padded(rows: Iterable[list[int]], fill: int) -> Tensor:
-        rows = list(rows)
-        width = max(map(len, rows))
-        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
-
     return {
-        "input_ids": padded((d.input_ids for d in documents), pad_token_id),
-        "attention_mask": padded(([1] * len(d.input_ids) for d in documents), 0),
-        "token_type_ids": padded((d.token_type_ids for d in documents), 0),
-        "sentence_positions": padded((d.positions for d in documents), NO_SENTENCE),
+        "input_ids": padded_rows([d.input_ids for d in documents], pad_token_id),
+        "attention_mask": padded_rows([[1] * len(d.input_ids) for d in documents], 0),
+        "token_type_ids": padded_rows([d.token_type_ids for d in documents], 0),
+        "sentence_positions": padded_rows([d.positions for d in documents], NO_SENTENCE),
     }
 
 

@@ -1,20 +1,21 @@
 """The model card of a trained model: how to use it, its metrics, and the limits of its probabilities."""
 
-from __future__ import annotations
-
-import math
 from pathlib import Path
 
+import numpy as np
+
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.models.model_card import CARD_NAME
+from qacg_models.metrics.class_scores import class_scores
+from qacg_models.models.model_card import ASPECT_SENTIMENT, CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.cells import markdown_table, percent
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
     """Writes the card, and replaces that of the untrained model."""
     with atomic_write(folder / CARD_NAME) as handle:
-        handle.write(trained.model.model_card(_usage(trained), _facts(trained)))
+        handle.write(trained.model.model_card(_usage(trained), _facts(trained), ASPECT_SENTIMENT))
 
 
 def _usage(trained: TrainedModel) -> str:
@@ -24,7 +25,10 @@ def _usage(trained: TrainedModel) -> str:
         "from qacg_models import AspectSentiment\n\n"
         "ask = AspectSentiment.from_pretrained(FOLDER)\n"
         f'for answer in ask("the bill was a shock", {asked}):\n'
-        "    print(answer.aspect, answer.label, answer.probabilities)\n"
+        "    print(answer.aspect, answer.label, answer.probabilities)\n\n"
+        "from transformers import pipeline  # finds the task after import qacg_models\n\n"
+        f'pipe = pipeline("{ASPECT_SENTIMENT}", model=FOLDER)\n'
+        f'print(pipe("the bill was a shock", aspects=[{trained.contexts[0]!r}]))\n'
     )
 
 
@@ -38,12 +42,10 @@ def _facts(trained: TrainedModel) -> str:
     ]
     for split, metrics in record.metrics.items():
         results = {"model": metrics, "majority": record.majority[split]}
-        titles = list(metrics.TITLES.values())
-        lines = [f"| {split}, in % | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
-        for name, result in results.items():
-            cells = (_percent(getattr(result, key)) for key in metrics.TITLES)
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
+        lines = [[name, *(percent(getattr(one, key)) for key in metrics.TITLES)] for name, one in results.items()]
+        parts.append(markdown_table([f"{split}, in %", *metrics.TITLES.values()], lines, texts=1))
+        if split in record.confusion:
+            parts.append(_by_aspect(trained, split))
     calibration = trained.calibration.describe()
     parts.append(f"{calibration[0].upper()}{calibration[1:]}. {VALIDITY}")
     if record.warnings:
@@ -53,5 +55,17 @@ def _facts(trained: TrainedModel) -> str:
     return "\n\n".join(parts)
 
 
-def _percent(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{100 * value:.1f}"
+def _by_aspect(trained: TrainedModel, split: str) -> str:
+    """The table of scores by aspect and label of a split; labels without rows are left out."""
+    lines = [
+        [_cell(aspect), _cell(label), *map(percent, (one.precision, one.recall, one.f1)), f"{one.support:,}"]
+        for aspect, matrix in trained.record.confusion[split].items()
+        for label, one in zip(trained.task.labels, class_scores(np.array(matrix)))
+        if one.support
+    ]
+    header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
+    return markdown_table(header, lines, texts=2)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

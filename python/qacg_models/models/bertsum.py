@@ -4,8 +4,6 @@ Every sentence of a document starts with its own [CLS], whose hidden state repre
 these states scores each sentence in the context of the others.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +16,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
 from qacg_models.configs.bertsum import BertSumConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
+from qacg_models.models.pretrained import as_dict
 from qacg_models.modules.bertsum_layers import PositionalEncoding, TransformerInterEncoder
 from qacg_models.modules.losses import IGNORED
 from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS
@@ -176,7 +175,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             attentions=encoded.attentions if encoded.attentions else None,
             inter_attentions=scored.attentions,
         )
-        return output if self.as_dict(return_dict) else output.to_tuple()
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
 
 def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:

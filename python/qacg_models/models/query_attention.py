@@ -10,8 +10,6 @@ Padding is masked, and the mean is over the tokens of the question. The configur
 `attend_padding` select the published behaviour.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +21,7 @@ from transformers.utils import ModelOutput
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.configs.query_attention import QueryAttentionConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
+from qacg_models.models.pretrained import as_dict
 from qacg_models.modules.input_checks import check_ids
 from qacg_models.modules.losses import IGNORED, has_answers, mean_cross_entropy, span_loss
 
@@ -181,7 +180,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             hidden_states=encoded.hidden_states if encoded.hidden_states else None,
             attentions=encoded.attentions if encoded.attentions else None,
         )
-        return output if self.as_dict(return_dict) else output.to_tuple()
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def token_types_of(self, input_ids: Tensor) -> Tensor:
         """Returns (B, L) token types for (B, L) ids: 0 before the first separator, 1 from it on.

@@ -1,7 +1,5 @@
 """The inter-sentence transformer of BertSum (Liu, 2019). Parameters have the names of its checkpoints."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

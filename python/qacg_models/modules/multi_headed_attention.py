@@ -1,7 +1,5 @@
 """BertSum's multi-head attention: softmax attention with a key-value cache and a graph for the last head."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

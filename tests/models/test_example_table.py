@@ -84,7 +84,7 @@ def test_example_table_unwritable_file_raises(monkeypatch, tmp_path):
     monkeypatch.setattr(arrow_rows, "IN_MEMORY", 400)
     monkeypatch.setattr(arrow_rows.blocks, "__defaults__", (7,))
     monkeypatch.setattr(arrow_rows.tempfile, "tempdir", str(tmp_path / "gone"))
-    with raises("InputError: gone...cannot be created .No such file...TMPDIR"):
+    with raises("InputError: gone...cannot be created (No such file...TMPDIR"):
         ExampleTable(examples(50))
 
 
@@ -175,7 +175,8 @@ def test_large_dev_is_sampled_by_groups():
     rows = examples(4000)
     assert encoded_splits.evaluation_sample(rows, 4000, 0) is rows
     chosen = encoded_splits.evaluation_sample(rows, 1000, 0)
-    assert 900 < len(chosen) < 1100 and chosen == sorted(chosen, key=lambda row: row.line)
+    assert 900 < len(chosen) < 1100
+    assert chosen == sorted(chosen, key=lambda row: row.line)
     ids = {row.id for row in chosen}
     assert chosen == [row for row in rows if row.id in ids]
     assert chosen == encoded_splits.evaluation_sample(rows, 1000, 0)

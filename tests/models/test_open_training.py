@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from interrupted_runs import assert_same_run, interrupted
 from qacg_models import training
 from qacg_models.cli import main
-from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.reporting.result_tables import selection_note
 from qacg_models.runs.options import TrainingOptions
@@ -29,11 +29,6 @@ OPEN = TrainingOptions(
     patience=2,
     checkpoint_every=7,
 )
-
-
-@pytest.fixture(scope="module")
-def dataset(small_data):
-    return load_data(small_data)
 
 
 def set_dev_results(monkeypatch, *values, losses=()):
@@ -164,57 +159,27 @@ def test_weight_average_is_evaluated_and_kept(dataset, tmp_path, monkeypatch):
     assert torch.equal(kept, judged[done.record.selected.step]) and set(judged) == {5, 10}
 
 
-class Died(BaseException):
-    """No code catches this exception by mistake."""
-
-
 @pytest.mark.parametrize("call", [2, 3])
 @pytest.mark.full
-def test_resume_of_an_open_run_gives_the_same_model(dataset, tmp_path, monkeypatch, call):
+def test_resume_of_an_open_run_gives_the_same_model(dataset, tmp_path, call):
     """A kill before the second or third checkpoint: the average and the count of patience are restored."""
     options = replace(OPEN, patience=4, max_steps=40, schedule="steady")
     whole = trained(dataset, tmp_path / "whole", options)
-    plain, calls = AspectTrainer._save_checkpoint, 0
-
-    def dying(self, model, trial):
-        nonlocal calls
-        calls += 1
-        if calls == call:
-            raise Died
-        plain(self, model, trial)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(AspectTrainer, "_save_checkpoint", dying)
-        with pytest.raises(Died):
-            trained(dataset, tmp_path / "m", options)
+    with interrupted(AspectTrainer, "_save_checkpoint", call):
+        trained(dataset, tmp_path / "m", options)
     printed = []
     # A resumed run accepts more minutes, but no other change of options.
     again = trained(dataset, tmp_path / "m", replace(options, minutes=90), resume=True, say=printed.append)
     assert f"resuming from checkpoint-{7 * (call - 1)}" in printed
-    for name, value in whole.model.state_dict().items():
-        assert torch.equal(value, again.model.state_dict()[name]), name
-    found, expected = again.record.to_json(), whole.record.to_json()
-    for part in ("metrics", "selected", "steps", "loss", "ended", "tfidf"):
-        assert found[part] == expected[part], part
+    assert_same_run(again, whole)
 
 
 @pytest.mark.full
 def test_resume_counts_the_minutes_before_the_kill(dataset, tmp_path, monkeypatch):
     options = replace(OPEN, minutes=2, patience=0)
     monkeypatch.setattr(AspectTrainer, "seconds", lambda self: self.seconds_before + 10.0 * self.state.global_step)
-    plain, calls = AspectTrainer._save_checkpoint, 0
-
-    def dying(self, model, trial):
-        nonlocal calls
-        plain(self, model, trial)
-        calls += 1
-        if calls == 1:
-            raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr(AspectTrainer, "_save_checkpoint", dying)
-        with pytest.raises(Died):
-            trained(dataset, tmp_path / "m", options)
+    with interrupted(AspectTrainer, "_save_checkpoint", after=True):
+        trained(dataset, tmp_path / "m", options)
     monkeypatch.setattr(
         AspectTrainer, "seconds", lambda self: self.seconds_before + 10.0 * (self.state.global_step - 7)
     )

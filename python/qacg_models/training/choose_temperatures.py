@@ -10,8 +10,6 @@ guards against chance: on five to ten sentences, temperatures lower the held-out
 25 % to 33 % of the cases, and by more than the margin in 4 % to 14 %.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A batch for which there is no memory is taken in parts: the same steps and gradients, said, kept and gone on with."""
+"""Micro-batches of a batch that does not fit into memory: equal gradients and steps, a warning, and resuming."""
 
 from dataclasses import replace
 from functools import wraps
@@ -7,8 +7,8 @@ import pytest
 import torch
 from errors import raises
 from full_members import members
+from interrupted_runs import assert_same_run, interrupted
 from kill_and_resume import OPTIONS
-from qacg_models.data import load_data
 from qacg_models.data.collators import PackingCollator, PaddingCollator, slice_batch
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification as Model
 from qacg_models.runs.record import read_record
@@ -20,17 +20,12 @@ from transformers import Trainer
 STEADY = replace(OPTIONS, dropout=0.0, word_dropout=0.0, batch_size=16, max_steps=4, epochs=None, eval_every=4)
 
 
-@pytest.fixture(scope="module")
-def dataset(small_data):
-    return load_data(small_data)
-
-
 @pytest.fixture
 def memory(monkeypatch):
     """Limits the rows of a batch: more fail in the backward pass of training, and in any forward pass elsewhere."""
     plain, room = Model.forward, {"rows": 10**9, "failures": 0}
 
-    @wraps(plain)  # transformers looks at the names of the arguments
+    @wraps(plain)  # transformers inspects the argument names
     def forward(self, *args, **kwargs):
         found = plain(self, *args, **kwargs)
         rows = len(found.logits)
@@ -59,7 +54,7 @@ def trained(dataset, folder, **changed):
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """A list of the gradients of each step, by name, as the optimizer gets them."""
+    """The gradients of each step by name, as passed to the optimizer."""
     plain, found = AspectTrainer.training_step, []
 
     def training_step(self, model, *args, **kwargs):
@@ -121,26 +116,18 @@ def test_out_of_memory_within_a_step_recomputes_its_batches(dataset, tmp_path, m
 
 
 @pytest.mark.full
-def test_resumed_run_keeps_its_micro_batches(dataset, tmp_path, memory, monkeypatch):
+def test_resumed_run_keeps_its_micro_batches(dataset, tmp_path, memory):
     """With dropout, so that other micro-batches would drop other entries."""
     memory["rows"] = 5
     options = replace(STEADY, dropout=0.1, checkpoint_every=2)
     expected = train(dataset, tmp_path / "whole", options, say=lambda line: None)
-    plain = AspectTrainer._save_checkpoint
-
-    def dying(trainer, model, trial):
-        plain(trainer, model, trial)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(AspectTrainer, "_save_checkpoint", dying)
+    with interrupted(AspectTrainer, "_save_checkpoint", after=True):
         train(dataset, tmp_path / "model", options, say=lambda line: None)
     printed, memory["failures"] = [], 0
     found = train(dataset, tmp_path / "model", options, resume=True, say=printed.append)
     assert memory["failures"] == 0 and not [line for line in printed if "at once" in line]
     assert (found.record.parts, expected.record.parts) == (4, 4)
-    weights = expected.model.state_dict()
-    assert all(torch.equal(values, weights[name]) for name, values in found.model.state_dict().items())
+    assert_same_run(found, expected)
 
 
 def test_out_of_memory_with_one_row_raises(dataset, tmp_path, memory):
