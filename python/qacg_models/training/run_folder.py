@@ -299,11 +299,11 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         return
     if not (output / RECORD_NAME).is_file():
         raise InputError(
-            f"output: expected a new folder, got {output}, which exists and is no model folder. Set another --output."
+            f"output: expected a new folder, got {output}, which is no model folder. Set another --output."
         )
     if not overwrite:
         raise InputError(
-            f"output: expected a new folder, got {output}, which exists. Set another --output, or --overwrite to replace it."
+            f"output: expected a new folder, got {output}, which exists. Set another, or --overwrite to replace it."
         )
 
 
