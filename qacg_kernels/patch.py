@@ -32,11 +32,11 @@ def apply_fused_attention(
 ) -> int:
     """Replaces every context self-attention of a model by a fused one, in place.
 
-    A module is recognised by its attributes, the nine layers of either naming, and by one call on three random tokens:
-    with five results it becomes a `FusedQuasiAttention`, with one tensor, as in CG-BERT, a `FusedContextMixing`. The
-    object only changes its class, so parameters, state-dict keys, device, dtype, training mode, hooks, optimizers and
-    other references stay valid. Head size, number of heads, context projection, biases and dropout are read from its
-    layers.
+    A module is replaced if it has the nine layers of either naming. It is called once, on three random tokens: if it
+    returns five results, it becomes a `FusedQuasiAttention`; if it returns one tensor, as CG-BERT's attention does, a
+    `FusedContextMixing`. Only the class of the object changes. So parameters, state-dict keys, device, dtype, training
+    mode, hooks, optimizers and other references stay valid. Head size, number of heads, context projection, biases and
+    dropout are read from its layers.
 
     Args:
         model: any module; may itself be a context self-attention.

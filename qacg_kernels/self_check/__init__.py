@@ -184,7 +184,7 @@ class Kernel:
         return comparison.fault(), comparison.compared
 
     def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
-        """The reference's results; those of a forward in the units that this backend's own backward reads."""
+        """The reference's results; those of a forward are converted to the units that this backend's backward reads."""
         if mode == STRICT:
             raise RuntimeError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
         reference = schema.python_kernels[REFERENCE]

@@ -63,13 +63,13 @@ def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
 
 
 class Tally:
-    """Errors of one tensor, added up part by part, for tensors that are compared in parts.
+    """The errors of one tensor that is compared part by part.
 
     Args:
         name: the tensor's; the names of gradients begin with "grad" and have the gradients' factor.
         dtype: of the result.
-        eps: of the operands of the products where it is not the dtype's own (TF32).
-        sum_band: in place of SUM_BAND.
+        eps: machine epsilon of the products' operands; None: that of dtype. Products in TF32 have a larger one.
+        sum_band: allowed error of sums, in units of float32's epsilon.
     """
 
     def __init__(self, name: str, dtype: torch.dtype, eps: float | None = None, sum_band: float = SUM_BAND) -> None:

@@ -128,7 +128,7 @@ def test_sentihood_undefined_metrics_are_listed():
     "change,reason",
     [
         (lambda g, a, y, p: (g[:-1], a[:-1], y[:-1], p[:-1]), "no row for the aspect 'transit location'"),
-        (lambda g, a, y, p: (g, ["price", *a[1:]], y, p), "two rows for the aspect 'price'"),
+        (lambda g, a, y, p: (g, ["price", *a[1:]], y, p), "got two for group"),
         (lambda g, a, y, p: (g, a, y, p[:, :2]), r"expected shapes \(8,\) and \(8, 3\)"),
         (lambda g, a, y, p: (g, a, [3, *y[1:]], p), "classes from 0 to 2, got 3"),
         (

@@ -195,7 +195,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     lines, before = output.read_text().splitlines(), expected.splitlines()
     assert [n for n, pair in enumerate(zip(lines, before, strict=True)) if pair[0] != pair[1]] == [15, 16, 17]
     assert not parts.exists()
-    with raises("InputError: already exists; pass --overwrite to replace it"):
+    with raises("InputError: which exists. Set --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m")
     assert bulk(ask).write(requests(), output, model_digest="m", overwrite=True) == 0
     assert output.read_text() == expected
@@ -263,7 +263,7 @@ def test_predict_half_deleted_parts_are_ignored(ask, tmp_path):
     with interrupted(shutil, "rmtree", 2):  # the first call has nothing to delete
         bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
     assert not parts.exists()
-    with raises("InputError: already exists; pass --overwrite to replace it"):
+    with raises("InputError: which exists. Set --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
     parts.mkdir()
@@ -296,7 +296,7 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
     with interrupted(bulk_prediction, "_join"):
         bulk(ask).write(requests(), output, model_digest="m")
     output.write_text("somebody else's")
-    with raises("InputError: already exists; pass --overwrite to replace it"):
+    with raises("InputError: which exists. Set --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
 
 

@@ -71,7 +71,7 @@ def test_label_span_finds_the_tokens():
     assert label_span(offsets, 7, 12) is None
     assert label_span(offsets[3:], 2, 6) is None
     assert label_span(offsets, 20, 22) is None
-    with raises("ValueError: start, end: expected at least one character, got 3 and 3"):
+    with raises("ValueError: start, end: expected a span of at least one character, got 3 to 3"):
         label_span(offsets, 3, 3)
 
 

@@ -132,7 +132,7 @@ def test_train_fused_equals_eager_on_sentihood(sentihood, tmp_path):
 
 def test_train_never_loses_an_existing_output(dataset, folder, tmp_path, monkeypatch):
     folder = shutil.copytree(folder, tmp_path / "model")
-    with raises("InputError: already exists"):
+    with raises("InputError: which exists"):
         training.train(dataset, folder, TINY)
     other = tmp_path / "other"
     other.mkdir()

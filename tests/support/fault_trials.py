@@ -16,7 +16,7 @@ from forked_commands import Outcome, run, run_with_little_room
 from qacg_models.training.run_folder import RunFolder
 
 MOST_KILLS = 3
-ALREADY_THERE = "already exists; pass --overwrite to replace it"
+ALREADY_THERE = "which exists. Set --overwrite to replace it."
 NO_ROOM = ("No space left on device", "File too large")
 
 

@@ -202,7 +202,7 @@ def read_json(path: Path) -> dict:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except ValueError as error:
-        raise CheckpointError(f"{path}: expected JSON: {error}") from None
+        raise CheckpointError(f"{path}: expected JSON, got text that is none ({error})") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content

@@ -25,8 +25,8 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
     count = round(fraction * len(ranks))
     if not 0 < count < len(ranks):
         raise InputError(
-            f"dev_fraction: expected a fraction of {len(ranks)} sentences that leaves a"
-            f" {'training' if count else 'dev'} split, got {fraction}; pass another fraction, or a separate dev file"
+            f"dev_fraction: expected a share that leaves sentences for training and for dev, got {fraction} of "
+            f"{len(ranks)}. Set another share, or pass a dev file"
         )
     last = ranks[count - 1]
     return (

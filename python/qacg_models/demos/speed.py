@@ -45,7 +45,7 @@ class SpeedRow:
 
     @property
     def speedup(self) -> float:
-        """How many times faster fused is."""
+        """Time of the eager implementation, divided by that of the fused one."""
         return self.eager_ms / self.fused_ms
 
 

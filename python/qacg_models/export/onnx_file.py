@@ -85,7 +85,7 @@ def save_in_int8(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _token_layers(graph: onnx.GraphProto) -> list[str]:
-    """Returns the nodes that multiply every token by a constant matrix of a layer; gates have vectors."""
+    """Returns the nodes that multiply tokens by a matrix of a layer, without those of gates, which have vectors."""
     shapes = {constant.name: tuple(constant.dims) for constant in graph.initializer}
     found = []
     for node in graph.node:

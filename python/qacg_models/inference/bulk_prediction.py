@@ -236,7 +236,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
     if parts.exists() and resume:
         replaces = _check_plan(parts, plan)
     if output.exists() and not replaces and not (resume and (parts / DONE).exists()):
-        raise InputError(f"{output}: already exists; pass --overwrite to replace it")
+        raise InputError(f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it.")
     if parts.exists() and not resume:
         raise InputError(f"{parts}: has an unfinished run; pass --resume to continue it, or --overwrite to start again")
     parts.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> t
         ValueError: the span is empty.
     """
     if start >= end:
-        raise ValueError(f"start, end: expected at least one character, got {start} and {end}")
+        raise ValueError(f"start, end: expected a span of at least one character, got {start} to {end}")
     touched = [i for i, place in enumerate(offsets) if place is not None and place[0] < end and place[1] > start]
     if not touched:
         return None

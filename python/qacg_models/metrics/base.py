@@ -111,7 +111,9 @@ def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[lis
     for row, (group, aspect) in enumerate(zip(groups, aspects)):
         cells = found.setdefault(group, [-1] * len(names))
         if cells[column[aspect]] != -1:
-            raise ValueError(f"group {group!r} has two rows for the aspect {aspect!r}")
+            raise ValueError(
+                f"rows: expected one row per group and aspect, got two for group {group!r}, aspect {aspect!r}"
+            )
         cells[column[aspect]] = row
     table = np.array(list(found.values()))
     if (table < 0).any():

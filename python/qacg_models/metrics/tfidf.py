@@ -89,7 +89,7 @@ class TfidfBaseline:
         return f"baseline: TF-IDF + logistic regression, {self.setting}; {chosen} on train"
 
     def probabilities(self, rows: Sequence[Example]) -> np.ndarray:
-        """(N, classes) float64, in the order of `rows`."""
+        """The probability of each class for each row, (N, classes) float64."""
         return self.regressions(rows, self.grams(rows))
 
 

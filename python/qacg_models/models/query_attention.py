@@ -221,7 +221,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return weights.to(hidden.dtype)
 
     def _head_features(self, features: Tensor) -> Tensor:
-        """Input of the last layer: (B, L, hidden) to (B, L, hidden or 3 conv_channels)."""
+        """The input of the last layer, (B, L, hidden or 3 conv_channels), computed from features (B, L, hidden)."""
         if self.config.head == "linear":
             return F.gelu(features)
         channels_first = features.transpose(1, 2)

@@ -298,9 +298,13 @@ def check_output(output: Path | str, overwrite: bool) -> None:
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     if not (output / RECORD_NAME).is_file():
-        raise InputError(f"{output}: already exists, and is not a model folder. Choose another --output.")
+        raise InputError(
+            f"output: expected a new folder, got {output}, which is no model folder. Set another --output."
+        )
     if not overwrite:
-        raise InputError(f"{output}: already exists. Choose another --output, or replace it with --overwrite.")
+        raise InputError(
+            f"output: expected a new folder, got {output}, which exists. Set another, or --overwrite to replace it."
+        )
 
 
 def publish(written: Path, name: Path) -> None:

@@ -174,8 +174,8 @@ class KernelConfig:
         folds_scale: `factors.score` is positive, so that the row maximum is taken of unscaled scores and the scaling is
             part of a multiply-add.
         precision: of products of float32, "ieee" or "tf32".
-        by_parts: products read few features or keys at a time from memory. For float32, whose exact products keep their
-            operands in registers, which a whole tile would exceed.
+        by_parts: products read a few features or keys at a time. Exact float32 products keep their operands in
+            registers, and a whole tile would not fit.
         block_m, block_n: queries and keys of a tile.
     """
 

@@ -273,7 +273,9 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
             if getattr(arguments, name):
                 raise InputError(f"{name}: expected --output FILE beside it, got none.")
         if processes > 1:
-            raise InputError(f"output: expected a file for {processes} processes, got none.")
+            raise InputError(
+                f"output: expected --output FILE, because {processes} processes predict together, got none."
+            )
     if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
         raise InputError("escape-formulas: expected --output FILE.csv beside it, got none.")
     if arguments.columns is not None and arguments.input is None:

@@ -259,7 +259,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.labelled is not None:
         check_not_input("output", output, arguments.labelled)
     if output.exists() and not arguments.overwrite:
-        raise InputError(f"{output}: already exists. Replace it, labels included, with --overwrite.")
+        raise InputError(
+            f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it, labels included."
+        )
 
 
 def _say(line: str) -> None:
