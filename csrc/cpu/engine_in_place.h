@@ -62,9 +62,11 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     int64_t stride, rows;
   };
   static constexpr int64_t kWholeRowKeys = 8192;  // of few queries
-  static constexpr int64_t kRowsAtOnce = kRegisters == 32 ? 4 : 2, kKeysAtOnce = 4, kAheadKeys = 64, kAheadQueries = 16;
+  static constexpr int64_t kRowsAtOnce = kRegisters == 32 ? 4 : 2, kKeysAtOnce = 4, kAheadQueries = 16;
 
-  using Float32Engine<InputScalar>::Float32Engine;
+  explicit InPlaceEngine(const qacg::Problem& p)
+      : Float32Engine<InputScalar>(p),
+        ahead_rows_(kAheadBytes / (p.head_dim * static_cast<int64_t>(sizeof(Scalar))) | 1) {}
 
   static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
   // Whether there are so few queries, or so few keys, that packing does not pay. The head size must fill whole
@@ -124,6 +126,14 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     for (; d < dim; d += kLanes) key_columns<1>(tile, stride, rows, keys, dim, x + d, d, put);
   }
 
+  // The hardware prefetcher does not keep up with operands that are read once. The number of rows is odd: at a multiple
+  // of 4096 bytes from the row that is read, prefetches are a quarter slower (NOTES.md).
+  static constexpr int64_t kAheadBytes = 6144;
+  QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) const {
+    constexpr int64_t kLine = 64 / sizeof(Scalar);
+    for (int64_t d = 0; d < count; d += kLine) __builtin_prefetch(row + ahead_rows_ * stride + d, 0, 2);
+  }
+
  private:
   template <int kVecs, typename Put>
   static QACG_INLINE void key_columns(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim,
@@ -156,12 +166,6 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
       for (int v = 0; v < kVecs; ++v) put(j + k, d + v * kLanes, sums[k][v]);
   }
 
-  // The hardware prefetcher does not keep up with operands that are read once: 35 % at 4,096 keys.
-  static QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) {
-    constexpr int64_t kLine = 64 / sizeof(Scalar);
-    for (int64_t d = 0; d < count; d += kLine) __builtin_prefetch(row + kAheadKeys * stride + d, 0, 2);
-  }
-
   // Scores of one query and less than kKeysAtOnce keys.
   static QACG_INLINE void few_keys(int64_t count, int64_t dim, const float* query, const Scalar* keys, int64_t stride,
                                    float* c) {
@@ -175,8 +179,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
 
   // Scores of kRows queries from row `r` on and up to kLanes keys.
   template <int kRows>
-  static QACG_INLINE void key_group(int64_t count, int64_t dim, Left a, int64_t r, const Scalar* keys, int64_t stride,
-                                    float* c, int64_t c_stride) {
+  QACG_INLINE void key_group(int64_t count, int64_t dim, Left a, int64_t r, const Scalar* keys, int64_t stride,
+                             float* c, int64_t c_stride) const {
     Vec products[kRows][kLanes];
     for (int64_t i = 0; i < kLanes; i += kKeysAtOnce) {
       if (i >= count) {
@@ -211,8 +215,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
 
   // Every column of kRows rows, in groups of kVecs registers and then of half as many.
   template <int kRows, int kVecs>
-  static QACG_INLINE void all_columns(int64_t dim, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
-                                      int64_t c_stride, bool accumulate) {
+  QACG_INLINE void all_columns(int64_t dim, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
+                               int64_t c_stride, bool accumulate) const {
     int64_t d = 0;
     for (; d + kVecs * kLanes <= dim; d += kVecs * kLanes) {
       row_sums<kRows, kVecs>(depth, a, b + d, b_stride, c + d, c_stride, accumulate);
@@ -224,8 +228,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
   }
 
   template <int kRows, int kVecs>
-  static QACG_INLINE void row_sums(int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c, int64_t c_stride,
-                                   bool accumulate) {
+  QACG_INLINE void row_sums(int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c, int64_t c_stride,
+                            bool accumulate) const {
     Vec sums[kRows][kVecs] = {};
     for (int64_t k = 0; k < depth; ++k) {
       fetch_ahead(b + k * b_stride, b_stride, kVecs * kLanes);
@@ -247,6 +251,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
         store(to, accumulate ? load(to) + sums[m][v] : sums[m][v]);
       }
   }
+
+  const int64_t ahead_rows_;
 };
 
 }  // namespace QACG_ISA
