@@ -69,6 +69,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
         ahead_rows_(kAheadBytes / (p.head_dim * static_cast<int64_t>(sizeof(Scalar))) | 1) {}
 
   static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
+  static constexpr int64_t kLargestPairs = 256 / (2 * kLanes);  // registers of the largest head size
   // Whether there are so few queries, or so few keys, that packing does not pay. The head size must fill whole
   // registers.
   static bool takes(const qacg::Problem& p, int64_t longest_query, int64_t longest_key) {
@@ -172,16 +173,44 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     store(c, Vec{});
     for (int64_t k = 0; k < count; ++k) {
       Vec total = Vec{};
-      for (int64_t d = 0; d < dim; d += kLanes) total += load(query + d) * load(keys + k * stride + d);
+      if (sums_pairs(dim)) {
+        for (int64_t d = 0; d < dim; d += 2 * kLanes)
+          total = add_pairs(total, narrow(query + d), keys + k * stride + d);
+      } else {
+        for (int64_t d = 0; d < dim; d += kLanes) total += load(query + d) * load(keys + k * stride + d);
+      }
       c[k] = sum_of(total);
     }
   }
+
+  // bfloat16 products two at a time: the queries were widened from bfloat16, so that narrowing them is exact.
+#if defined(__AVX512BF16__)
+  static constexpr bool kHasPairs = __is_same(Scalar, HalfBits);
+  static QACG_INLINE Vec narrow(const float* query) {
+    return (Vec)_mm512_cvtne2ps_pbh((__m512)load(query + kLanes), (__m512)load(query));
+  }
+  static QACG_INLINE Vec add_pairs(Vec total, Vec query, const Scalar* key) {
+    return (Vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)query, (__m512bh)_mm512_loadu_si512(key));
+  }
+#else
+  static constexpr bool kHasPairs = false;
+  static QACG_INLINE Vec narrow(const float*) { return Vec{}; }
+  static QACG_INLINE Vec add_pairs(Vec total, Vec, const Scalar*) { return total; }
+#endif
+  static QACG_INLINE bool sums_pairs(int64_t dim) { return kHasPairs && dim % (2 * kLanes) == 0; }
 
   // Scores of kRows queries from row `r` on and up to kLanes keys.
   template <int kRows>
   QACG_INLINE void key_group(int64_t count, int64_t dim, Left a, int64_t r, const Scalar* keys, int64_t stride,
                              float* c, int64_t c_stride) const {
-    Vec products[kRows][kLanes];
+    Vec products[kRows][kLanes], narrowed[kRows][kHasPairs ? kLargestPairs : 1];
+    const bool pairs = sums_pairs(dim);
+    if (pairs) {
+      for (int m = 0; m < kRows; ++m) {
+        const float* query = a.data + (r + m) * a.row_stride;
+        for (int64_t d = 0; d < dim; d += 2 * kLanes) narrowed[m][d / (2 * kLanes)] = narrow(query + d);
+      }
+    }
     for (int64_t i = 0; i < kLanes; i += kKeysAtOnce) {
       if (i >= count) {
         for (int m = 0; m < kRows; ++m)
@@ -192,7 +221,15 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
       for (int k = 0; k < kKeysAtOnce; ++k) key[k] = keys + smaller(i + k, count - 1) * stride;
       for (int k = 0; k < kKeysAtOnce; ++k) fetch_ahead(keys + (i + k) * stride, stride, dim);
       Vec sums[kRows][kKeysAtOnce] = {};
-      for (int64_t d = 0; d < dim; d += kLanes) {
+      for (int64_t d = 0; pairs && d < dim; d += 2 * kLanes) {
+#pragma GCC unroll 4
+        for (int m = 0; m < kRows; ++m) {
+          const Vec q = narrowed[m][d / (2 * kLanes)];
+#pragma GCC unroll 4
+          for (int k = 0; k < kKeysAtOnce; ++k) sums[m][k] = add_pairs(sums[m][k], q, key[k] + d);
+        }
+      }
+      for (int64_t d = 0; !pairs && d < dim; d += kLanes) {
         Vec x[kKeysAtOnce];
 #pragma GCC unroll 4
         for (int k = 0; k < kKeysAtOnce; ++k) x[k] = load(key[k] + d);
