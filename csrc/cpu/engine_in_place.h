@@ -84,6 +84,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
       const int64_t count = smaller(kLanes, x.rows - first - n);
       int64_t r = 0;
       if (count < kKeysAtOnce) {
+        for (int64_t k = 0; k < count; ++k) fetch_ahead(keys + k * x.stride, x.stride, dim);
         for (; r < rows; ++r) {
           const float* query = a.data + r * a.row_stride;
           for (int64_t d = 0; rows > kAheadQueries && d < dim; d += 16) {

@@ -215,6 +215,10 @@ class Forward {
     const Right<Engine> queries{row_of<const Scalar>(p_.query, s, 0), p_.query.row, s.queries};
     const Right<Engine> context_queries{row_of<const Scalar>(p_.context_query, s, 0), p_.context_query.row, s.queries};
     const int64_t cols = round_up(rows, kLanes);
+    // Of heads that adjoin, the next ones' rows.
+    for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
+      engine_.fetch_ahead(row_of<const Scalar>(*t, s, 0), t->row, p_.head_dim);
+    }
     engine_.scores(1, cols, dim_, key, queries, first, softmax_, 0);
     engine_.scores(1, cols, dim_, context_key, context_queries, first, quasi_, 0);
     row_gates(s, first, rows);
