@@ -262,12 +262,13 @@ void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const
   });
 }
 
-// The same for units. Many units are fetched several at a time: with tiny heads the fetching would cost much.
+// The same for units. Many units are fetched several at a time: with tiny heads the fetching would cost much, and
+// threads would write to the same cache lines.
 template <typename Work>
 void over_units(const Tensor& like, const std::vector<Unit>& units, int64_t scratch_bytes, const HugePages& pages,
                 const Work& work) {
   const int64_t all = units.size();
-  const int64_t step = std::clamp<int64_t>(all / (16 * threads_of_torch()), 1, 16);
+  const int64_t step = std::clamp<int64_t>(all / (16 * threads_of_torch()), 1, 128);
   in_parallel(like, (all + step - 1) / step, scratch_bytes, pages, [&](int64_t index, int64_t next, void* scratch) {
     const int64_t first = index * step, after = next * step;
     work(Units{&units[first], std::min(step, all - first), after < all ? &units[after] : nullptr}, scratch);

@@ -62,11 +62,14 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     int64_t stride, rows;
   };
   static constexpr int64_t kWholeRowKeys = 8192;  // of few queries
-  static constexpr int64_t kRowsAtOnce = kRegisters == 32 ? 4 : 2, kKeysAtOnce = 4, kAheadKeys = 64, kAheadQueries = 16;
+  static constexpr int64_t kRowsAtOnce = kRegisters == 32 ? 4 : 2, kKeysAtOnce = 4, kAheadQueries = 16;
 
-  using Float32Engine<InputScalar>::Float32Engine;
+  explicit InPlaceEngine(const qacg::Problem& p)
+      : Float32Engine<InputScalar>(p),
+        ahead_rows_(kAheadBytes / (p.head_dim * static_cast<int64_t>(sizeof(Scalar))) | 1) {}
 
   static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
+  static constexpr int64_t kLargestPairs = 256 / (2 * kLanes);  // registers of the largest head size
   // Whether there are so few queries, or so few keys, that packing does not pay. The head size must fill whole
   // registers.
   static bool takes(const qacg::Problem& p, int64_t longest_query, int64_t longest_key) {
@@ -81,6 +84,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
       const int64_t count = smaller(kLanes, x.rows - first - n);
       int64_t r = 0;
       if (count < kKeysAtOnce) {
+        for (int64_t k = 0; k < count; ++k) fetch_ahead(keys + k * x.stride, x.stride, dim);
         for (; r < rows; ++r) {
           const float* query = a.data + r * a.row_stride;
           for (int64_t d = 0; rows > kAheadQueries && d < dim; d += 16) {
@@ -124,6 +128,14 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     for (; d < dim; d += kLanes) key_columns<1>(tile, stride, rows, keys, dim, x + d, d, put);
   }
 
+  // The hardware prefetcher does not keep up with operands that are read once. The number of rows is odd: at a multiple
+  // of 4096 bytes from the row that is read, prefetches are a quarter slower (NOTES.md).
+  static constexpr int64_t kAheadBytes = 6144;
+  QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) const {
+    constexpr int64_t kLine = 64 / sizeof(Scalar);
+    for (int64_t d = 0; d < count; d += kLine) __builtin_prefetch(row + ahead_rows_ * stride + d, 0, 2);
+  }
+
  private:
   template <int kVecs, typename Put>
   static QACG_INLINE void key_columns(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim,
@@ -156,28 +168,50 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
       for (int v = 0; v < kVecs; ++v) put(j + k, d + v * kLanes, sums[k][v]);
   }
 
-  // The hardware prefetcher does not keep up with operands that are read once: 35 % at 4,096 keys.
-  static QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) {
-    constexpr int64_t kLine = 64 / sizeof(Scalar);
-    for (int64_t d = 0; d < count; d += kLine) __builtin_prefetch(row + kAheadKeys * stride + d, 0, 2);
-  }
-
   // Scores of one query and less than kKeysAtOnce keys.
   static QACG_INLINE void few_keys(int64_t count, int64_t dim, const float* query, const Scalar* keys, int64_t stride,
                                    float* c) {
     store(c, Vec{});
     for (int64_t k = 0; k < count; ++k) {
       Vec total = Vec{};
-      for (int64_t d = 0; d < dim; d += kLanes) total += load(query + d) * load(keys + k * stride + d);
+      if (sums_pairs(dim)) {
+        for (int64_t d = 0; d < dim; d += 2 * kLanes)
+          total = add_pairs(total, narrow(query + d), keys + k * stride + d);
+      } else {
+        for (int64_t d = 0; d < dim; d += kLanes) total += load(query + d) * load(keys + k * stride + d);
+      }
       c[k] = sum_of(total);
     }
   }
 
+  // bfloat16 products two at a time: the queries were widened from bfloat16, so that narrowing them is exact.
+#if defined(__AVX512BF16__)
+  static constexpr bool kHasPairs = __is_same(Scalar, HalfBits);
+  static QACG_INLINE Vec narrow(const float* query) {
+    return (Vec)_mm512_cvtne2ps_pbh((__m512)load(query + kLanes), (__m512)load(query));
+  }
+  static QACG_INLINE Vec add_pairs(Vec total, Vec query, const Scalar* key) {
+    return (Vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)query, (__m512bh)_mm512_loadu_si512(key));
+  }
+#else
+  static constexpr bool kHasPairs = false;
+  static QACG_INLINE Vec narrow(const float*) { return Vec{}; }
+  static QACG_INLINE Vec add_pairs(Vec total, Vec, const Scalar*) { return total; }
+#endif
+  static QACG_INLINE bool sums_pairs(int64_t dim) { return kHasPairs && dim % (2 * kLanes) == 0; }
+
   // Scores of kRows queries from row `r` on and up to kLanes keys.
   template <int kRows>
-  static QACG_INLINE void key_group(int64_t count, int64_t dim, Left a, int64_t r, const Scalar* keys, int64_t stride,
-                                    float* c, int64_t c_stride) {
-    Vec products[kRows][kLanes];
+  QACG_INLINE void key_group(int64_t count, int64_t dim, Left a, int64_t r, const Scalar* keys, int64_t stride,
+                             float* c, int64_t c_stride) const {
+    Vec products[kRows][kLanes], narrowed[kRows][kHasPairs ? kLargestPairs : 1];
+    const bool pairs = sums_pairs(dim);
+    if (pairs) {
+      for (int m = 0; m < kRows; ++m) {
+        const float* query = a.data + (r + m) * a.row_stride;
+        for (int64_t d = 0; d < dim; d += 2 * kLanes) narrowed[m][d / (2 * kLanes)] = narrow(query + d);
+      }
+    }
     for (int64_t i = 0; i < kLanes; i += kKeysAtOnce) {
       if (i >= count) {
         for (int m = 0; m < kRows; ++m)
@@ -188,7 +222,15 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
       for (int k = 0; k < kKeysAtOnce; ++k) key[k] = keys + smaller(i + k, count - 1) * stride;
       for (int k = 0; k < kKeysAtOnce; ++k) fetch_ahead(keys + (i + k) * stride, stride, dim);
       Vec sums[kRows][kKeysAtOnce] = {};
-      for (int64_t d = 0; d < dim; d += kLanes) {
+      for (int64_t d = 0; pairs && d < dim; d += 2 * kLanes) {
+#pragma GCC unroll 4
+        for (int m = 0; m < kRows; ++m) {
+          const Vec q = narrowed[m][d / (2 * kLanes)];
+#pragma GCC unroll 4
+          for (int k = 0; k < kKeysAtOnce; ++k) sums[m][k] = add_pairs(sums[m][k], q, key[k] + d);
+        }
+      }
+      for (int64_t d = 0; !pairs && d < dim; d += kLanes) {
         Vec x[kKeysAtOnce];
 #pragma GCC unroll 4
         for (int k = 0; k < kKeysAtOnce; ++k) x[k] = load(key[k] + d);
@@ -211,8 +253,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
 
   // Every column of kRows rows, in groups of kVecs registers and then of half as many.
   template <int kRows, int kVecs>
-  static QACG_INLINE void all_columns(int64_t dim, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
-                                      int64_t c_stride, bool accumulate) {
+  QACG_INLINE void all_columns(int64_t dim, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
+                               int64_t c_stride, bool accumulate) const {
     int64_t d = 0;
     for (; d + kVecs * kLanes <= dim; d += kVecs * kLanes) {
       row_sums<kRows, kVecs>(depth, a, b + d, b_stride, c + d, c_stride, accumulate);
@@ -224,8 +266,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
   }
 
   template <int kRows, int kVecs>
-  static QACG_INLINE void row_sums(int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c, int64_t c_stride,
-                                   bool accumulate) {
+  QACG_INLINE void row_sums(int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c, int64_t c_stride,
+                            bool accumulate) const {
     Vec sums[kRows][kVecs] = {};
     for (int64_t k = 0; k < depth; ++k) {
       fetch_ahead(b + k * b_stride, b_stride, kVecs * kLanes);
@@ -247,6 +289,8 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
         store(to, accumulate ? load(to) + sums[m][v] : sums[m][v]);
       }
   }
+
+  const int64_t ahead_rows_;
 };
 
 }  // namespace QACG_ISA

@@ -215,6 +215,10 @@ class Forward {
     const Right<Engine> queries{row_of<const Scalar>(p_.query, s, 0), p_.query.row, s.queries};
     const Right<Engine> context_queries{row_of<const Scalar>(p_.context_query, s, 0), p_.context_query.row, s.queries};
     const int64_t cols = round_up(rows, kLanes);
+    // Of heads that adjoin, the next ones' rows.
+    for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
+      engine_.fetch_ahead(row_of<const Scalar>(*t, s, 0), t->row, p_.head_dim);
+    }
     engine_.scores(1, cols, dim_, key, queries, first, softmax_, 0);
     engine_.scores(1, cols, dim_, context_key, context_queries, first, quasi_, 0);
     row_gates(s, first, rows);
@@ -224,7 +228,7 @@ class Forward {
       const Vec row_max = scores * factor;
       const IntVec infinite = (IntVec)(row_max == splat(-kInfinity));
       // The softmax of a score of -inf is NaN.
-      const Vec e = infinite ? splat(__builtin_nanf("")) : exp2(fused(scores) * factor - row_max);
+      const Vec e = infinite ? splat(__builtin_nanf("")) : exp2(multiply_subtract(scores, splat(factor), row_max));
       const Vec sigmoid = inverse_one_plus_exp2(load(quasi_ + r) * -factor);
       alignas(64) float max[kLanes], sum[kLanes], part[kLanes], softmax[kLanes];
       store(max, row_max), store(sum, e), store(part, p_.quasi_scale * sigmoid), store(softmax, e / e);
@@ -312,7 +316,9 @@ class Forward {
         [&](auto subtract_first) {
           const auto exponential = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
-            const Vec e = keep_where(lanes, exp2(subtract_first ? (score - shift) * factor : score * factor - shift));
+            const Vec e =
+                keep_where(lanes, exp2(subtract_first ? (score - shift) * factor
+                                                      : multiply_subtract(score, splat(factor), splat(shift))));
             store(row + j, e);
             total += e;
           };
@@ -352,7 +358,8 @@ class Forward {
     const float factor = p_.scale * kLog2e;
     const Vec scores = load(softmax_ + r * stride_), context_scores = load(row);
     max_[r] = largest(lanes ? scores : splat(-kInfinity)) * factor;
-    Vec e = keep_where(lanes, exp2(fused(scores) * factor - (max_[r] == -kInfinity ? 0.0f : max_[r])));
+    const Vec shift = splat(max_[r] == -kInfinity ? 0.0f : max_[r]);
+    Vec e = keep_where(lanes, exp2(multiply_subtract(scores, splat(factor), shift)));
     sum_[r] = divisor_[r] = sum(e);
     if (too_large(r)) e *= 1.0f / sum_[r], divisor_[r] = 1;
     const Vec sigmoid = keep_where(lanes, inverse_one_plus_exp2(context_scores * -factor));

@@ -45,6 +45,7 @@ class HugePages {
   void populate(int64_t worker, int64_t workers) const {
     constexpr int kPopulateForWriting = 23;  // MADV_POPULATE_WRITE, since Linux 5.14; older headers lack the name
     for (size_t n = worker; n < pieces_.size(); n += workers) {
+      if (is_mapped(pieces_[n])) continue;
       // Processor time: on a busy machine the wall time of every piece is long.
       const int64_t start = processor_time();
       if (!advise(pieces_[n], kPopulateForWriting)) return;
@@ -61,6 +62,13 @@ class HugePages {
 
   static bool advise(const Range& range, int advice) {
     return madvise(reinterpret_cast<void*>(range.begin), range.end - range.begin, advice) == 0;
+  }
+
+  // Whether memory has been reused: finding that out takes 1.4 us for 2 MB, and populating it again 63 us.
+  static bool is_mapped(const Range& piece) {
+    unsigned char pages[kHugePage / kPage];
+    if (mincore(reinterpret_cast<void*>(piece.begin), piece.end - piece.begin, pages) != 0) return false;
+    return std::all_of(pages, pages + (piece.end - piece.begin) / kPage, [](unsigned char page) { return page & 1; });
   }
 
   // Processor time of this thread, in nanoseconds.

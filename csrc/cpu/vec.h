@@ -62,20 +62,23 @@ QACG_INLINE Vec splat(float x) { return Vec{x, x, x, x}; }
 #endif
 QACG_INLINE IntVec bits(Vec v) { return (IntVec)v; }
 
-// The same value, whose product with a factor the compiler does not share with other uses: x * factor - y is then one
-// multiply-add wherever there is one, and rounds in the forward as in the backward.
-QACG_INLINE Vec fused(Vec v) {
+// x * factor - shift: one multiply-add wherever there is one, so that forward and backward round it alike. The compiler
+// would not contract it across a branch.
 #if defined(__AVX512F__)
-  asm("" : "+v"(v));
-#elif defined(__x86_64__)
-  asm("" : "+x"(v));
-#elif defined(__aarch64__)
-  asm("" : "+w"(v));
-#else
-  asm("" : "+m"(v));
-#endif
-  return v;
+QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) {
+  return (Vec)_mm512_fmsub_ps((__m512)x, (__m512)factor, (__m512)shift);
 }
+#elif defined(__AVX2__)
+QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) {
+  return (Vec)_mm256_fmsub_ps((__m256)x, (__m256)factor, (__m256)shift);
+}
+#elif defined(__aarch64__)
+QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) {
+  return (Vec)vfmaq_f32(-(float32x4_t)shift, (float32x4_t)x, (float32x4_t)factor);
+}
+#else
+QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) { return x * factor - shift; }
+#endif
 
 // Both return `v` where it is NaN: a NaN in the input must reach the output.
 #if defined(__AVX512F__)

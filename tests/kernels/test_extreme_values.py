@@ -8,7 +8,7 @@ import qacg_kernels as qk
 from qacg_kernels.backends import cpu
 from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import schema
-from qacg_kernels.testing import evaluate, through_backend
+from qacg_kernels.testing import evaluate, evaluate_exactly, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 needs_cpu = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU kernels are missing")
@@ -22,6 +22,18 @@ def test_negative_scale_large_scores_keep_gradients(keys, score_size, capability
     """Forward and backward must round scores equally: the softmax of scores near 50,000 shows each bit."""
     case = Case("negative scale", batch=1, queries=20, keys=keys, scale=-0.25, score_size=score_size)
     check(case, "cpu", torch.float32, "cpu")
+
+
+@needs_cpu
+@pytest.mark.parametrize("keys", [1, 2, 16, 17])
+@pytest.mark.parametrize("queries", [1, 12])
+def test_short_rows_of_large_scores_keep_gradients(queries, keys, capability):
+    """The largest weight is 1, whose rounding in the forward the backward has to repeat."""
+    inputs = make_inputs(Case("short rows", batch=2, queries=queries, keys=keys, score_size=1e4))
+    inputs.tensors["lambda"].zero_()
+    got = evaluate(inputs, through_backend("cpu"))["grad value"]
+    expected = evaluate_exactly(inputs)["grad value"]
+    assert (got - expected).abs().max() <= 2e-6 * expected.abs().max()
 
 
 @needs_cpu
