@@ -54,7 +54,8 @@ backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
 
   // Causality hides these keys from the first queries; no query sees keys beyond the length.
   const int first_tile = p.is_causal ? unit.first / kRows : 0;
-  const int all_tiles = keys > 0 ? (s.queries + kRows - 1) / kRows : 0;
+  const int all_tiles =
+      visible_stop(p, s, unit.first, unit.first + keys) > unit.first ? (s.queries + kRows - 1) / kRows : 0;
   const auto load = [&](int n, int stage) {
     const int first_query = (first_tile + n) * kRows, count = s.queries - first_query;
     load_rows<Scalar, kRows, kThreads>(p, s, p.query, first_query, count, all_queries.from(stage * kRows));

@@ -1,5 +1,6 @@
 """Tables of tile sizes: reading, refusing, saving, choosing, tuning. Needs neither Triton nor a GPU."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ from qacg_kernels import tune as tune_command
 from qacg_kernels.backends.triton import arguments, tile_tables, tune
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import KEYS, Choice, TileEntry
+from qacg_kernels.call.masks import is_key_mask
 from qacg_kernels.call.problem import Residuals
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -369,7 +371,9 @@ def test_tuning_examples_match_the_entrys_kind(key):
     problem, grad_out = tune.example(row, torch.device("meta"))
     assert problem.query.shape == grad_out.shape
     assert problem.head_dim == key[2]
-    assert tile_tables.is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate) == key[3]
+    has_full_mask = problem.attn_mask is not None and not is_key_mask(problem.attn_mask)
+    assert has_full_mask == key[3]
+    assert tile_tables.is_busy(has_full_mask, problem.dropout_p, problem.column_gate) == key[3]
 
 
 @pytest.mark.parametrize("limit", [0, 168])
@@ -417,3 +421,51 @@ def test_tiled_entries_of_hopper_use_wgmma_and_three_stages(row):
     assert rows >= 16 * row.num_warps, "warps beyond that compute what others do"
     assert rows % 64 == 0 and row.num_warps >= 4, "mma.sync instead of wgmma"
     assert row.num_stages >= 3, "two stages wait for what was asked for an iteration ago, with nothing else under way"
+
+
+def launched_calls_of(problem, forward):
+    """The first argument of every launch of a forward."""
+    launch, calls = pytest.importorskip("qacg_kernels.backends.triton.launch"), []
+    with tile_tables.trial(tile_tables.shipped("sm_90")), launch.through(lambda *given: calls.append(given[2][0])):
+        forward(problem, Residuals(False, False))
+    return calls
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_lengths_are_not_copied(dtype):
+    launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
+    inputs = make_inputs(Case("lengths", batch=2, queries=17, key_lengths=(3, 17)), torch.bfloat16)
+    lengths = torch.tensor([3, 17], dtype=dtype)
+    (call,) = launched_calls_of(problem_of(*inputs.arguments(), key_lengths=lengths), launch.forward)
+    assert call.key_lengths.data.data_ptr() == lengths.data_ptr()
+    assert call.key_lengths.step == (1 if dtype == torch.int32 else 2)
+
+
+@pytest.mark.parametrize("keys", [64, 300], ids=["short", "long"])
+def test_gluon_plans_a_call_once(keys, monkeypatch):
+    gluon_launch = pytest.importorskip("qacg_kernels.backends.triton.gluon_launch")
+    launch_plan, keys_made = importlib.import_module("qacg_kernels.backends.triton.launch_plan"), []
+    make_key = launch_plan._key
+    monkeypatch.setattr(launch_plan, "_key", lambda *given: keys_made.append(given) or make_key(*given))
+    inputs = make_inputs(Case("call", batch=1, heads=2, queries=keys, head_dim=64), torch.bfloat16)
+    assert len(launched_calls_of(problem_of(*inputs.arguments()), gluon_launch.forward)) == 1
+    assert len(keys_made) == 1
+
+
+@pytest.mark.parametrize(("mask", "is_key_mask"), [
+    ("boolean_keys", True), ("boolean_expanded", True), ("additive_row", True), ("boolean", False),
+    ("additive_queries", False),
+])  # fmt: skip
+def test_masks_without_a_query_dimension_are_key_masks(mask, is_key_mask):
+    launch = pytest.importorskip("qacg_kernels.backends.triton.launch_plan")
+    inputs = make_inputs(Case("call", batch=2, queries=40, mask=mask), torch.bfloat16)
+    with tile_tables.trial(tile_tables.shipped("sm_90")):
+        plan = launch.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
+    assert plan.traits.key_mask is is_key_mask
+    assert plan.busy is not is_key_mask
+
+
+@pytest.mark.parametrize(("head_dim", "busy"), [(64, False), (72, True)])
+def test_key_masks_of_wide_heads_take_busy_entries(head_dim, busy):
+    mask = torch.ones(2, 1, 1, 40, dtype=torch.bool)
+    assert tile_tables.is_entry_mask(mask, head_dim) is busy

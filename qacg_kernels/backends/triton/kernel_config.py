@@ -24,6 +24,7 @@ class Traits(NamedTuple):
     uneven: bool  # sequences differ in length
     is_causal: bool
     column_gate: bool
+    key_mask: bool
     fast_sigmoid: bool
     folds_scale: bool
     precision: str
@@ -43,6 +44,7 @@ def kernel_config(
     config = KernelConfig(
         traits.is_causal,
         traits.column_gate,
+        traits.key_mask,
         whole_row,
         even_keys,
         head_dim == block_d,
@@ -79,6 +81,7 @@ def gluon_config(head_dim: int, keys: int, traits: Traits) -> tuple[KernelConfig
     config = KernelConfig(
         is_causal=traits.is_causal,
         column_gate=False,
+        key_mask=False,
         whole_row=False,
         even_keys=even_keys,
         even_dim=True,
