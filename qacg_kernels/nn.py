@@ -260,7 +260,8 @@ class FusedQuasiAttention(ContextAttention):
         output_attentions: bool | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
+        output_lambda: bool = True,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Attends within each sequence.
 
         Args:
@@ -273,11 +274,12 @@ class FusedQuasiAttention(ContextAttention):
             context: shape of hidden_states. `C_embed` and `context_embedded` are its published names.
             output_attentions: whether to return the maps; the constructor's choice when None.
             cu_seqlens, max_seqlen: (N + 1,) offsets of packed sequences, and the longest length.
+            output_lambda: whether to return lambda, which takes two or three small kernels beside the attention.
 
         Returns:
             The attended values in the shape of hidden_states; A after dropout, the softmax map and the gated
             quasi-attention map lambda * G, each (B, H, L, L), or None where not requested; and lambda (B, H, L, 1),
-            packed (T, H, 1). All differentiable.
+            packed (T, H, 1), or None where not requested. All differentiable.
 
         Raises:
             TypeError, ValueError: an argument is missing, given twice, or of a wrong type, shape or device.
@@ -296,24 +298,26 @@ class FusedQuasiAttention(ContextAttention):
         gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if packed:
-            out, lam = quasi_attention_varlen(
-                *heads,
-                gate,
-                cu_seqlens=cu_seqlens,
-                max_seqlen=max_seqlen,
-                dropout_p=dropout_p,
-                quasi_scale=self.quasi_scale,
-                backend=self.backend,
-                return_lambda=True,
+            out, lam = with_lambda(
+                quasi_attention_varlen(
+                    *heads,
+                    gate,
+                    cu_seqlens=cu_seqlens,
+                    max_seqlen=max_seqlen,
+                    dropout_p=dropout_p,
+                    quasi_scale=self.quasi_scale,
+                    backend=self.backend,
+                    return_lambda=output_lambda,
+                )
             )
-            return out.flatten(-2), None, None, None, lam.unsqueeze(-1)
+            return out.flatten(-2), None, None, None, lam
         heads = tuple(t.transpose(1, 2) for t in heads)
         mask = mask_for_scores(attention_mask, heads[0])
-        out, maps, lam = self.attend(heads, gate, mask, dropout_p, returns_maps)
+        out, maps, lam = self.attend(heads, gate, mask, dropout_p, returns_maps, output_lambda)
         if maps is None:
             placeholder = PlaceholderMap.for_heads(out) if self.returns_placeholders else None
             maps = (placeholder, placeholder, placeholder)
-        return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
+        return out.transpose(1, 2).flatten(-2), *maps, lam
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Query, key, value, context query and context key, (..., H, D) each, of two (..., hidden_size); the last
@@ -329,7 +333,8 @@ class FusedQuasiAttention(ContextAttention):
         mask: Tensor | None,
         dropout_p: float,
         returns_maps: bool,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor]:
+        returns_lambda: bool,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor | None]:
         """Attends over padded heads; a subclass may compute it in another way.
 
         Args:
@@ -337,7 +342,7 @@ class FusedQuasiAttention(ContextAttention):
             mask: None, or boolean or additive with four dimensions that broadcast to (B, H, L, L).
 
         Returns:
-            The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L).
+            The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L, 1), or None.
         """
         # One seed for the output and for the maps, so that A shows the cells that were really dropped.
         seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None
@@ -347,7 +352,8 @@ class FusedQuasiAttention(ContextAttention):
             "dropout_seed": seed,
             "quasi_scale": self.quasi_scale,
         }
-        out, lam = quasi_attention(*heads, gate, **options, backend=self.backend, return_lambda=True)
+        attended = quasi_attention(*heads, gate, **options, backend=self.backend, return_lambda=returns_lambda)
+        out, lam = with_lambda(attended)
         return out, attention_maps(*heads, gate, **options)[:3] if returns_maps else None, lam
 
     def extra_repr(self) -> str:
@@ -356,6 +362,13 @@ class FusedQuasiAttention(ContextAttention):
             f"context_projection={self.context_projection!r}, naming={self.naming!r}, "
             f"quasi_scale={self.quasi_scale}, beta={self.beta}, gamma={self.gamma}, backend={self.backend!r}"
         )
+
+
+def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The output of a call and its lambda with a last dimension of 1, or None where the call returned none."""
+    if isinstance(attended, Tensor):
+        return attended, None
+    return attended[0], attended[1].unsqueeze(-1)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -31,6 +31,7 @@ class ContextBertAttention(nn.Module):
         context: Tensor | None,
         projected: tuple[Tensor, ...] | None,
         output_attentions: bool,
+        output_gates: bool,
         first_only: bool,
     ):
         """Attends with residual and LayerNorm; returns (..., hidden) and the other outputs of the self-attention.
@@ -38,7 +39,12 @@ class ContextBertAttention(nn.Module):
         With first_only, returns (B, hidden), the first token of each packed sequence.
         """
         attended, *others = self.self(
-            hidden_states, mask, context=context, projected=projected, output_attentions=output_attentions
+            hidden_states,
+            mask,
+            context=context,
+            projected=projected,
+            output_attentions=output_attentions,
+            output_gates=output_gates,
         )
         if first_only:
             attended, hidden_states = mask.first(attended), mask.first(hidden_states)
@@ -69,6 +75,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         context_layer: nn.Linear,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        output_gates: bool,
         first_only: bool = False,
     ) -> tuple[Tensor | None, ...]:
         """Runs the layer.
@@ -80,6 +87,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
                 here so that gradient checkpointing does not keep the mixed context of every layer.
             mask: None or boolean (B, 1, 1, L); or the packing.
             output_attentions: also return attention matrices.
+            output_gates: also return the values of the gates.
             first_only: after the attention compute only the first token of each packed sequence.
 
         Returns:
@@ -96,7 +104,9 @@ class ContextBertLayer(GradientCheckpointingLayer):
             projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
         else:
             context = mix_context(context_layer, context_embedding, hidden_states, mask)
-        attended, *others = self.attention(hidden_states, mask, context, projected, output_attentions, first_only)
+        attended, *others = self.attention(
+            hidden_states, mask, context, projected, output_attentions, output_gates, first_only
+        )
         return self.output(self.intermediate(attended), attended), *others
 
 
@@ -111,7 +121,7 @@ class ContextBertEncoder(nn.Module):
         config: sizes and variants.
         self_attention: class of the self-attention. Its `forward` takes hidden states (B, L, hidden) or (T, hidden),
             a mask (B, 1, 1, L), the packing or None, and by keyword `context` in the shape of the hidden states,
-            `projected` (the projections of both, in place of `context`) and `output_attentions`.
+            `projected` (the projections of both, in place of `context`), `output_attentions` and `output_gates`.
     """
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
@@ -126,6 +136,7 @@ class ContextBertEncoder(nn.Module):
         context_embedding: Tensor,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        output_gates: bool,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Runs all layers; arguments as for `ContextBertLayer`, with first_only for the last layer.
@@ -136,7 +147,9 @@ class ContextBertEncoder(nn.Module):
         every_hidden, every_other = [hidden_states], []
         for layer, context_layer in zip(self.layer, self.context_layer):
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden, *others = layer(every_hidden[-1], context_embedding, context_layer, mask, output_attentions, **only)
+            hidden, *others = layer(
+                every_hidden[-1], context_embedding, context_layer, mask, output_attentions, output_gates, **only
+            )
             every_hidden.append(hidden)
             every_other.append(others)
         return every_hidden, every_other
