@@ -365,6 +365,26 @@ def test_tuning_without_home_folder_fails_before_measuring(a_gpu, monkeypatch, c
     assert "set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
 
 
+def forward_times(gluon, hopper):
+    kinds = [Choice(16, head_dim, False, keys, "triton") for head_dim in (64, 128) for keys in (2048, 8192)]
+    return {(name, kind): t for kind in kinds for name, t in (("gluon", gluon), ("hopper", hopper))}
+
+
+@pytest.mark.parametrize(
+    ("gluon", "kept"), [(0.9, "keep gluon"), (1.0, "keep gluon"), (1.03, "keep gluon"), (1.04, "keep hopper (CUDA)")]
+)
+def test_forward_for_hopper_is_cuda_only_if_clearly_faster(gluon, kept):
+    line = tune_command.forward_for_hopper(forward_times(gluon, 1.0))
+    assert line.startswith(f"forward for Hopper GPUs: {kept};")
+    assert f"gluon takes {gluon:.3f} times" in line
+
+
+def test_forward_for_hopper_without_all_measurements_is_undecided():
+    times = forward_times(1.0, 1.0)
+    times.pop(next(iter(times)))
+    assert "undecided, 1 of 4 comparisons are missing" in tune_command.forward_for_hopper(times)
+
+
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
 def test_tuning_examples_match_the_entrys_kind(key):
     row = TileEntry(*key, 16, 16, 4, 1)
