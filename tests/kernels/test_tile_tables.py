@@ -489,3 +489,11 @@ def test_masks_without_a_query_dimension_are_key_masks(mask, is_key_mask):
 def test_key_masks_of_wide_heads_take_busy_entries(head_dim, busy):
     mask = torch.ones(2, 1, 1, 40, dtype=torch.bool)
     assert tile_tables.is_entry_mask(mask, head_dim) is busy
+
+
+def test_equal_configurations_of_two_lengths_are_one_instance():
+    kernel_config = pytest.importorskip("qacg_kernels.backends.triton.kernel_config")
+    entry = tile_tables.shipped("sm_90").by_key["tiled_forward", 16, 64, False]
+    traits = kernel_config.Traits(True, False, False, False, True, True, "ieee", False)
+    configs = [kernel_config.kernel_config(entry, 64, length, length, False, traits)[0] for length in (300, 301)]
+    assert configs[0] is configs[1]

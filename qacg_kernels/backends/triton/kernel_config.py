@@ -32,6 +32,12 @@ class Traits(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
+def _interned(*fields: object) -> KernelConfig:
+    """One instance for equal fields, since Triton compares configurations by identity."""
+    return KernelConfig(*fields)
+
+
+@functools.lru_cache(maxsize=4096)
 def kernel_config(
     entry: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
 ) -> tuple[KernelConfig, dict[str, int | bool]]:
@@ -41,7 +47,7 @@ def kernel_config(
     block_n = min(block_n, power_of_two(keys))
     block_d = power_of_two(head_dim)
     even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
-    config = KernelConfig(
+    config = _interned(
         traits.is_causal,
         traits.column_gate,
         traits.key_mask,
