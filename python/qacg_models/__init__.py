@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from qacg_models.models.auto import register_with
+from qacg_models.registration import register_lazily
 
 # Importing transformers takes seconds, so each name is imported on first use. Type checkers read these imports; a test
 # compares them with the table below.
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
     from qacg_models.configs.cg_bert import CGBertConfig as CGBertConfig
     from qacg_models.configs.qacg_bert import QACGBertConfig as QACGBertConfig
     from qacg_models.configs.query_attention import QueryAttentionConfig as QueryAttentionConfig
-    from qacg_models.inference.aspect_sentiment import (
-        AspectPrediction as AspectPrediction,
-        AspectSentiment as AspectSentiment,
-    )
+    from qacg_models.estimators.aspect_sentiment import AspectSentiment as AspectSentiment
+    from qacg_models.estimators.classifier import AspectSentimentClassifier as AspectSentimentClassifier
+    from qacg_models.inference.aspect_predictor import AspectPrediction as AspectPrediction
     from qacg_models.inference.question_answering import (
         Answer as Answer,
         QuestionAnswerer as QuestionAnswerer,
@@ -73,8 +73,9 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "AspectPrediction": "qacg_models.inference.aspect_sentiment",
-    "AspectSentiment": "qacg_models.inference.aspect_sentiment",
+    "AspectPrediction": "qacg_models.inference.aspect_predictor",
+    "AspectSentiment": "qacg_models.estimators.aspect_sentiment",
+    "AspectSentimentClassifier": "qacg_models.estimators.classifier",
     "BertForQuestionAnswering": "qacg_models.models.bert",
     "BertForSequenceClassification": "qacg_models.models.bert",
     "BertModel": "qacg_models.models.bert",
@@ -124,6 +125,9 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         value = getattr(importlib.import_module(_HOMES[name]), name)
         register_with(name)
         return value
+
+
+register_lazily()
 
 
 def __dir__() -> list[str]:

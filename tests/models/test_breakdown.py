@@ -94,3 +94,23 @@ def test_evaluate_page_shows_the_breakdown(evaluation):
     for title in ("Scores by label", "Scores by aspect", "Confusion matrix", "Most confident errors"):
         assert f"<h3>{title}</h3>" in page
     assert content["breakdown"]["errors"][0]["text"].replace("<", "&lt;").replace(">", "&gt;") in page
+
+
+def test_model_card_has_the_scores_of_qacg_evaluate(small_data, tmp_path, capsys):
+    folder, output = tmp_path / "model", tmp_path / "found.json"
+    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--max-steps=4"]
+    assert main(["train", "--data", str(small_data), "--output", str(folder), *sizes]) == 0
+    assert main(["evaluate", str(folder), "--data", str(small_data), "--bootstrap=0", "--output", str(output)]) == 0
+    aspects = json.loads(output.read_text(encoding="utf-8"))["breakdown"]["aspects"]
+    card = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    start = next(place for place, line in enumerate(card) if line.startswith("| test: aspect"))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in card[start + 2 :]]
+    rows = rows[: rows.index([])]
+    expected = []
+    for aspect, labels in aspects.items():
+        for label, one in labels.items():
+            if one["support"]:
+                shares = (one[name] for name in ("precision", "recall", "f1"))
+                cells = ["n/a" if share is None else f"{100 * share:.1f}" for share in shares]
+                expected.append([aspect, label, *cells, str(one["support"])])
+    assert rows == expected

@@ -3,7 +3,8 @@
 | subject | module |
 |---|---|
 | loading a model folder, logits and probabilities | `trained_model.py` |
-| aspect sentiment of texts | `aspect_sentiment.py`, `aspect_queries.py` |
+| aspect sentiment of texts | `aspect_predictor.py`, `aspect_queries.py` |
+| saving a model folder, and its card | `saving.py`, `trained_card.py` |
 | long texts by sentence or as documents | `pieces.py` |
 | int8 inference | `int8.py` |
 | prediction of files of any size | `bulk_prediction.py`, `prediction_format.py` |

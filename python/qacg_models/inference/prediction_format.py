@@ -4,8 +4,6 @@ A spreadsheet runs a CSV cell that begins with `=`, `+`, `-` or `@` as a formula
 written unchanged, for other programs; `escape_formulas` puts an apostrophe before such cells, for spreadsheets.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_sentiment import AspectPrediction
+from qacg_models.inference.aspect_predictor import AspectPrediction
 from qacg_models.utils.plain_text import escape_formula
 
 FORMATS = ("csv", "jsonl")

@@ -22,6 +22,7 @@ from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, load_tokenizer
 from qacg_models.errors import CheckpointError, InputError, ModelFolderError
 from qacg_models.metrics import Metrics, judge, judge_for, majority_probabilities
+from qacg_models.metrics.class_scores import confusion_matrix
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
@@ -90,6 +91,10 @@ class TrainedModel:
         with cpu_threads(self.record.options.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
+    def features(self, rows: Sequence[Example]) -> list[dict]:
+        """The features of rows, as `encode_examples` returns them; raises InputError for an unknown context."""
+        return _features(self.model, self.tokenizer, rows, self.record.max_length)
+
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
         """The task's metrics of the model on `rows`, reproducibly in batches and threads."""
         return self.judge(rows, self.logits(rows))(None)
@@ -97,6 +102,18 @@ class TrainedModel:
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
         """A function from weights of `rows` to the task's metrics, given the model's logits."""
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
+
+    def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """By aspect, the numbers of rows by true label and predicted label, given the model's logits."""
+        predicted = probabilities_of(logits, self.calibration.temperatures).argmax(axis=1)
+        aspects = np.array([row.aspect for row in rows])
+        gold = np.array([row.label for row in rows])
+        found = {}
+        for aspect in self.task.aspects:
+            if (chosen := aspects == aspect).any():
+                matrix = confusion_matrix(gold[chosen], predicted[chosen], len(self.task.labels))
+                found[aspect] = tuple(tuple(counts) for counts in matrix.tolist())
+        return found
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
         """The same metrics of the majority baseline, which predicts the label shares of the training split."""
@@ -177,16 +194,15 @@ def predict_logits(
     """
     import torch
 
-    config, make_batch = model.config, make_batch or batch_maker(model, tokenizer)
-    contexts, standalone = getattr(config, "contexts", None), getattr(config, "context_standalone", False)
-    logits = np.empty((len(rows), config.num_labels))
+    make_batch = make_batch or batch_maker(model, tokenizer)
+    logits = np.empty((len(rows), model.config.num_labels))
     was_training = model.training
     model.eval()
     bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None
     done: Callable[[int], object] = seen or (bar.update if bar else lambda count: None)
     with torch.inference_mode(), closing(bar) if bar else nullcontext():
         for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
-            features, _ = encode_examples(block, tokenizer, contexts, max_length, standalone)
+            features = _features(model, tokenizer, block, max_length)
             order = by_length([len(feature["input_ids"]) for feature in features])
             start = 0
             while start < len(order):
@@ -205,6 +221,14 @@ def predict_logits(
                     )
     model.train(was_training)
     return logits
+
+
+def _features(
+    model: EncoderPreTrainedModel, tokenizer: PreTrainedTokenizerFast, rows: Sequence[Example], max_length: int
+) -> list[dict]:
+    contexts = getattr(model.config, "contexts", None)
+    standalone = getattr(model.config, "context_standalone", False)
+    return encode_examples(rows, tokenizer, contexts, max_length, standalone)[0]
 
 
 def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:

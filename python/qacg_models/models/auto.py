@@ -1,7 +1,7 @@
 """The table of models, which does not import them, and their registration with the Auto classes of transformers.
 
-The first access to a name of `qacg_models`, such as `qacg_models.BertModel`, registers its models. Programs that only
-call `AutoModel.from_pretrained` call `register_auto_classes()`, which registers all.
+`import qacg_models` prepares transformers (`qacg_models/registration.py`): the Auto classes import and register a model
+of this package when they first read its `model_type`. `register_auto_classes()` registers all at once.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from qacg_models.configs.context import GatedContextConfig
+from qacg_models.models.model_card import ASPECT_SENTIMENT
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
 from qacg_models.modules.context_encoder import ContextBertEncoder
@@ -128,6 +129,7 @@ class ContextBertModel(EncoderPreTrainedModel):
 class ContextBertForSequenceClassification(SequenceClassifier):
     """A linear classifier on the pooled output of a `ContextBertModel`."""
 
+    card_task = ASPECT_SENTIMENT
     _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
 
     def forward(

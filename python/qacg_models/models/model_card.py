@@ -13,7 +13,11 @@ from qacg_models.utils.atomic_files import follow_umask
 
 CARD_NAME = "README.md"
 # Fields of a configuration that do not describe the model.
-_NOT_OF_THE_MODEL = ("encoder", "architectures", "transformers_version", "model_type", "dtype")
+_NOT_OF_THE_MODEL = (
+    *("encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache", "task_specific_params"),
+)
+# The task of the pipeline, `inference/aspect_pipeline.py`.
+ASPECT_SENTIMENT = "aspect-sentiment"
 
 _NOTHING_KNOWN = (
     "The training data and the metrics of this model are unknown. Before publishing it, add both here, with the\n"
@@ -31,12 +35,13 @@ class CardWriting(_Model):
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
 
-    def model_card(self, usage: str | None = None, known: str | None = None) -> str:
+    def model_card(self, usage: str | None = None, known: str | None = None, task: str | None = None) -> str:
         """Returns the text of the card, in the format of the hub.
 
         Args:
             usage: code that loads the model and predicts; None: code that requires the model only.
             known: Markdown about training and metrics; None: a sentence that they are unknown.
+            task: the `pipeline_tag`; None: that of the class.
         """
         name, config = type(self).__name__, self.config
         changed = {
@@ -47,7 +52,7 @@ class CardWriting(_Model):
         fields = "\n".join(f"| `{field}` | {_cell(value)} |" for field, value in sorted(changed.items()))
         return f"""---
 library_name: transformers
-pipeline_tag: {self.card_task}
+pipeline_tag: {task or self.card_task}
 tags:
 - {config.model_type}
 ---
@@ -68,7 +73,7 @@ tags:
 
     def _usage(self) -> str:
         name, contexts = type(self).__name__, getattr(self.config, "contexts", None)
-        if self.card_task != "text-classification":
+        if self.card_task not in ("text-classification", ASPECT_SENTIMENT):
             return f"from qacg_models import {name}\n\nmodel = {name}.from_pretrained(FOLDER)\n"
         asked, ids = ("sentence", "") if contexts is None else ("sentence, context", ", context_ids=context_ids")
         lines = [

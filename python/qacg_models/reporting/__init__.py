@@ -7,6 +7,7 @@
 | calibration of probabilities | `confidence.py` |
 | the page of `qacg evaluate` | `evaluation_page.py` |
 | the page of `qacg analyze` | `analysis_page.py`, `attention_maps.py`, `token_scores.py`, `map_viewer.py` |
+| the page of `qacg predict --summary` | `prediction_summary.py`, `summary_page.py` |
 | offline HTML reports | `html_report.py`, `page/` |
 | plots | `heatmaps.py` |
 | captions of plots | `captions.py` |

@@ -6,6 +6,7 @@ import html
 import io
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,27 +157,39 @@ class Report:
         return self.folder / PAGE_NAME
 
     def _page(self) -> str:
-        titles = [html.escape(section.title) for section in self.sections]
-        links = "\n".join(f'<li><a href="#part-{number}">{title}</a></li>' for number, title in enumerate(titles, 1))
-        body = "\n".join(
-            f'<section aria-labelledby="part-{number}">\n<h2 id="part-{number}">{title}</h2>\n'
-            + "\n".join(section.parts)
-            + "\n</section>"
-            for number, (title, section) in enumerate(zip(titles, self.sections), 1)
-        )
-        title, lead = html.escape(self.title), html.escape(self.lead)
-        style = _STYLE.read_text(encoding="utf-8") + self.style
-        script = f"<script>\n{self.script}</script>\n" if self.script else ""
-        return (
-            f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<meta name="color-scheme" content="light dark">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-            f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-            f'<header>\n<h1>{title}</h1>\n<p class="lead">{lead}</p>\n'
-            f'<nav aria-label="Parts of this page">\n<ul>\n{links}\n</ul>\n</nav>\n</header>\n'
-            f"<main>\n{body}\n</main>\n{script}</body>\n</html>\n"
-        )
+        return page_html(self.title, self.lead, self.sections, style=self.style, script=self.script)
+
+
+def page_html(title: str, lead: str, sections: Sequence[Section], *, style: str = "", script: str = "") -> str:
+    """The HTML of a page that loads nothing from elsewhere.
+
+    Args:
+        title: of the page.
+        lead: one line below the title.
+        sections: in their order.
+        style, script: additional CSS and JavaScript.
+    """
+    titles = [html.escape(section.title) for section in sections]
+    links = "\n".join(f'<li><a href="#part-{number}">{name}</a></li>' for number, name in enumerate(titles, 1))
+    body = "\n".join(
+        f'<section aria-labelledby="part-{number}">\n<h2 id="part-{number}">{name}</h2>\n'
+        + "\n".join(section.parts)
+        + "\n</section>"
+        for number, (name, section) in enumerate(zip(titles, sections), 1)
+    )
+    title, lead = html.escape(title), html.escape(lead)
+    style = _STYLE.read_text(encoding="utf-8") + style
+    script = f"<script>\n{script}</script>\n" if script else ""
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="color-scheme" content="light dark">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f'<header>\n<h1>{title}</h1>\n<p class="lead">{lead}</p>\n'
+        f'<nav aria-label="Parts of this page">\n<ul>\n{links}\n</ul>\n</nav>\n</header>\n'
+        f"<main>\n{body}\n</main>\n{script}</body>\n</html>\n"
+    )
 
 
 def _files(folder: Path) -> list[str]:

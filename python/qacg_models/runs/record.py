@@ -75,6 +75,8 @@ class TrainingRecord:
         written: time in UTC.
         metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority row, by
             split; empty until training has ended.
+        confusion: by split and aspect, numbers of rows by true label and predicted label; empty until training has
+            ended.
     """
 
     task: Task
@@ -101,6 +103,7 @@ class TrainingRecord:
     metrics: dict[str, Metrics]
     tfidf: dict[str, Metrics]
     majority: dict[str, Metrics]
+    confusion: dict[str, dict[str, tuple[tuple[int, ...], ...]]]
 
     def __post_init__(self):
         if not 1 <= self.max_length <= MOST["max_position_embeddings"][0]:
@@ -120,6 +123,12 @@ class TrainingRecord:
             raise InputError(f"tfidf: expected the splits of metrics, {[*self.metrics]}, got {[*self.tfidf]}")
         if self.metrics.keys() != self.majority.keys():
             raise InputError(f"majority: expected the splits of metrics, {[*self.metrics]}, got {[*self.majority]}")
+        if self.confusion.keys() - self.metrics.keys():
+            raise InputError(f"confusion: expected the splits of metrics, {[*self.metrics]}, got {[*self.confusion]}")
+        for split, by_aspect in self.confusion.items():
+            for aspect, matrix in by_aspect.items():
+                if [len(row) for row in matrix] != [labels] * labels:
+                    raise InputError(f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers")
 
     def to_json(self) -> dict:
         """Returns the record as values that JSON supports."""

@@ -1,7 +1,5 @@
 """Run files, YAML or JSON: the options that --config reads, and run.yaml, which a run writes beside its model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -52,7 +50,7 @@ def write_run_file(
 
     Args:
         path: of the file.
-        data: files or folder of the data.
+        data: files or folder of the data; none for data from memory, which `--config` cannot read again.
         data_options: of reading the data.
         options: of training, resolved.
         seeds: of all models.
@@ -60,7 +58,8 @@ def write_run_file(
     import yaml
 
     paths = [str(source) for source in data]
-    content: dict[str, object] = {"data": paths[0] if len(paths) == 1 else paths, "seeds": seeds}
+    content: dict[str, object] = {"data": paths[0] if len(paths) == 1 else paths} if paths else {}
+    content["seeds"] = seeds
     for source in (data_options, options):
         values = {field.name: getattr(source, field.name) for field in fields(source) if field.name != "seed"}
         content |= {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

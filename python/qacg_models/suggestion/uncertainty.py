@@ -1,19 +1,17 @@
 """Uncertainty sampling (Lewis and Gale, 1994): the rows with the lowest confidence of a trained model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 
 from qacg_models.data.sentences import normalized
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_sentiment import AspectSentiment
+from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.suggestion.sheet import Pair, SheetRow
 
 WINDOW = 1024  # sentences per prediction call
 
 
 def most_uncertain(
-    ask: AspectSentiment,
+    ask: AspectPredictor,
     sentences: Sequence[str],
     count: int,
     exclude: Collection[Pair] = (),
@@ -40,7 +38,7 @@ def most_uncertain(
     for start in range(0, len(sentences), WINDOW):
         part = sentences[start : start + WINDOW]
         rows = [row for text in part for row in questions.rows(text) if (normalized(text), row.aspect) not in exclude]
-        for answer in ask.predict(rows, batch_size):
+        for answer in ask.predict_rows(rows, batch_size):
             sure = answer.probabilities[answer.label]
             found.append((sure, len(found), SheetRow(answer.text, answer.aspect, f"{answer.label}? {sure:.2f}")))
         found = sorted(found, key=lambda one: one[:2])[:count] if len(found) > 4 * count else found

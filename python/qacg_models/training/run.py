@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from qacg_models.data import Dataset, file_digest, label_shares
 from qacg_models.data.collators import batch_maker, padding_share
 from qacg_models.errors import InputError
+from qacg_models.inference.saving import declare_task
+from qacg_models.inference.trained_card import write_card
 from qacg_models.inference.trained_model import TrainedModel, load_trained
-from qacg_models.metrics import Metrics, judge
+from qacg_models.metrics import judge
 from qacg_models.metrics.tfidf import TfidfBaseline
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.calibration import write_calibration
@@ -20,12 +22,11 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.arguments import step_limit
-from qacg_models.training.calibration import SPLIT, calibrate
+from qacg_models.training.choose_temperatures import SPLIT, calibrate
 from qacg_models.training.encoded_splits import EncodedSplits, encode_splits
 from qacg_models.training.model_setup import begin_model, begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options
 from qacg_models.training.run_folder import DIGESTS_NAME, MODEL, RunFolder, check_output, find_damage
-from qacg_models.training.trained_card import write_card
 from qacg_models.utils.atomic_files import explain_write_errors
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory, local_device
 from qacg_models.utils.distributed import is_main, join_group, main_only, run_on_main, wait_for_all, world_size
@@ -322,6 +323,7 @@ def _record(
         metrics={},
         tfidf={},
         majority={},
+        confusion={},
     )
 
 
@@ -339,14 +341,16 @@ def _finish(run: _Run) -> None:
     trained = replace(trained, calibration=calibration)
     trained = replace(trained, record=replace(trained.record, **_metrics(trained, run.dataset, logits, run.say)))
     write_record(model / RECORD_NAME, trained.record)
+    declare_task(trained)
+    trained.model.config.save_pretrained(model)
     write_card(model, trained)
     run.folder.finish()
 
 
 def _metrics(
     trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Callable[[str], None]
-) -> dict[str, dict[str, Metrics]]:
-    """Returns the metrics of the model, of TF-IDF with logistic regression and of the majority row, by split."""
+) -> dict[str, dict]:
+    """Returns the metrics of the model, of TF-IDF and of the majority row, and confusion matrices, by split."""
     rows = {split: dataset.splits[split] for split in logits}
     training, task = dataset.splits["train"], dataset.task
     baseline = TfidfBaseline(training, task)
@@ -357,4 +361,5 @@ def _metrics(
         "metrics": {split: trained.judge(rows[split], logits[split])(None) for split in rows},
         "tfidf": {split: judge(task, asked, baseline.probabilities(asked)) for split, asked in rows.items()},
         "majority": {split: trained.majority(rows[split]) for split in rows},
+        "confusion": {split: trained.confusion(rows[split], logits[split]) for split in rows},
     }

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Protocol, TextIO
 
 from qacg_models.utils.distributed import is_main
@@ -106,6 +107,38 @@ class LogLines:
         self.file.flush()
 
 
+class _HiddenBar:
+    """Counts without showing anything."""
+
+    def __init__(self, done: float):
+        self.n = done
+
+    def update(self, n: float = 1) -> None:
+        self.n += n
+
+    def skip(self, n: int) -> None:
+        self.n += n
+
+    def set_postfix(self, ordered_dict: Mapping[str, str], *, refresh: bool) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+_hidden: ContextVar[bool] = ContextVar("hidden", default=False)
+
+
+@contextmanager
+def hidden_bars() -> Iterator[None]:
+    """Shows no progress bars inside the block."""
+    token = _hidden.set(True)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
+
+
 def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> Bar:
     """Returns a bar that is redrawn on a terminal, and `LogLines` if stderr is a file or pipe.
 
@@ -115,6 +148,8 @@ def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> B
         unit: name of an item, such as "step".
         done: number of items that an earlier run has done.
     """
+    if _hidden.get():
+        return _HiddenBar(done)
     if not sys.stderr.isatty():
         return LogLines(total, what, unit, done, sys.stderr)
     from tqdm import tqdm

@@ -189,11 +189,11 @@ class Kernel(NamedTuple):
     check: self_check.Kernel
 
 
-def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool) -> Kernel:
+def kernel_of(name: str, prepare: Callable, launch: Callable) -> Kernel:
     def run(problem, others):
         return launch(prepare(problem, others, None), problem, others)
 
-    return Kernel(name, prepare, launch, self_check.Kernel(name, is_backward, run))
+    return Kernel(name, prepare, launch, self_check.Kernel(name, run))
 
 
 def checked_first(
@@ -310,5 +310,5 @@ def _gate_gradients(
     return grads
 
 
-FORWARD = kernel_of("triton", _prepare_forward, launch_forward, is_backward=False)
-BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward, is_backward=True)
+FORWARD = kernel_of("triton", _prepare_forward, launch_forward)
+BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward)

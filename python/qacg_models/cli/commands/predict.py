@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import add_int8_flag, check_range
+from qacg_models.cli.flags import add_model_flags, check_range
 from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
@@ -78,6 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
         "qacg evaluate shows coverage and accuracy for values of P",
     )
+    output.add_argument(
+        "--summary",
+        type=Path,
+        metavar="FILE",
+        help="page to write beside --output: shares by aspect and label with intervals, and the most telling sentences",
+    )
+    output.add_argument("--group-column", metavar="NAME", help="column of the input by which --summary groups too")
+    output.add_argument("--date-column", metavar="NAME", help="column with dates, by whose months --summary groups too")
     output.add_argument("--resume", action="store_true", help="continue an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace an existing output or unfinished run")
     machine = parser.add_argument_group("machine")
@@ -91,17 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)"
     )
-    add_int8_flag(machine)
-    machine.add_argument(
-        "--attention",
-        choices=("fused", "sdpa", "eager"),
-        help="implementation of attention (default: that of training)",
-    )
-    machine.add_argument(
-        "--device",
-        default="auto",
-        help="device of the model; auto: a GPU if there is one, one per process (default: %(default)s)",
-    )
+    add_model_flags(machine)
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
@@ -117,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions."""
     from qacg_models.data.requests import Request, check_requests, format_of, read_requests
     from qacg_models.data.row_problems import RowProblems
-    from qacg_models.inference.aspect_sentiment import AspectSentiment
+    from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
     from qacg_models.utils.devices import local_device
@@ -135,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         data_format = format_of(source, arguments.input_format)
         keeps_columns = _keeps_columns(arguments.columns, data_format)
         requests = read_requests(source, data_format, columns, keeps_columns, skipped if arguments.skip_empty else None)
-    ask = AspectSentiment.from_pretrained(
+    ask = AspectPredictor.from_pretrained(
         arguments.model,
         attention=arguments.attention,
         device=local_device(arguments.device),
@@ -149,6 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
         same = read_requests(source, data_format, columns, skipped=ignored)
         count = check_requests(same, source, lambda one: questions.contexts(one.text, one.target, one.aspect))
     requests, others = _with_names(requests)
+    _check_groups(arguments, others)
     lines = PredictionLines(
         form,
         ask.trained.task,
@@ -197,6 +196,21 @@ def _write(
     if arguments.min_confidence is not None:
         with arguments.output.open(encoding="utf-8", newline="") as handle:
             print(_describe_uncertain(arguments.min_confidence, *bulk.lines.count_uncertain(handle)))
+    if arguments.summary is not None:
+        _summarize(arguments, bulk)
+
+
+def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
+    """Writes the page from the complete output, so that it has the predictions of all processes and resumed runs."""
+    from qacg_models.reporting.prediction_summary import summarize
+    from qacg_models.reporting.summary_page import write_summary
+
+    columns = {"group_column": arguments.group_column, "date_column": arguments.date_column}
+    summary = summarize(arguments.output, bulk.lines, **columns)
+    arguments.summary.parent.mkdir(parents=True, exist_ok=True)
+    source = "the texts of --text" if arguments.input is None else arguments.input.name
+    write_summary(arguments.summary, summary, source, arguments.by)
+    print(f"summary in {arguments.summary} (open it in a browser)")
 
 
 def _columns(arguments: argparse.Namespace):
@@ -255,7 +269,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     for name in ("window", "batch_size"):
         check_range(name, getattr(arguments, name), 1, 1_000_000)
     if arguments.output is None:
-        for name in ("resume", "overwrite"):
+        for name in ("resume", "overwrite", "summary"):
             if getattr(arguments, name):
                 raise InputError(f"{name}: expected --output FILE beside it, got none.")
         if processes > 1:
@@ -283,14 +297,30 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
             raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both.")
 
 
+def _check_groups(arguments: argparse.Namespace, others: Sequence[str]) -> None:
+    """Checks the columns of --summary; the summary is made from the output, which has the columns `others`."""
+    for name in ("group_column", "date_column"):
+        flag, column = name.replace("_", "-"), getattr(arguments, name)
+        if column is not None and arguments.summary is None:
+            raise InputError(f"{flag}: expected --summary FILE beside it, got none.")
+        if column is not None and column not in others:
+            known = ", ".join(map(repr, others)) or "none; it needs a table and --columns all"
+            raise InputError(f"{flag}: expected another column of the input ({known}), got {column!r}.")
+
+
 def _check_output(arguments: argparse.Namespace) -> None:
     from qacg_models.utils.outputs import check_not_input, check_writable
 
     if arguments.output is None:
         return
-    check_writable("output", arguments.output)
-    if arguments.input is not None:
-        check_not_input("output", arguments.output, 0 if arguments.input == STANDARD_INPUT else arguments.input)
+    for name in ("output", "summary"):
+        path = getattr(arguments, name)
+        if path is not None:
+            check_writable(name, path)
+        if path is not None and arguments.input is not None:
+            check_not_input(name, path, 0 if arguments.input == STANDARD_INPUT else arguments.input)
+    if arguments.summary is not None and arguments.summary.resolve() == arguments.output.resolve():
+        raise InputError(f"summary: expected another file than --output, got {arguments.summary}.")
 
 
 def _form(output: Path | None) -> str:

@@ -15,7 +15,7 @@ from qacg_models.suggestion import ASPECTS
 
 if TYPE_CHECKING:
     from qacg_models.data.columns import Columns
-    from qacg_models.inference.aspect_sentiment import AspectSentiment
+    from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.suggestion.proposals import Proposal
     from qacg_models.suggestion.sheet import SheetRow
 
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         _say(f"skipped {skipped.total:,} rows ({skipped.summary()})")
     _say(f"{len(texts):,} distinct {arguments.by}s")
     if model is None:
-        asked: AspectSentiment | list[Proposal] = _proposals(arguments, texts)
+        asked: AspectPredictor | list[Proposal] = _proposals(arguments, texts)
     else:
         asked = model
     rows = _new_rows(arguments, texts, labelled, asked)
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _new_rows(
-    arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: AspectSentiment | list[Proposal]
+    arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: AspectPredictor | list[Proposal]
 ) -> list[SheetRow]:
     """Returns the rows to label, those for evaluation first; the others have no text of the evaluation rows."""
     from qacg_models.data.sentences import normalized
@@ -211,17 +211,17 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
     return proposals
 
 
-def _load(arguments: argparse.Namespace) -> AspectSentiment:
+def _load(arguments: argparse.Namespace) -> AspectPredictor:
     from qacg_models.cli.libraries import load_libraries
 
     load_libraries(alone=False)
-    from qacg_models.inference.aspect_sentiment import AspectSentiment
+    from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.utils.devices import local_device
 
-    return AspectSentiment.from_pretrained(arguments.model, device=local_device())
+    return AspectPredictor.from_pretrained(arguments.model, device=local_device())
 
 
-def _columns_of(model: AspectSentiment) -> Columns:
+def _columns_of(model: AspectPredictor) -> Columns:
     """Returns the columns of the model's training data, which are those of the sheet."""
     from dataclasses import replace
 

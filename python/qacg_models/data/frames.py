@@ -1,0 +1,130 @@
+"""Columns of pandas DataFrames and Series as lists, without importing pandas unless a DataFrame is created."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from qacg_models.errors import InputError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+ON_EMPTY = ("raise", "skip")
+LISTED = 10  # most rows in an error
+
+
+def is_frame(value: object) -> bool:
+    """Whether a value is a DataFrame of pandas, or a mapping of column names to sequences."""
+    return _is_pandas(value, "DataFrame") or isinstance(value, Mapping)
+
+
+def is_series(value: object) -> bool:
+    """Whether a value is a Series of pandas."""
+    return _is_pandas(value, "Series")
+
+
+def _is_pandas(value: object, name: str) -> bool:
+    return any(kind.__name__ == name and kind.__module__.split(".")[0] == "pandas" for kind in type(value).__mro__)
+
+
+def cells(values: Any) -> list:
+    """The values of a column as Python objects; missing values (NaN, None, NA, NaT) become None."""
+    if is_series(values):
+        return values.astype(object).where(values.notna(), None).tolist()
+    return [None if _is_nan(value) else value for value in values]
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def column_names(frame: Any) -> list:
+    """The names of a frame's columns."""
+    return list(frame.keys())
+
+
+def column(frame: Any, name: str, argument: str) -> list:
+    """The cells of a column.
+
+    Args:
+        frame: a DataFrame or a mapping.
+        name: of the column.
+        argument: that gives the name, for the error.
+
+    Raises:
+        TypeError: `frame` is neither.
+        InputError: there is no such column, or there are several.
+    """
+    if not is_frame(frame):
+        raise TypeError(
+            f"frame: expected a pandas DataFrame or a mapping of column names to sequences, got {type(frame).__name__}."
+        )
+    names = column_names(frame)
+    if names.count(name) != 1:
+        found = f"{names.count(name)} of that name" if name in names else ", ".join(map(repr, names)) or "no columns"
+        raise InputError(f"{argument}: expected one column {name!r} in the frame, got {found}. Pass {argument}=NAME.")
+    return cells(frame[name])
+
+
+def index_of(values: Any, count: int) -> list:
+    """The index of a DataFrame or Series; 0 to `count` - 1 for other values."""
+    has_index = _is_pandas(values, "DataFrame") or is_series(values)
+    return values.index.tolist() if has_index else list(range(count))
+
+
+def is_empty(cell: object) -> bool:
+    """Whether a cell has no content: None, or a text of white space."""
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def check_empty(columns: Mapping[str, Sequence], on_empty: str, index: Sequence | None = None) -> list[int]:
+    """The numbers of the rows without an empty cell.
+
+    Args:
+        columns: cells by column, of one length.
+        on_empty: "raise", or "skip" to leave rows with an empty cell out.
+        index: labels of the rows in errors; None: their numbers from 0.
+
+    Raises:
+        InputError: another `on_empty`, columns of different lengths, or an empty cell with "raise".
+    """
+    if on_empty not in ON_EMPTY:
+        raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
+        raise InputError(f"frame: expected columns of one length, got {shown}.")
+    count = next(iter(lengths.values()), 0)
+    empty: dict[int, str] = {}
+    for name, values in columns.items():
+        for row, cell in enumerate(values):
+            if is_empty(cell):
+                empty.setdefault(row, name)
+    if empty and on_empty == "raise":
+        rows = sorted(empty)
+        labels = range(count) if index is None else index
+        shown = ", ".join(f"{labels[row]!r} ({empty[row]!r})" for row in rows[:LISTED])
+        more = f" and {len(rows) - LISTED:,} more" if len(rows) > LISTED else ""
+        raise InputError(
+            f"frame: expected no empty cells (NaN, None or an empty text), got {len(rows):,} rows with one: {shown}"
+            f"{more}. Fill them in, or pass on_empty='skip'."
+        )
+    return [row for row in range(count) if row not in empty]
+
+
+def data_frame(columns: Mapping[str, Sequence], index: Sequence) -> DataFrame:
+    """A DataFrame of columns.
+
+    Raises:
+        InputError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise InputError(
+            "pandas: expected the package, with which DataFrames are returned, got none. Install it with pip install"
+            " pandas (the extra `pandas`), or pass a list of texts."
+        ) from None
+    return pandas.DataFrame(dict(columns), index=pandas.Index(index))

@@ -1,0 +1,319 @@
+"""`AspectSentiment`: training, prediction and evaluation for DataFrames and lists of texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from typing_extensions import Self
+
+from qacg_models.data.frames import cells, check_empty, column, data_frame, index_of, is_frame, is_series
+from qacg_models.data.options import DataOptions
+from qacg_models.errors import InputError
+from qacg_models.estimators.memory_data import data_options, frames_as_data, labelled_rows
+from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+from qacg_models.inference.saving import download, save_trained, upload
+from qacg_models.metrics import Metrics
+from qacg_models.runs.options import TrainingOptions
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+class AspectSentiment(AspectPredictor):
+    """Aspect sentiment of texts: trains on a DataFrame, predicts, evaluates, saves and uploads.
+
+    `ask(texts, aspects=...)` returns `AspectPrediction`s; `ask.predict(frame)` returns a DataFrame.
+
+    Args:
+        trained: the model. It is set to evaluation mode, and its context path is folded (`fold_context`).
+
+    Example:
+        >>> reviews = {
+        ...     "text": [f"the {noun} was {word} on day {day}" for day in range(8) for noun, word in
+        ...              (("soup", "fine"), ("bill", "high"))],
+        ...     "aspect": ["food", "price"] * 8,
+        ...     "label": ["good", "bad"] * 8,
+        ... }
+        >>> ask = AspectSentiment.fit(reviews, start="scratch", max_steps=2, say=lambda line: None)
+        >>> ask.labels, [(one.aspect, one.text) for one in ask("the soup was fine", aspects=["food"])]
+        (('bad', 'good'), [('food', 'the soup was fine')])
+    """
+
+    @classmethod
+    def fit(
+        cls,
+        frame: Any,
+        *,
+        text: str = "text",
+        aspect: str = "aspect",
+        label: str = "label",
+        start: str | Path | None = None,
+        dev: Any = None,
+        output: str | Path | None = None,
+        on_empty: str = "raise",
+        say: Callable[[str], None] = print,
+        **options: Any,
+    ) -> Self:
+        """Trains a model as `qacg train` does.
+
+        Args:
+            frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect.
+                A column `split` marks rows as train, dev or test.
+            text: name of the column of texts.
+            aspect: name of the column of aspects.
+            label: name of the column of labels.
+            start: "minilm", "scratch" (random weights) or the folder of a checkpoint; None: MiniLM if its package is
+                installed and the texts are English, else random weights.
+            dev: a frame that selects the checkpoint; None: a tenth of the sentences, or the rows that `split` marks.
+            output: folder to create for the model; None: keep it in memory only.
+            on_empty: rows with NaN, None or an empty text in one of these columns: "raise", or "skip" them.
+            say: receives log lines.
+            **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`
+                for a wide frame, `id_column` or `absent_label`.
+
+        Returns:
+            The trained model, which answers texts.
+
+        Raises:
+            TypeError: `frame` is no frame, or an option is unknown.
+            InputError: a column is missing, a cell is empty, or for a reason that `qacg_models.training.train` lists.
+        """
+        from qacg_models.data import describe
+        from qacg_models.training import train
+
+        training, reading = _divided(options)
+        names = {"text_column": text, "aspect_column": aspect, "label_column": label}
+        chosen = TrainingOptions(from_checkpoint=None if start is None else str(start), **training)
+        frames = {"train": frame} if dev is None else {"train": frame, "dev": dev}
+        with (
+            frames_as_data(frames, data_options(names | reading), on_empty, say) as dataset,
+            TemporaryDirectory() as folder,
+        ):
+            say("\n".join(describe(dataset)))
+            return cls(train(dataset, Path(folder) / "model" if output is None else output, chosen, say=say))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: Path | str,
+        *,
+        attention: str | None = None,
+        device: str = "cpu",
+        int8: bool = False,
+        revision: str | None = None,
+        token: str | bool | None = None,
+    ) -> Self:
+        """Loads a folder that `qacg train` or `save_pretrained` wrote, or a model of the Hugging Face hub.
+
+        Args:
+            folder: the folder, or the name of a repository of the hub.
+            attention: attention implementation; None: the one used in training.
+            device: device of the model, such as "cuda".
+            int8: use int8 matrix products on the CPU, with torchao.
+            revision: branch, tag or commit of the hub's repository; None: its main branch.
+            token: access token of the hub; None: the stored one.
+
+        Returns:
+            The model, which answers texts.
+
+        Raises:
+            ModelFolderError: a file of the folder is missing or unreadable.
+            InputError: an attention implementation, a device or int8 that is not available, or a failed download.
+        """
+        if not Path(folder).exists() and _HUB_NAME.fullmatch(str(folder)):
+            folder = download(str(folder), revision=revision, token=token)
+        return super().from_pretrained(folder, attention=attention, device=device, int8=int8)
+
+    def predict(
+        self,
+        texts: Any,
+        aspects: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
+        *,
+        text: str | None = None,
+        aspect: str | None = None,
+        target: str | None = None,
+        by: str = "text",
+        batch_size: int = 64,
+        on_empty: str = "raise",
+    ) -> Any:
+        """Predicts texts.
+
+        Args:
+            texts: a DataFrame or a mapping of columns, a Series, a sequence of texts, or one text.
+            aspects: names; None: all aspects of the model.
+            targets: names, for a model with targets; None: the targets that occur in the text.
+            text: the text column of a frame; None: that of training.
+            aspect: the column with the single aspect of each row of a frame.
+            target: the column with the single target of each row of a frame.
+            by: "text", "sentence" or "document", as in `qacg predict`.
+            batch_size: most pairs of text and context in one batch.
+            on_empty: an empty text, aspect or target raises InputError ("raise"), or has no prediction ("skip").
+
+        Returns:
+            For a frame or a Series a DataFrame with the columns of `qacg predict`: [sentence], [target], text, aspect,
+            label and p(LABEL) for every label. It has a row for every prediction, with the index of the text; a skipped
+            text has one row without a label. Otherwise what a call returns, with an empty list for a skipped text.
+
+        Raises:
+            TypeError: an argument of another type.
+            InputError: an empty text, a missing column, an unknown aspect or target, or pandas is not installed.
+        """
+        framed = is_frame(texts)
+        if not framed and (text, aspect, target) != (None, None, None):
+            raise InputError("text, aspect, target: expected no column names for texts without columns. Omit them.")
+        if isinstance(texts, str):
+            return self(texts, aspects, targets, batch_size, by)
+        columns = self._columns(texts, text, aspect, target) if framed else {"text": cells(_sequence(texts))}
+        index = index_of(texts, len(columns["text"]))
+        kept = check_empty(columns, on_empty, index)
+        questions = self.questions(aspects, targets)
+        found: list[list[AspectPrediction]] = [[] for _ in index]
+        asked = []
+        for row in kept:
+            values = {name: _as_text(name, cells_of_name[row]) for name, cells_of_name in columns.items()}
+            rows = questions.rows(values["text"], target=values.get("target"), aspect=values.get("aspect"))
+            asked.append(rows)
+        for row, answers in zip(kept, self.predict_texts(asked, batch_size, by)):
+            found[row] = answers
+        if not (framed or is_series(texts)):
+            return found
+        asked_of = dict(zip(kept, map(len, asked)))
+        return self._frame(found, index, columns, {row: asked_of[row] for row in kept} if by == "sentence" else None)
+
+    def _columns(self, frame: Any, text: str | None, aspect: str | None, target: str | None) -> dict[str, list]:
+        given = {"text": text or self.trained.data_options.text_column, "aspect": aspect, "target": target}
+        if target is not None and not self.trained.task.has_targets:
+            raise InputError("target: expected none for this model, whose contexts have no targets.")
+        return {argument: column(frame, name, argument) for argument, name in given.items() if name is not None}
+
+    def _frame(
+        self,
+        found: list[list[AspectPrediction]],
+        index: list,
+        columns: dict[str, list],
+        asked: dict[int, int] | None,
+    ) -> Any:
+        """The DataFrame of predictions; `asked` is the number of contexts of each text, for predictions by sentence."""
+        names = ["target"] if self.trained.task.has_targets else []
+        names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]
+        result: dict[str, list] = {name: [] for name in [*names, *(f"p({label})" for label in self.labels)]}
+        places: list = []
+        for row, answers in enumerate(found):
+            for number, one in enumerate(answers):
+                sentence = number // asked[row] + 1 if asked is not None else 1
+                values = {"sentence": sentence, "target": one.target, "text": one.text, "aspect": one.aspect}
+                values |= {"label": one.label} | {f"p({name})": share for name, share in one.probabilities.items()}
+                for name, values_of_name in result.items():
+                    values_of_name.append(values[name])
+            if not answers:
+                empty = {name: values_of_name[row] or None for name, values_of_name in columns.items()}
+                for name, values_of_name in result.items():
+                    values_of_name.append(float("nan") if name.startswith("p(") else empty.get(name))
+            places += [index[row]] * max(1, len(answers))
+        return data_frame(result, places)
+
+    def evaluate(
+        self,
+        frame: Any,
+        *,
+        text: str | None = None,
+        aspect: str | None = None,
+        label: str | None = None,
+        on_empty: str = "raise",
+    ) -> Metrics:
+        """The metrics of the model on labelled rows, as `qacg evaluate` computes them.
+
+        Args:
+            frame: as for `fit`, for the labels and aspects of the model.
+            text: name of the column of texts; None: that of training.
+            aspect: name of the column of aspects; None: that of training.
+            label: name of the column of labels; None: that of training.
+            on_empty: as for `fit`.
+
+        Returns:
+            The metrics, those of the kind of task on which the model was trained.
+
+        Raises:
+            TypeError: `frame` is no frame.
+            InputError: a column is missing, a cell is empty, or a label or aspect is not one of the model's.
+        """
+        given = {"text_column": text, "aspect_column": aspect, "label_column": label}
+        options = self.trained.data_options.overridden({name: value for name, value in given.items() if value})
+        return self.trained.evaluate(labelled_rows(self.trained, frame, options, on_empty))
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Writes a model folder like that of `qacg train`; a model folder with this name is replaced.
+
+        `from_pretrained` and the commands of `qacg` read it.
+
+        Raises:
+            InputError: an int8 model, or `folder` has files that are not a model.
+        """
+        save_trained(self.trained, folder)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Upload AspectSentiment",
+    ) -> str:
+        """Uploads the model folder, with its card, to the Hugging Face hub; `from_pretrained(repo_id)` loads it.
+
+        The card does not name the source of the data or a licence; add both.
+
+        Args:
+            repo_id: name of the repository, which is created if it does not exist.
+            private: whether a new repository is private; None: the default of the hub.
+            token: of the hub; None: the stored one.
+            commit_message: of the upload.
+
+        Returns:
+            The address of the commit.
+        """
+        return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
+
+
+def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Divides options into those of training and those of reading the data.
+
+    Returns:
+        Both by name.
+
+    Raises:
+        TypeError: an option is neither, or has an argument of its own.
+    """
+    own = {"from_checkpoint": "start", "text_column": "text", "aspect_column": "aspect", "label_column": "label"}
+    training = {field.name for field in fields(TrainingOptions)} - own.keys()
+    reading = {field.name for field in fields(DataOptions)} - own.keys()
+    for name in options:
+        if name in own:
+            raise TypeError(f"{name}: expected the argument {own[name]}, got this option. Pass {own[name]}=VALUE.")
+        if name not in training | reading:
+            known = ", ".join(sorted(training | reading))
+            raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
+    of_training = {name: value for name, value in options.items() if name in training}
+    return of_training, {name: value for name, value in options.items() if name in reading}
+
+
+def _sequence(texts: Any) -> Any:
+    if is_series(texts) or (isinstance(texts, Sequence) and not isinstance(texts, bytes)):
+        return texts
+    if hasattr(texts, "__array__"):
+        return texts.tolist()
+    raise TypeError(
+        f"texts: expected a DataFrame, a Series, a sequence of texts or a text, got {type(texts).__name__}."
+    )
+
+
+def _as_text(argument: str, value: object) -> str:
+    """A cell as text; a whole number, such as an aspect, as in a file."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError(f"{argument}: expected a text, got {type(value).__name__}.")
+    return str(value)

@@ -1,0 +1,143 @@
+"""`AspectSentimentClassifier`: `AspectSentiment` as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from qacg_models.data import Example
+from qacg_models.data.frames import cells, check_empty, column, index_of, is_frame
+from qacg_models.errors import InputError
+from qacg_models.estimators.aspect_sentiment import AspectSentiment
+from qacg_models.utils.progress import hidden_bars
+
+
+class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
+    """A scikit-learn classifier of pairs of a text and an aspect.
+
+    X is a DataFrame (or a mapping of columns) with a row for each text and aspect, or a sequence of such pairs; y are
+    the labels. Rows with an empty text or aspect raise InputError: drop them before. For cross-validation, pass the
+    texts as `groups` to `GroupKFold`, so that no text is in two folds.
+
+    Args:
+        text, aspect: names of the columns in X.
+        start: as for `AspectSentiment.fit`.
+        options: other options of `qacg train` by name, such as {"epochs": 4}.
+        random_state: seed of initial weights, order of rows and dropout.
+        verbose: whether log lines and progress are printed.
+
+    Attributes:
+        classes_: the labels, in the order of the columns of `predict_proba`.
+        sentiment_: the fitted `AspectSentiment`, which has `save_pretrained` and `push_to_hub`.
+
+    Example:
+        >>> texts = [f"the {noun} was {word} on day {day}" for day in range(8) for noun, word in
+        ...          (("soup", "fine"), ("bill", "high"))]
+        >>> pairs = list(zip(texts, ["food", "price"] * 8))
+        >>> classifier = AspectSentimentClassifier(start="scratch", options={"max_steps": 2})
+        >>> classifier.fit(pairs, ["good", "bad"] * 8).classes_.tolist()
+        ['bad', 'good']
+    """
+
+    def __init__(
+        self,
+        *,
+        text: str = "text",
+        aspect: str = "aspect",
+        start: str | Path | None = None,
+        options: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+        verbose: bool = False,
+    ):
+        self.text = text
+        self.aspect = aspect
+        self.start = start
+        self.options = options
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> AspectSentimentClassifier:
+        """Trains a model as `qacg train` does; a tenth of the sentences selects the checkpoint.
+
+        Args:
+            X: (N) rows with a text and an aspect.
+            y: (N) labels.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: an empty cell, y of another length, or for a reason that `AspectSentiment.fit` lists.
+        """
+        if y is None:
+            raise InputError("y: expected labels, got None. This estimator requires y to be passed.")
+        texts, aspects = self._pairs(X)
+        labels = np.asarray(y)
+        if labels.shape != (len(texts),):
+            raise InputError(f"y: expected {len(texts)} labels, one for each row of X, got the shape {labels.shape}.")
+        check_empty({"y": cells(y)}, "raise")
+        self.classes_ = np.unique(labels)
+        frame = {"text": texts, "aspect": aspects, "label": [str(one) for one in labels.tolist()]}
+        options = {"seed": self.random_state, **(self.options or {})}
+        with nullcontext() if self.verbose else hidden_bars():
+            say = print if self.verbose else _ignore
+            self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicts labels.
+
+        Args:
+            X: (N) rows with a text and an aspect.
+
+        Returns:
+            (N) labels.
+
+        Raises:
+            InputError: an empty cell, or an aspect that was not in the training rows.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(N, classes) probabilities of the rows of X, in the order of `classes_`; errors as for `predict`."""
+        check_is_fitted(self)
+        questions = self.sentiment_.questions()
+        rows: list[Example] = []
+        for text, aspect in zip(*self._pairs(X)):
+            rows += questions.rows(text, aspect=aspect)
+        names = [str(one) for one in self.classes_.tolist()]
+        found = [[one.probabilities[name] for name in names] for one in self.sentiment_.predict_rows(rows)]
+        return np.array(found).reshape(len(rows), len(names))
+
+    def _pairs(self, X: Any) -> tuple[list[str], list[str]]:
+        """The texts and aspects of X."""
+        if is_frame(X):
+            found = {name: column(X, getattr(self, name), name) for name in ("text", "aspect")}
+        else:
+            rows = X.tolist() if hasattr(X, "__array__") else X
+            if isinstance(rows, str) or not isinstance(rows, Sequence) or any(not _is_pair(row) for row in rows):
+                raise InputError("X: expected a DataFrame, or a sequence of pairs of text and aspect, got another.")
+            found = {name: cells([row[place] for row in rows]) for place, name in enumerate(("text", "aspect"))}
+        check_empty(found, "raise", index_of(X, len(found["text"])))
+        return [str(one) for one in found["text"]], [str(one) for one in found["aspect"]]
+
+
+def _is_pair(row: object) -> bool:
+    return isinstance(row, Sequence) and not isinstance(row, str) and len(row) == 2
+
+
+def _ignore(line: str) -> None:
+    """Drops a log line."""

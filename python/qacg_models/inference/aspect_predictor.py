@@ -1,0 +1,222 @@
+"""Aspect sentiment of texts by a trained model.
+
+`qacg_models.AspectSentiment` (`estimators/aspect_sentiment.py`) adds training, DataFrames and saving.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from typing_extensions import Self
+
+from qacg_models.data import Example
+from qacg_models.data.collators import PackingCollator
+from qacg_models.errors import InputError
+from qacg_models.inference.aspect_queries import Questions
+from qacg_models.inference.int8 import in_int8
+from qacg_models.inference.pieces import BY, combine, pieces
+from qacg_models.inference.trained_model import TrainedModel, load_trained, predict_logits, probabilities_of
+from qacg_models.modules.context_fold import fold_context, has_context_layers
+from qacg_models.utils.devices import cpu_threads
+
+
+@dataclass(frozen=True)
+class AspectPrediction:
+    """The prediction for one aspect of a text.
+
+    Attributes:
+        text: the input text.
+        target: of the aspect; empty for a model without targets.
+        aspect: name of the aspect.
+        label: the most probable label.
+        probabilities: by label, in the order of the model's classes; they sum to 1.
+
+    Example:
+        >>> answer = AspectPrediction("a fine soup", "", "food", "good", {"none": 0.1, "good": 0.9})
+        >>> answer.to_json()["label"]
+        'good'
+    """
+
+    text: str
+    target: str
+    aspect: str
+    label: str
+    probabilities: dict[str, float]
+
+    def to_json(self) -> dict:
+        """The prediction as JSON types."""
+        return asdict(self)
+
+
+class AspectPredictor:
+    """Aspect sentiment of texts by a trained model.
+
+    Args:
+        trained: the model. It is set to evaluation mode, and its context path is folded (`fold_context`).
+
+    Example:
+        >>> ask = AspectPredictor.from_pretrained("runs/mine")  # doctest: +SKIP
+        >>> ask("the food was great but the bill was not", aspects=["food", "price"])  # doctest: +SKIP
+    """
+
+    def __init__(self, trained: TrainedModel):
+        if not isinstance(trained, TrainedModel):
+            raise TypeError(f"trained: expected a TrainedModel, got {type(trained).__name__}")
+        self.trained = trained
+        if has_context_layers(trained.model) and not trained.int8:
+            fold_context(trained.model.eval())
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: Path | str, *, attention: str | None = None, device: str = "cpu", int8: bool = False
+    ) -> Self:
+        """Loads a folder that `qacg train` wrote.
+
+        Args:
+            folder: the folder.
+            attention: attention implementation; None: the one used in training.
+            device: device of the model, such as "cuda".
+            int8: use int8 matrix products on the CPU, with torchao (`inference/int8.py`).
+
+        Raises:
+            ModelFolderError: a file of the folder is missing or unreadable.
+            InputError: an attention implementation, a device or int8 that is not available.
+        """
+        trained = load_trained(folder, attention, device=device)
+        return cls(in_int8(trained) if int8 else trained)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the classes."""
+        return self.trained.task.labels
+
+    @property
+    def aspects(self) -> tuple[str, ...]:
+        """Names of the aspects."""
+        return self.trained.task.aspects
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets; none for a model without targets."""
+        return self.questions().known_targets if self.trained.task.has_targets else ()
+
+    def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
+        """The questions for all texts; arguments and errors as for a call."""
+        return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        aspects: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
+        batch_size: int = 64,
+        by: str = "text",
+    ) -> list[AspectPrediction] | list[list[AspectPrediction]]:
+        """Predicts a text, or each of several texts.
+
+        Args:
+            texts: one text, or a sequence of texts.
+            aspects: names; None: all aspects of the model.
+            targets: names, for a model with targets; None: the targets that occur in the text.
+            batch_size: most pairs of text and context in one packed batch.
+            by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
+                "document": one prediction from all sentences (`pieces.combine`).
+
+        Returns:
+            One prediction for each target and aspect, and with by="sentence" for each sentence; for a sequence of
+            texts a list of such lists.
+
+        Raises:
+            TypeError: an argument of another type.
+            InputError: an empty text, an unknown aspect or target, a text without a target, or an unknown `by`.
+        """
+        questions = self.questions(aspects, targets)
+        if isinstance(texts, str):
+            return self.predict_texts([questions.rows(texts)], batch_size, by)[0]
+        if not isinstance(texts, Sequence):
+            raise TypeError(f"texts: expected str or a sequence of str, got {type(texts).__name__}")
+        return self.predict_texts([questions.rows(text) for text in texts], batch_size, by)
+
+    def predict_texts(
+        self,
+        asked: Sequence[Sequence[Example]],
+        batch_size: int = 64,
+        by: str = "text",
+        seen: Callable[[float], None] | None = None,
+    ) -> list[list[AspectPrediction]]:
+        """Predicts texts that are given as rows, one row for each target and aspect.
+
+        Args:
+            asked: the rows of each text.
+            batch_size: most rows of a batch.
+            by: one of `pieces.BY`.
+            seen: called after every batch with its share of all rows; the shares add up to 1.
+
+        Raises:
+            TypeError, InputError: as for `predict_rows`, or an unknown `by`.
+        """
+        if by not in BY:
+            raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
+        if by == "text":
+            parts = [[rows] for rows in asked]
+        else:
+            parts = [
+                [[replace(row, sentence=piece) for row in rows] for piece in self._pieces(rows[0].sentence)]
+                for rows in asked
+            ]
+        every = [row for part in parts for rows in part for row in rows]
+        found = iter(self.predict_rows(every, batch_size, seen and (lambda count: seen(count / len(every)))))
+        answers = [[[next(found) for _ in rows] for rows in part] for part in parts]
+        if by == "document":
+            return [
+                [self._together(row.sentence, group) for row, group in zip(rows, zip(*part))]
+                for rows, part in zip(asked, answers)
+            ]
+        return [[one for group in part for one in group] for part in answers]
+
+    def _pieces(self, text: str) -> list[str]:
+        tokenizer, trained = self.trained.tokenizer, self.trained
+        standalone = getattr(trained.model.config, "context_standalone", False)
+        room = trained.record.max_length - tokenizer.num_special_tokens_to_add(pair=not standalone)
+        if not standalone:
+            room -= max(len(tokenizer(context, add_special_tokens=False)["input_ids"]) for context in trained.contexts)
+        return pieces(text, tokenizer, max(room, 1))
+
+    def _together(self, text: str, group: Sequence[AspectPrediction]) -> AspectPrediction:
+        """The prediction of a document from those of its sentences for the same context."""
+        probabilities = np.array([list(one.probabilities.values()) for one in group])
+        by_label = dict(zip(self.labels, combine(probabilities, self.trained.task.has_absent).tolist()))
+        label = max(by_label, key=by_label.__getitem__)
+        return AspectPrediction(text, group[0].target, group[0].aspect, label, by_label)
+
+    def predict_rows(
+        self, rows: Sequence[Example], batch_size: int = 64, seen: Callable[[int], None] | None = None
+    ) -> list[AspectPrediction]:
+        """Predicts rows, in their order; labels of the rows are ignored.
+
+        Args:
+            rows: the rows.
+            batch_size: most rows of a batch.
+            seen: called after every batch with its number of rows.
+
+        Raises:
+            TypeError, InputError: `batch_size` is not a positive int, or a row's context is none of the model's.
+        """
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size: expected int, got {type(batch_size).__name__}")
+        if batch_size < 1:
+            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+        if not rows:
+            return []
+        model, record = self.trained.model, self.trained.record
+        with cpu_threads(record.options.threads):
+            logits = predict_logits(
+                model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator(), seen
+            )
+        found = probabilities_of(logits, self.trained.calibration.temperatures)
+        return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]
+
+    def _prediction(self, row: Example, probabilities: np.ndarray) -> AspectPrediction:
+        by_label = dict(zip(self.labels, probabilities.tolist()))
+        return AspectPrediction(row.sentence, row.target, row.aspect, max(by_label, key=by_label.__getitem__), by_label)

@@ -1,0 +1,98 @@
+"""Saving a trained model as a folder like that of `qacg train`, and uploading it to the Hugging Face hub."""
+
+import tempfile
+from pathlib import Path
+
+from qacg_models.errors import InputError
+from qacg_models.inference.trained_card import write_card
+from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.models.model_card import ASPECT_SENTIMENT
+from qacg_models.runs.calibration import UNCALIBRATED, write_calibration
+from qacg_models.runs.record import RECORD_NAME, write_record
+from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors
+
+# The files of a model folder that `load_trained` reads.
+FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
+
+
+def save_trained(trained: TrainedModel, folder: Path | str) -> None:
+    """Writes a model folder atomically; a model folder with this name is replaced.
+
+    The weights are those in memory. run.yaml has the options of the training, but not the paths of its data.
+
+    Raises:
+        InputError: an int8 model, or `folder` is a file or has files that are not a model.
+    """
+    folder = Path(folder)
+    if trained.int8:
+        raise InputError("int8: expected a model in float to save, got one in int8. Load it without int8.")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD_NAME).is_file()):
+        raise InputError(f"{folder}: expected a new, empty or model folder, got other files. Choose another folder.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with explain_write_errors(folder), atomic_folder(folder) as new:
+        _write(trained, new)
+
+
+def declare_task(trained: TrainedModel) -> None:
+    """Adds the task of the pipeline to the configuration, with what its answers depend on."""
+    trained.model.config.task_specific_params = {
+        ASPECT_SENTIMENT: {
+            "contexts": list(trained.contexts),
+            "max_length": trained.record.max_length,
+            "temperatures": list(trained.calibration.temperatures),
+        }
+    }
+
+
+def _write(trained: TrainedModel, new: Path) -> None:
+    record = trained.record
+    declare_task(trained)
+    trained.model.save_pretrained(new)
+    # Encoding sets these.
+    trained.tokenizer.backend_tokenizer.no_truncation()
+    trained.tokenizer.backend_tokenizer.no_padding()
+    trained.tokenizer.save_pretrained(new)
+    if trained.calibration != UNCALIBRATED:
+        write_calibration(new, trained.calibration)
+    write_run_file(new / RUN_NAME, [], record.data_options, record.options, [record.options.seed])
+    write_record(new / RECORD_NAME, record)
+    write_card(new, trained)
+
+
+def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: str | bool | None, message: str) -> str:
+    """Uploads a model folder to a repository of the hub, which is created if it does not exist.
+
+    Args:
+        trained: the model.
+        repo_id: such as "me/hotel-reviews".
+        private: whether a new repository is private; None: the default of the hub.
+        token: of the hub; None: the stored one.
+        message: of the commit.
+
+    Returns:
+        The address of the commit.
+    """
+    from huggingface_hub import HfApi
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        save_trained(trained, model)
+        hub = HfApi(token=token)
+        name = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        return str(hub.upload_folder(repo_id=name, folder_path=model, commit_message=message))
+
+
+def download(name: str, *, revision: str | None, token: str | bool | None) -> Path:
+    """Returns the local copy of a model of the hub.
+
+    Raises:
+        InputError: the download failed.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=list(FILES)))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"{name}: no such folder, and the download from the hub failed: {reason}") from None

@@ -1,0 +1,67 @@
+"""Softmax attention by the fused operator, for other models of transformers: `attn_implementation="qacg_fused"`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+NAME = "qacg_fused"
+
+
+def fused_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Softmax attention with the signature of transformers' `AttentionInterface`.
+
+    Args:
+        module: the attention layer.
+        query: (B, H, L, D).
+        key, value: (B, H / G, S, D), for G query heads per key head.
+        attention_mask: broadcastable to (B, H, L, S), boolean (True: attend) or additive; None: none.
+        dropout: probability of the dropout of the attention matrix.
+        scaling: factor of the scores; None: 1 / sqrt(D).
+        is_causal: whether queries attend to earlier keys only, without a mask; None: that of the module.
+        **kwargs: arguments of other implementations.
+
+    Returns:
+        The output (B, L, H, D), and None for the attention matrix.
+
+    Raises:
+        ValueError: an argument that this implementation does not support.
+
+    Example:
+        >>> import torch
+        >>> query, key, value = torch.randn(3, 2, 4, 5, 8)
+        >>> out, _ = fused_attention_forward(torch.nn.Module(), query, key, value, None, is_causal=False)
+        >>> expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        >>> torch.allclose(out.transpose(1, 2), expected, atol=1e-5)
+        True
+    """
+    from qacg_kernels import quasi_attention
+
+    for name in ("position_bias", "softcap", "s_aux"):
+        if kwargs.get(name) is not None:
+            raise ValueError(f"{name}: expected none for {NAME!r}, got one. Use attn_implementation='sdpa'.")
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal = bool(causal) and attention_mask is None and query.shape[2] > 1
+    if causal:
+        key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+    # With a gate of 0 any context gives the same result. Detached tensors get no gradients of 0 added.
+    gate = query.new_zeros(query.shape[:3])
+    context = query.detach(), key.detach()
+    options = {"attn_mask": attention_mask, "dropout_p": dropout, "is_causal": causal, "scale": scaling}
+    out = quasi_attention(query, key, value, *context, gate, **options)
+    return out.transpose(1, 2).contiguous(), None

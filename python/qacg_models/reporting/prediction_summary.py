@@ -1,0 +1,187 @@
+"""A summary of a file of predictions: shares by aspect and label, by group and by month, in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from qacg_models.inference.prediction_format import UNCERTAIN, PredictionLines
+from qacg_models.metrics.wilson import wilson_interval
+from qacg_models.utils.plain_text import unescape_formula
+
+MOST_GROUPS = 1_000  # further values of a column are counted together
+OTHER, NO_DATE, EMPTY = "(other values)", "(no readable date)", "(empty)"
+TELLING = 3  # most sentences for each aspect and label
+_LONGEST = 400  # most characters of such a sentence
+_GERMAN = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One line of a file of predictions; `label` is empty for a skipped text."""
+
+    text: str
+    context: str
+    label: str
+    probability: float
+    uncertain: bool
+    others: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A label's share of the predictions for an aspect, with Wilson's 95 % interval."""
+
+    label: str
+    count: int
+    total: int
+    lower: float
+    upper: float
+
+    @property
+    def share(self) -> float:
+        """The share, in [0, 1]."""
+        return self.count / self.total
+
+
+@dataclass
+class Summary:
+    """Counts of predictions.
+
+    Attributes:
+        labels: of the model, in their order.
+        has_absent: whether the first label means "no opinion".
+        group_column, date_column: columns of the input by which predictions are grouped; None: none.
+        counts: predictions by context and label.
+        by_group, by_month: predictions by value, context and label.
+        skipped: number of texts without a prediction.
+        uncertain: number of predictions marked as uncertain.
+    """
+
+    labels: tuple[str, ...]
+    has_absent: bool = False
+    group_column: str | None = None
+    date_column: str | None = None
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    by_group: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    by_month: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    skipped: int = 0
+    uncertain: int = 0
+    _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
+
+    def add(self, one: Prediction) -> None:
+        """Counts a prediction."""
+        if not one.label:
+            self.skipped += 1
+            return
+        self.uncertain += one.uncertain
+        self.counts.setdefault(one.context, Counter())[one.label] += 1
+        if self.group_column is not None:
+            self._count(self.by_group, one.others[self.group_column].strip() or EMPTY, one)
+        if self.date_column is not None:
+            self._count(self.by_month, month_of(one.others[self.date_column]) or NO_DATE, one)
+        best = self._telling.setdefault((one.context, one.label), [])
+        entry = (one.probability, one.text[:_LONGEST])
+        if any(text == entry[1] for _, text in best):
+            return
+        (heapq.heappush if len(best) < TELLING else heapq.heappushpop)(best, entry)
+
+    @staticmethod
+    def _count(table: dict[str, dict[str, Counter[str]]], value: str, one: Prediction) -> None:
+        if value not in table and len(table) >= MOST_GROUPS:
+            value = OTHER
+        table.setdefault(value, {}).setdefault(one.context, Counter())[one.label] += 1
+
+    @property
+    def total(self) -> int:
+        """Number of predictions."""
+        return sum(counts.total() for counts in self.counts.values())
+
+    def shares(self, counts: Counter[str]) -> list[Share]:
+        """The share of every label."""
+        total = counts.total()
+        return [Share(name, counts[name], total, *wilson_interval(counts[name], total)) for name in self.labels]
+
+    def telling(self, context: str, label: str) -> list[tuple[float, str]]:
+        """The sentences with the highest probabilities of a label, with these."""
+        return sorted(self._telling.get((context, label), ()), reverse=True)
+
+
+def month_of(text: str) -> str | None:
+    """The month of a date, such as "2024-05"; None if it cannot be read.
+
+    Dates are ISO ones (with or without a time), with "/" in place of "-", or of the form 31.12.2024.
+
+    Example:
+        >>> month_of("2024-05-31T10:00:00"), month_of("31.5.2024"), month_of("05/31/2024")
+        ('2024-05', '2024-05', None)
+    """
+    text = text.strip()
+    if german := _GERMAN.match(text):
+        text = f"{german[3]}-{int(german[2]):02}-{int(german[1]):02}"
+    try:
+        return date.fromisoformat(text[:10].replace("/", "-")).strftime("%Y-%m")
+    except ValueError:
+        return None
+
+
+def summarize(
+    path: Path, lines: PredictionLines, *, group_column: str | None = None, date_column: str | None = None
+) -> Summary:
+    """Reads a file that `BulkPrediction.write` wrote, line by line.
+
+    Args:
+        path: the file.
+        lines: its format.
+        group_column, date_column: names of columns of the input, which are among `lines.others`.
+    """
+    task = lines.task
+    summary = Summary(task.labels, task.has_absent, group_column, date_column)
+    with path.open(encoding="utf-8", newline="") as handle:
+        for one in read_predictions(handle, lines):
+            summary.add(one)
+    return summary
+
+
+def read_predictions(handle: Iterable[str], lines: PredictionLines) -> Iterator[Prediction]:
+    """Yields the predictions of the lines of a file."""
+    if lines.data_format == "jsonl":
+        for line in handle:
+            found = json.loads(line)
+            context = lines.task.context(found.get("target") or "", found["aspect"] or "")
+            yield Prediction(
+                found["text"] or "",
+                context,
+                found["label"] or "",
+                (found["probabilities"] or {}).get(found["label"], 0.0),
+                found.get("certainty") == UNCERTAIN,
+                found.get("columns", {}),
+            )
+        return
+    rows = csv.reader(handle)
+    names = next(rows)
+    places = {name: names.index(name) for name in names}
+    own = len(names) - len(lines.others)
+    for cells in rows:
+        if lines.escape_formulas:
+            cells = [unescape_formula(cell) for cell in cells]
+
+        def cell(name: str, cells: list[str] = cells) -> str:
+            return cells[places[name]] if name in places else ""
+
+        label = cell("label")
+        yield Prediction(
+            cell("text"),
+            lines.task.context(cell("target"), cell("aspect")),
+            label,
+            float(cell(f"p({label})") or 0.0) if label else 0.0,
+            cell("certainty") == UNCERTAIN,
+            dict(zip(lines.others, cells[own:])),
+        )

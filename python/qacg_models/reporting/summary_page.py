@@ -1,0 +1,147 @@
+"""The page of `qacg predict --summary`: shares by aspect and label, by group and by month, and telling sentences."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from qacg_models.reporting.html_report import Section, framed, page_html
+from qacg_models.reporting.prediction_summary import EMPTY, NO_DATE, OTHER, Share, Summary
+from qacg_models.utils.atomic_files import atomic_write
+
+SHOWN_GROUPS = 30
+READING = (
+    "The interval is Wilson's, at 95 %: it is about the choice of the texts. It does not contain the errors of the"
+    " model, which `qacg evaluate` measures."
+)
+# A bar is the share, a line its interval.
+STYLE = """
+.bar { position: relative; display: block; width: 10rem; height: .9rem; background: var(--panel); }
+.bar > span { position: absolute; left: 0; top: 0; bottom: 0; background: var(--edge); forced-color-adjust: none; }
+.bar > i { position: absolute; top: 45%; height: 2px; background: var(--ink); forced-color-adjust: none; }
+@media (max-width: 40rem) { .bar { width: 5rem; } }
+"""
+
+
+def write_summary(path: Path, summary: Summary, source: str, unit: str = "text") -> None:
+    """Writes the page, one file that loads nothing from elsewhere.
+
+    Args:
+        path: of the file.
+        summary: the counts.
+        source: of the texts, for the lead.
+        unit: of a prediction: "text", "sentence" or "document".
+    """
+    lead = f"Predictions for {source}, written by qacg predict. This page loads nothing from elsewhere."
+    sections = [_overview(summary, unit)]
+    if summary.group_column is not None:
+        sections.append(_groups(summary))
+    if summary.date_column is not None:
+        sections.append(_months(summary))
+    sections.append(_sentences(summary))
+    with atomic_write(path) as handle:
+        handle.write(page_html("Summary of predictions", lead, sections, style=STYLE))
+
+
+def _overview(summary: Summary, unit: str) -> Section:
+    section = Section("Aspects and labels")
+    facts = [f"{summary.total:,} predictions, one for each {unit} and aspect"]
+    facts += [f"{summary.skipped:,} {unit}s were skipped, since a cell was empty"] if summary.skipped else []
+    facts += [f"{summary.uncertain:,} predictions are uncertain, and are counted too"] if summary.uncertain else []
+    section.text(f"{'; '.join(facts)}.")
+    for context, counts in summary.counts.items():
+        section.heading(context)
+        shares = summary.shares(counts)
+        if summary.has_absent:
+            mentioned = counts.total() - counts[summary.labels[0]]
+            section.text(f"{mentioned:,} of {counts.total():,} {unit}s have an opinion on it.")
+        section.markup(framed(_share_table(shares), f"shares of {context}"))
+    section.text(READING, "note")
+    return section
+
+
+def _share_table(shares: Iterable[Share]) -> str:
+    rows = []
+    for one in shares:
+        share, lower, upper = map(_percent, (one.share, one.lower, one.upper))
+        whisker = f"left:{lower}%;width:{_percent(one.upper - one.lower)}%"
+        bar = (
+            f'<span class="bar" aria-hidden="true"><span style="width:{share}%"></span><i style="{whisker}"></i></span>'
+        )
+        numbers = "".join(f'<td class="number">{cell}</td>' for cell in (f"{one.count:,}", share, f"{lower}–{upper}"))
+        rows.append(f'<tr><th scope="row">{html.escape(one.label)}</th>{numbers}<td>{bar}</td></tr>')
+    head = "".join(
+        f'<th scope="col"{kind}>{title}</th>'
+        for title, kind in (
+            ("label", ""),
+            ("count", ' class="number"'),
+            ("share in %", ' class="number"'),
+            ("interval in %", ' class="number"'),
+            ('<span class="hidden">bar</span>', ""),
+        )
+    )
+    body = "\n".join(rows)
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _groups(summary: Summary) -> Section:
+    section = Section(f"By {summary.group_column}")
+    sizes = {value: sum(one.total() for one in table.values()) for value, table in summary.by_group.items()}
+    order = sorted(sizes, key=lambda value: (value in (OTHER, EMPTY), -sizes[value], value))
+    _add_tables(section, summary, summary.by_group, order[:SHOWN_GROUPS], str(summary.group_column))
+    if len(order) > SHOWN_GROUPS:
+        section.text(f"The {SHOWN_GROUPS} largest of {len(order):,} values are shown.", "note")
+    return section
+
+
+def _months(summary: Summary) -> Section:
+    section = Section(f"By month of {summary.date_column}")
+    order = sorted(summary.by_month, key=lambda value: (value in (OTHER, NO_DATE), value))
+    _add_tables(section, summary, summary.by_month, order, "month")
+    if unread := summary.by_month.get(NO_DATE):
+        count = sum(one.total() for one in unread.values())
+        section.text(
+            f"{count:,} predictions have a date that could not be read. Dates such as 2024-05-31 and 31.05.2024 can.",
+            "note",
+        )
+    return section
+
+
+def _add_tables(
+    section: Section, summary: Summary, tables: dict[str, dict[str, Counter[str]]], order: list[str], corner: str
+) -> None:
+    """A table for each context, with a row for each value: number of predictions, and share of each label."""
+    for context in summary.counts:
+        section.heading(context)
+        rows = []
+        for value in order:
+            counts = tables[value].get(context)
+            if counts:
+                cells = [
+                    f"{_percent(one.share)} ({_percent(one.lower)}–{_percent(one.upper)})"
+                    for one in summary.shares(counts)
+                ]
+                rows.append([value, str(counts.total()), *cells])
+        section.table(context, ([corner, "count", *(f"{label} in %" for label in summary.labels)], rows))
+    section.text("Shares with intervals. " + READING, "note")
+
+
+def _sentences(summary: Summary) -> Section:
+    section = Section("Most telling sentences")
+    section.text("Those with the highest probabilities of each label.")
+    labels = summary.labels[1:] if summary.has_absent else summary.labels
+    for context in summary.counts:
+        found = {label: sentences for label in labels if (sentences := summary.telling(context, label))}
+        if found:
+            section.heading(context)
+        for label, sentences in found.items():
+            section.markup(f"<h4>{html.escape(label)}</h4>")
+            for probability, text in sentences:
+                section.quote(f"{text} ({probability:.2f})")
+    return section
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"

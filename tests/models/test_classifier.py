@@ -1,0 +1,149 @@
+"""AspectSentimentClassifier: scikit-learn's own checks, cross-validation, and both forms of X."""
+
+import pickle
+
+import numpy as np
+import pytest
+from qacg_models import AspectSentimentClassifier
+from qacg_models.errors import InputError
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.utils import estimator_checks
+
+pd = pytest.importorskip("pandas")
+
+OPTIONS = {"max_steps": 12, "eval_every": 12}
+# The checks of scikit-learn that pass no numbers as X.
+CHECKS = (
+    "check_estimator_cloneable",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_estimator_repr",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+    "check_mixin_order",
+    "check_do_not_raise_errors_in_init_or_set_param",
+)
+
+
+def pairs(count=24):
+    """Reviews whose label a single word decides, and their labels, which are numbers."""
+    rows = [
+        (f"the {noun} was {word} on day {day}", aspect, stars)
+        for day in range(count)
+        for noun, aspect in (("soup", "food"), ("bill", "price"))
+        for word, stars in ((("fine", 5), ("awful", 1))[day % 2],)
+    ]
+    frame = pd.DataFrame(rows, columns=["review", "topic", "stars"])
+    return frame[["review", "topic"]], frame["stars"]
+
+
+def classifier(**options):
+    given = {"text": "review", "aspect": "topic", "start": "scratch", "options": OPTIONS}
+    return AspectSentimentClassifier(**given | options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return classifier().fit(*pairs())
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_check_of_scikit_learn_passes(name):
+    check = getattr(estimator_checks, name, None)
+    if check is None:
+        pytest.skip(f"this scikit-learn has no {name}")
+    check("AspectSentimentClassifier", AspectSentimentClassifier())
+
+
+def test_clone_has_the_parameters_and_no_model(fitted):
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params() and not hasattr(copy, "classes_")
+
+
+def test_classifier_is_one():
+    assert is_classifier(classifier())
+
+
+def test_predict_returns_labels_of_the_type_of_y(fitted):
+    X, y = pairs()
+    found = fitted.predict(X)
+    assert found.dtype == y.dtype and fitted.classes_.tolist() == [1, 5]
+    assert fitted.score(X, y) == (found == y).mean() > 0.9
+
+
+def test_predict_proba_columns_follow_classes(fitted):
+    X, _ = pairs()
+    shares = fitted.predict_proba(X)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert (fitted.classes_[shares.argmax(axis=1)] == fitted.predict(X)).all()
+
+
+@pytest.mark.parametrize("form", ["list", "array"])
+def test_predict_pairs_equals_frame(fitted, form):
+    X, _ = pairs()
+    values = X.to_numpy(dtype=object)
+    found = fitted.predict_proba(values if form == "array" else values.tolist())
+    np.testing.assert_array_equal(found, fitted.predict_proba(X))
+
+
+def test_cross_val_score_learns_the_words(capsys):
+    X, y = pairs()
+    scores = cross_val_score(
+        classifier(), X, y, groups=X["review"], cv=GroupKFold(2), scoring="f1_macro", error_score="raise"
+    )
+    assert scores.min() > 0.9
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.full
+def test_grid_search_prefers_more_steps():
+    X, y = pairs()
+    grid = {"options": [{"max_steps": 1, "eval_every": 1}, OPTIONS]}
+    found = GridSearchCV(classifier(), grid, cv=GroupKFold(2), error_score="raise").fit(X, y, groups=X["review"])
+    assert found.best_params_ == {"options": OPTIONS}
+
+
+def test_pickled_model_predicts_the_same(fitted):
+    X, _ = pairs()
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_fitted_sentiment_can_be_saved(fitted, tmp_path):
+    fitted.sentiment_.save_pretrained(tmp_path / "model")
+    assert type(fitted.sentiment_).from_pretrained(tmp_path / "model").aspects == ("food", "price")
+
+
+def test_random_state_is_the_seed(fitted):
+    assert fitted.sentiment_.trained.record.options.seed == 0
+    assert clone(fitted).set_params(random_state=3).random_state == 3
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "error", "message"),
+    [
+        ([("a", "food")], None, ValueError, "requires y to be passed"),
+        ([("a", "food")], [1, 2], InputError, r"y: expected 1 labels, one for each row of X, got the shape \(2,\)"),
+        ([("a", "food"), ("b", None)], [1, 2], InputError, r"got 1 rows with one: 1 \('aspect'\)"),
+        ([("a", "food"), ("b", "food")], [1, None], InputError, r"got 1 rows with one: 1 \('y'\)"),
+        (["a", "b"], [1, 2], InputError, "X: expected a DataFrame, or a sequence of pairs of text and aspect"),
+        ({"text": ["a"]}, [1], InputError, "aspect: expected one column 'aspect' in the frame, got 'text'"),
+    ],
+)
+def test_fit_bad_input_raises(X, y, error, message):
+    with pytest.raises(error, match=message):
+        AspectSentimentClassifier().fit(X, y)
+
+
+def test_predict_before_fit_raises():
+    with pytest.raises(NotFittedError):
+        classifier().predict([("a", "food")])
+
+
+def test_predict_unknown_aspect_raises(fitted):
+    with pytest.raises(InputError, match="aspect: expected one of the model's"):
+        fitted.predict([("fine", "view")])

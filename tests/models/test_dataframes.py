@@ -1,0 +1,335 @@
+"""AspectSentiment for people with a DataFrame: fit, predict, evaluate, save, upload."""
+
+import builtins
+import csv
+import shutil
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+from docs_pages import snippets
+from qacg_models import AspectPrediction, AspectSentiment
+from qacg_models.cli import main
+from qacg_models.data.frames import cells, check_empty
+from qacg_models.errors import InputError
+from qacg_models.inference.trained_model import load_trained
+from qacg_models.metrics import tfidf
+from qacg_models.runs.recipes import RECIPES
+from untrained import OWN, TEXTS, write_model
+
+pd = pytest.importorskip("pandas")
+
+NAMES = {"text": "review", "aspect": "topic", "label": "verdict"}
+OPTIONS = {"start": "scratch", "max_steps": 3, "eval_every": 3}
+TRAIN = ["--from", "scratch", "--max-steps", "3", "--eval-every", "3"]
+
+
+def reviews(count=40):
+    """A frame with a row for each of three aspects of a review."""
+    rows = [
+        (f"{TEXTS[number % 2]} in week {number}", aspect, label)
+        for number in range(count)
+        for aspect, label in zip(OWN.aspects, ("good", "bad", "none") if number % 2 == 0 else ("none", "none", "bad"))
+    ]
+    return pd.DataFrame(rows, columns=list(NAMES.values()), index=[f"row {number}" for number in range(len(rows))])
+
+
+def quiet(line):
+    """Receives log lines that a test does not need."""
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfidf, "SETTINGS", tfidf.SETTINGS[:1])
+        return AspectSentiment.fit(reviews(), **NAMES, **OPTIONS, say=quiet)
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    return AspectSentiment.from_pretrained(write_model(tmp_path_factory.mktemp("frames") / "model"))
+
+
+def test_fit_trains_the_weights_of_qacg_train(fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    reviews().to_csv("reviews.csv", index=False)
+    columns = [part for name, column in NAMES.items() for part in (f"--{name}-column", column)]
+    assert main(["train", "--data", "reviews.csv", *columns, *TRAIN, "--output", "trained"]) == 0
+    fitted.save_pretrained("fitted")
+    for name in ("model.safetensors", "tokenizer.json", "calibration.json", "README.md"):
+        assert Path("fitted", name).read_bytes() == Path("trained", name).read_bytes(), name
+    mine, other = load_trained("fitted"), load_trained("trained")
+    assert mine.record.metrics == other.record.metrics
+    assert mine.model.config.to_diff_dict() == other.model.config.to_diff_dict()
+    assert {path.name for path in Path("fitted").iterdir()} == {path.name for path in Path("trained").iterdir()}
+
+
+def test_saved_folder_gives_equal_predictions(fitted, tmp_path):
+    fitted.save_pretrained(tmp_path / "model")
+    again = AspectSentiment.from_pretrained(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(reviews()), fitted.predict(reviews()), check_exact=True)
+
+
+def test_saved_folder_works_with_the_commands(fitted, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fitted.save_pretrained("model")
+    reviews(4).to_csv("new.csv", index=False)
+    assert main(["predict", "model", "--input", "new.csv", "--columns", "none", "--output", "found.csv"]) == 0
+    found, mine = pd.read_csv("found.csv", keep_default_na=False), fitted.predict(reviews(4))
+    assert found.drop(columns="line").columns.tolist() == mine.columns.tolist()
+    assert found["label"].tolist() == mine["label"].tolist()
+    np.testing.assert_allclose(found["p(good)"], mine["p(good)"], atol=1e-6)
+
+
+def test_save_pretrained_keeps_changed_weights(ask, tmp_path):
+    ask.save_pretrained(tmp_path / "model")
+    changed = AspectSentiment.from_pretrained(tmp_path / "model")
+    changed.trained.model.classifier.bias.data += 1.0
+    changed.save_pretrained(tmp_path / "model")
+    again = AspectSentiment.from_pretrained(tmp_path / "model").trained.model.classifier.bias
+    assert (
+        again.tolist() == changed.trained.model.classifier.bias.tolist() != ask.trained.model.classifier.bias.tolist()
+    )
+
+
+def test_save_pretrained_leaves_other_folders_alone(ask, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="expected a new, empty or model folder, got other files"):
+        ask.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_fit_dev_frame_selects(tmp_path):
+    lines = []
+    AspectSentiment.fit(reviews(), dev=reviews(10), **NAMES, **OPTIONS, output=tmp_path / "m", say=lines.append)
+    assert "train: 40 sentences" in lines[0] and "dev: 10 sentences" in lines[0]
+    assert (tmp_path / "m" / "training.json").is_file()
+
+
+def test_fit_wide_frame_reads_aspect_columns(tmp_path):
+    frame = reviews().pivot(index="review", columns="topic", values="verdict").reset_index()
+    frame.loc[0, "price"] = None
+    ask = AspectSentiment.fit(
+        frame, text="review", aspect_columns=["food", "price"], on_empty="skip", **OPTIONS, say=quiet
+    )
+    assert ask.aspects == ("food", "price")
+    assert sum(part.rows for part in ask.trained.record.data.values()) == 2 * 40 - 1
+
+
+@pytest.mark.parametrize("empty", [None, float("nan"), pd.NA, "", "  "], ids=repr)
+def test_fit_empty_cell_raises_with_its_row(empty):
+    frame = reviews().astype(object)
+    frame.loc["row 7", "verdict"] = empty
+    with pytest.raises(InputError, match=r"got 1 rows with one: 'row 7' \('verdict'\).*on_empty='skip'"):
+        AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet)
+
+
+def test_fit_skips_empty_rows_and_prints_their_number():
+    frame, lines = reviews().astype(object), []
+    frame.loc["row 7", "verdict"] = None
+    frame.loc["row 9", "review"] = " "
+    ask = AspectSentiment.fit(frame, **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
+    assert lines[0] == "left out of train: 2 of 120 rows, with an empty cell"
+    assert sum(part.rows for part in ask.trained.record.data.values()) == 118
+
+
+def test_fit_number_labels_become_names():
+    frame = reviews().replace({"verdict": {"good": 5, "bad": 1, "none": 3}})
+    assert AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet).labels == ("1", "3", "5")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"epoch": 3}, TypeError, "epoch: expected an option of qacg train"),
+        ({"text_column": "x"}, TypeError, "text_column: expected the argument text"),
+        ({"delimiter": ";"}, TypeError, "delimiter: expected one of dev_fraction"),
+        ({"label": "stars"}, InputError, "label: expected one column 'stars' in the frame, got 'review', 'topic'"),
+        ({"on_empty": "drop"}, InputError, "on_empty: expected one of raise, skip, got 'drop'"),
+        (
+            {"aspects": ["food"]},
+            InputError,
+            r"frame: row 2, counted from 1 .*aspect: expected one of food, got 'price'",
+        ),
+    ],
+)
+def test_fit_bad_argument_raises(given, error, message):
+    with pytest.raises(error, match=message):
+        AspectSentiment.fit(reviews(), **NAMES | OPTIONS | given, say=quiet)
+
+
+def test_fit_no_frame_raises():
+    with pytest.raises(TypeError, match=r"frame: expected a pandas DataFrame or a mapping of column names.*, got list"):
+        AspectSentiment.fit([1, 2])
+
+
+def test_predict_frame_has_the_index_of_its_texts(ask):
+    frame = pd.DataFrame({"text": TEXTS[:2]}, index=["a", "b"])
+    found = ask.predict(frame, aspects=["price", "food"])
+    assert found.index.tolist() == ["a", "a", "b", "b"]
+    assert found.columns.tolist() == ["text", "aspect", "label", "p(none)", "p(good)", "p(bad)"]
+    expected = [one for answers in ask(list(TEXTS[:2]), aspects=["price", "food"]) for one in answers]
+    assert found[["text", "aspect", "label"]].to_records(index=False).tolist() == [
+        (one.text, one.aspect, one.label) for one in expected
+    ]
+    assert found["p(good)"].tolist() == [one.probabilities["good"] for one in expected]
+
+
+def test_predict_series_equals_frame(ask):
+    texts = pd.Series(TEXTS[:3], name="anything")
+    pd.testing.assert_frame_equal(ask.predict(texts), ask.predict(texts.to_frame("text")))
+
+
+def test_predict_aspect_column_gives_one_row_per_row(ask):
+    frame = pd.DataFrame({"text": TEXTS[:2], "topic": ["price", "service"]})
+    assert ask.predict(frame, aspect="topic")["aspect"].tolist() == ["price", "service"]
+
+
+def test_predict_by_sentence_numbers_sentences(ask):
+    found = ask.predict(pd.Series(["The food was great. Service is slow."]), aspects=["food", "price"], by="sentence")
+    assert found["sentence"].tolist() == [1, 1, 2, 2]
+    assert found["text"].tolist()[1:3] == ["The food was great.", "Service is slow."]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array], ids=["list", "tuple", "array"])
+def test_predict_texts_equals_a_call(ask, kind):
+    assert ask.predict(kind(TEXTS[:2])) == ask(list(TEXTS[:2]))
+
+
+def test_predict_one_text_equals_a_call(ask):
+    assert ask.predict(TEXTS[0]) == ask(TEXTS[0])
+
+
+def test_predict_skipped_text_keeps_its_row(ask):
+    found = ask.predict(pd.Series([TEXTS[0], None, TEXTS[1]]), aspects=["food"], on_empty="skip")
+    assert found.index.tolist() == [0, 1, 2]
+    assert found["label"].isna().tolist() == [False, True, False]
+    assert found["p(good)"].isna().tolist() == [False, True, False]
+
+
+def test_predict_skipped_text_of_a_list_is_empty(ask):
+    first, second = ask.predict([float("nan"), TEXTS[0]], on_empty="skip")
+    assert first == [] and all(isinstance(one, AspectPrediction) for one in second)
+
+
+def test_predict_empty_text_raises(ask):
+    with pytest.raises(InputError, match=r"got 2 rows with one: 1 \('text'\), 2 \('text'\)"):
+        ask.predict([TEXTS[0], None, ""])
+
+
+def test_predict_column_names_without_columns_raise(ask):
+    with pytest.raises(InputError, match="expected no column names for texts without columns"):
+        ask.predict([TEXTS[0]], text="review")
+
+
+def test_predict_mapping_without_pandas_raises(ask, monkeypatch):
+    plain = builtins.__import__
+    monkeypatch.delitem(sys.modules, "pandas")
+
+    def without_pandas(name, *rest):
+        if name == "pandas":
+            raise ImportError(name)
+        return plain(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_pandas)
+    with pytest.raises(InputError, match=r"pandas: expected the package, .*pip install pandas"):
+        ask.predict({"text": [TEXTS[0]]})
+
+
+def test_evaluate_equals_qacg_evaluate(ask, tmp_path):
+    frame = reviews(12).rename(columns={"review": "text"})
+    rows = list(frame[["text", "topic", "verdict"]].itertuples(index=False, name=None))
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle).writerows([("text", "aspect", "label"), *rows])
+    ask.save_pretrained(tmp_path / "model")
+    output = tmp_path / "metrics.json"
+    command = ["evaluate", str(tmp_path / "model"), "--data", str(tmp_path / "rows.csv"), "--output", str(output)]
+    assert main([*command, "--bootstrap", "0"]) == 0
+    found = ask.evaluate(frame, aspect="topic", label="verdict").to_json()
+    assert f'"accuracy": {found["accuracy"]}' in output.read_text(encoding="utf-8")
+
+
+def test_evaluate_unknown_label_raises(ask):
+    frame = {"text": TEXTS[:2], "aspect": ["food"] * 2, "label": ["good", "great"]}
+    with pytest.raises(InputError, match=r"frame: row 2.*label: expected one of none, good, bad, got 'great'"):
+        ask.evaluate(frame)
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A stand-in for the hub: uploads are kept in a folder, from which downloads come."""
+    stored, calls = tmp_path / "hub", []
+
+    def create_repo(self, repo_id, *, private, exist_ok):
+        calls.append(("create", repo_id, private, self.token, exist_ok))
+        return huggingface_hub.RepoUrl(f"https://huggingface.co/{repo_id}")
+
+    def upload_folder(self, *, repo_id, folder_path, commit_message):
+        calls.append(("upload", repo_id, commit_message))
+        shutil.copytree(folder_path, stored / repo_id)
+        return f"https://huggingface.co/{repo_id}/commit/1"
+
+    def snapshot_download(repo_id, *, revision, token, allow_patterns):
+        calls.append(("download", repo_id, revision, token))
+        if not (stored / repo_id).is_dir():
+            raise OSError("404: no such repository\nlong trace")
+        copy = tmp_path / "cache" / repo_id
+        kept = [path for pattern in allow_patterns for path in (stored / repo_id).glob(pattern)]
+        copy.mkdir(parents=True)
+        for path in kept:
+            shutil.copy(path, copy)
+        return str(copy)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+def test_push_to_hub_uploads_what_from_pretrained_loads(ask, hub):
+    assert ask.push_to_hub("me/mine", private=True, token="t") == "https://huggingface.co/me/mine/commit/1"
+    again = AspectSentiment.from_pretrained("me/mine", revision="1", token="t")
+    assert again(TEXTS[0]) == ask(TEXTS[0])
+    assert hub == [
+        ("create", "me/mine", True, "t", True),
+        ("upload", "me/mine", "Upload AspectSentiment"),
+        ("download", "me/mine", "1", "t"),
+    ]
+
+
+def test_from_pretrained_unknown_repository_raises(hub):
+    with pytest.raises(InputError, match=r"me/none: no such folder, and the download from the hub failed: 404.*tory$"):
+        AspectSentiment.from_pretrained("me/none")
+
+
+def test_cells_of_columns_have_no_missing_values():
+    series = pd.Series(["a", None, pd.NA, float("nan")], dtype=object)
+    assert cells(series) == cells(["a", None, None, float("nan")]) == ["a", None, None, None]
+    assert cells(pd.Series([1, 2])) == [1, 2] and type(cells(pd.Series([1, 2]))[0]) is int
+    assert cells(pd.Series(["a", None], dtype="category")) == ["a", None]
+
+
+def test_check_empty_columns_of_two_lengths_raise():
+    with pytest.raises(InputError, match="expected columns of one length, got 1 in 'a', 2 in 'b'"):
+        check_empty({"a": ["x"], "b": ["x", "y"]}, "raise")
+
+
+def test_snippets_of_the_documentation_run(tmp_path, monkeypatch):
+    """With fewer steps than the page's options."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(RECIPES["scratch"], "patience", 1)
+    fit = AspectSentiment.fit.__func__
+    monkeypatch.setattr(
+        AspectSentiment,
+        "fit",
+        classmethod(lambda cls, *frames, **options: fit(cls, *frames, **options | {"max_steps": 2})),
+    )
+    found = {"reviews": reviews(), "new": reviews(3).drop_duplicates("review")}
+    for snippet in snippets("how-to/dataframes"):
+        exec(snippet, found)
+    assert found["answers"]["aspect"].tolist() == [*OWN.aspects] * 3
+    assert found["food"].index.tolist() == found["new"].index.tolist()
+    assert len(found["scores"]) == 3 and not np.isnan(found["scores"]).any()

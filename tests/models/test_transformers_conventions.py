@@ -1,0 +1,181 @@
+"""transformers' conventions: lazy registration, the pipeline, the attention interface, the Trainer example."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from qacg_models import AspectSentiment
+from qacg_models.cli import main
+from qacg_models.errors import InputError
+from qacg_models.inference.trained_model import load_trained
+from qacg_models.runs.calibration import Calibration, Candidate, Fit
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, pipeline
+from untrained import OWN, TEXTS, write_model
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = {"id2label": dict(enumerate(OWN.labels)), "label2id": {name: i for i, name in enumerate(OWN.labels)}}
+
+
+def in_new_process(script, *arguments):
+    """The lines that a script prints in a process of its own."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "python")])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['torchao'] = None\n{script}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A saved model with temperatures, so that probabilities depend on what the configuration declares."""
+    base = tmp_path_factory.mktemp("conventions")
+    trained = load_trained(write_model(base / "random", fields=NAMES))
+    fit = Fit("dev", 200, 0.1, 0.05, 100, 5, (Candidate("none", 1.0, 0.1, 0.0, 0.0),))
+    AspectSentiment(replace(trained, calibration=Calibration((1.7,), fit))).save_pretrained(base / "saved")
+    return base / "saved"
+
+
+ORDERS = {
+    "package first": "import qacg_models\nfrom transformers import AutoConfig, AutoModelForSequenceClassification as A",
+    "transformers first": "from transformers import AutoConfig, AutoModelForSequenceClassification as A\nimport "
+    "qacg_models",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_import_registers_auto_classes_lazily(order, folder):
+    script = f"""{ORDERS[order]}
+print([name for name in sys.modules if name.startswith("qacg_models.configs.")])
+print(type(A.from_pretrained(sys.argv[1])).__name__, AutoConfig.for_model("cg_bert").model_type)"""
+    assert in_new_process(script, folder) == ["[]", "QACGBertForSequenceClassification cg_bert"]
+
+
+def test_import_leaves_other_model_types_alone():
+    script = """import qacg_models
+from transformers import AutoConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+print(AutoConfig.for_model("bert").model_type, "qacg_bert" in CONFIG_MAPPING, "no such type" in CONFIG_MAPPING)
+print([name for name in CONFIG_MAPPING._extra_content.values()][0].__module__)"""
+    assert in_new_process(script) == ["bert True False", "qacg_models.configs.qacg_bert"]
+
+
+def test_pipeline_in_a_new_process_answers(folder):
+    script = """import qacg_models
+from transformers import pipeline
+answers = pipeline("aspect-sentiment", model=sys.argv[1], device="cpu")("service is slow")
+print([one["aspect"] for one in answers])"""
+    assert in_new_process(script, folder) == [str(list(OWN.aspects))]
+
+
+@pytest.fixture(scope="module")
+def pipe(folder):
+    return pipeline("aspect-sentiment", model=str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_pipeline_equals_aspect_sentiment(folder, pipe, batch_size):
+    ask = AspectSentiment.from_pretrained(folder)
+    assert ask.trained.calibration.temperatures == (1.7,)
+    for found, expected in zip(pipe(list(TEXTS[:3]), batch_size=batch_size), ask(list(TEXTS[:3])), strict=True):
+        assert [(one["aspect"], one["label"]) for one in found] == [(one.aspect, one.label) for one in expected]
+        for mine, other in zip(found, expected):
+            assert mine["probabilities"] == pytest.approx(other.probabilities, abs=1e-5)
+            assert mine["score"] == max(mine["probabilities"].values())
+
+
+def test_pipeline_aspects_select(pipe):
+    assert [one["aspect"] for one in pipe(TEXTS[0], aspects=["service", "food"])] == ["service", "food"]
+
+
+def test_pipeline_of_bert_has_contexts_too(tmp_path):
+    source = write_model(tmp_path / "random", kind="bert", fields=NAMES)
+    AspectSentiment.from_pretrained(source).save_pretrained(tmp_path / "bert")
+    pipe = pipeline("aspect-sentiment", model=str(tmp_path / "bert"), device="cpu")
+    expected = AspectSentiment.from_pretrained(tmp_path / "bert")(TEXTS[0])
+    assert [(one["aspect"], one["label"]) for one in pipe(TEXTS[0])] == [(one.aspect, one.label) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda pipe: pipe(" "), InputError, "text: expected a sentence"),
+        (lambda pipe: pipe("fine", aspects=["view"]), InputError, r"aspects: expected names of the model's .*'view'"),
+        (lambda pipe: pipe("fine", aspects=[]), InputError, "aspects: expected at least one name"),
+        (lambda pipe: pipe("fine", topics=["food"]), TypeError, "topics: expected the parameter aspects"),
+        (lambda pipe: pipe({"text": "fine"}), TypeError, "text: expected str, got dict"),
+    ],
+)
+def test_pipeline_bad_input_raises(pipe, call, error, message):
+    with pytest.raises(error, match=message):
+        call(pipe)
+
+
+def test_training_declares_the_task(small_data, tmp_path):
+    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--max-steps=2"]
+    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *sizes]) == 0
+    trained = load_trained(tmp_path / "model")
+    assert trained.model.config.task_specific_params["aspect-sentiment"] == {
+        "contexts": list(trained.contexts),
+        "max_length": trained.record.max_length,
+        "temperatures": list(trained.calibration.temperatures),
+    }
+    front = (tmp_path / "model" / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    assert yaml.safe_load(front)["pipeline_tag"] == "aspect-sentiment"
+
+
+SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+OTHERS = {
+    "bert": lambda: BertModel(BertConfig(**SIZES, intermediate_size=40)),
+    "gpt2": lambda: GPT2Model(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=2, n_positions=20)),
+}
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["mask", "no mask"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_attention_name_gives_the_results_of_eager(kind, masked):
+    torch.manual_seed(0)
+    model = OTHERS[kind]().eval()
+    batch = {"input_ids": torch.randint(0, 50, (2, 9))}
+    if masked:
+        batch["attention_mask"] = torch.tensor([[1] * 9, [1] * 5 + [0] * 4])
+    found = {}
+    for name in ("eager", "qacg_fused"):
+        model.set_attn_implementation(name)
+        assert model.config._attn_implementation == name
+        hidden = model(**batch).last_hidden_state
+        model.zero_grad()
+        hidden[:, :5].square().sum().backward()
+        gradient = next(model.parameters()).grad.clone()
+        found[name] = hidden[:, :5].detach(), gradient
+    for mine, other in zip(found["qacg_fused"], found["eager"]):
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
+
+
+def test_attention_name_rejects_a_position_bias():
+    from qacg_models.modules.transformers_attention import fused_attention_forward
+
+    heads = torch.zeros(1, 2, 3, 8)
+    with pytest.raises(ValueError, match="position_bias: expected none for 'qacg_fused'"):
+        fused_attention_forward(torch.nn.Module(), heads, heads, heads, None, position_bias=heads)
+
+
+def test_attention_name_repeats_grouped_keys_and_scales():
+    from qacg_models.modules.transformers_attention import fused_attention_forward
+
+    torch.manual_seed(0)
+    query, key, value = torch.randn(1, 4, 3, 8), torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 8)
+    found, _ = fused_attention_forward(torch.nn.Module(), query, key, value, None, scaling=0.1, is_causal=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, scale=0.1, is_causal=True, enable_gqa=True
+    )
+    torch.testing.assert_close(found.transpose(1, 2), expected, rtol=1e-4, atol=1e-5)
