@@ -383,6 +383,8 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
         )
     differentiable = _differentiable(problem)
     chosen = dispatch.select(problem, backend, differentiable)
+    if not chosen.READS_INT64:
+        problem = problem.with_int32_lengths()
     residuals = chosen.residuals(problem) if differentiable else autograd.SAVE_NOTHING
     outputs = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
     if not return_lambda:
@@ -390,5 +392,6 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
     if problem.gate_lambda is not None:
         return outputs.out, problem.gate_lambda
     assert outputs.query_gate is not None and outputs.key_gate is not None  # of gate vectors
-    lam = 1 - (problem.beta * outputs.query_gate + problem.gamma * outputs.key_gate)
+    # Two pointwise kernels, and one more for 16 bits.
+    lam = torch.rsub(outputs.query_gate, 1, alpha=problem.beta).sub(outputs.key_gate, alpha=problem.gamma)
     return outputs.out, lam.to(outputs.out.dtype)

@@ -291,7 +291,8 @@ class FusedQuasiAttention(ContextAttention):
         output_attentions: bool | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
+        output_lambda: bool = True,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Attends within each sequence.
 
         Args:
@@ -307,11 +308,12 @@ class FusedQuasiAttention(ContextAttention):
             output_attentions: whether to return the maps; the constructor's choice when None.
             cu_seqlens: (N + 1,) int32 or int64 offsets of packed sequences.
             max_seqlen: length of the longest packed sequence; required with cu_seqlens.
+            output_lambda: whether to return lambda, which takes two or three small kernels beside the attention.
 
         Returns:
             The attended values in the shape of hidden_states; A after dropout, the softmax map and the gated
             quasi-attention map lambda * G, each (B, H, L, L), or None where not requested; and lambda (B, H, L, 1),
-            packed (T, H, 1). All differentiable.
+            packed (T, H, 1), or None where not requested. All differentiable.
 
         Raises:
             TypeError: an argument has the wrong type, or the context is missing or given twice.
@@ -331,24 +333,26 @@ class FusedQuasiAttention(ContextAttention):
         gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if cu_seqlens is not None:
-            out, lam = quasi_attention_varlen(
-                *heads,
-                gate,
-                cu_seqlens=cu_seqlens,
-                max_seqlen=longest,
-                dropout_p=dropout_p,
-                quasi_scale=self.quasi_scale,
-                backend=self.backend,
-                return_lambda=True,
+            out, lam = with_lambda(
+                quasi_attention_varlen(
+                    *heads,
+                    gate,
+                    cu_seqlens=cu_seqlens,
+                    max_seqlen=longest,
+                    dropout_p=dropout_p,
+                    quasi_scale=self.quasi_scale,
+                    backend=self.backend,
+                    return_lambda=output_lambda,
+                )
             )
-            return out.flatten(-2), None, None, None, lam.unsqueeze(-1)
+            return out.flatten(-2), None, None, None, lam
         query, key, value, context_query, context_key = (t.transpose(1, 2) for t in heads)
         mask = mask_for_scores(attention_mask, query)
         dense = (query, key, value, context_query, context_key)
-        out, computed, lam = self.attend(dense, gate, mask, dropout_p, returns_maps)
+        out, computed, lam = self.attend(dense, gate, mask, dropout_p, returns_maps, output_lambda)
         placeholder = PlaceholderMap.for_heads(out) if computed is None and self.returns_placeholders else None
         maps = (placeholder, placeholder, placeholder) if computed is None else computed
-        return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
+        return out.transpose(1, 2).flatten(-2), *maps, lam
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """The same, the last two after dropout."""
@@ -362,7 +366,8 @@ class FusedQuasiAttention(ContextAttention):
         mask: Tensor | None,
         dropout_p: float,
         returns_maps: bool,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor]:
+        returns_lambda: bool,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor | None]:
         """Attends over padded heads; a subclass may compute it in another way.
 
         Args:
@@ -371,13 +376,14 @@ class FusedQuasiAttention(ContextAttention):
             mask: None, or boolean or additive with four dimensions that broadcast to (B, H, L, L).
             dropout_p: probability, in [0, 1), that an attention entry is dropped.
             returns_maps: whether to compute the maps.
+            returns_lambda: whether to return lambda.
 
         Returns:
-            The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L).
+            The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L, 1), or None.
         """
         # One seed for the output and for the maps, so that A shows the cells that were really dropped.
         seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None
-        out, lam = quasi_attention(
+        attended = quasi_attention(
             *heads,
             gate,
             attn_mask=mask,
@@ -385,8 +391,9 @@ class FusedQuasiAttention(ContextAttention):
             quasi_scale=self.quasi_scale,
             backend=self.backend,
             dropout_seed=seed,
-            return_lambda=True,
+            return_lambda=returns_lambda,
         )
+        out, lam = with_lambda(attended)
         if not returns_maps:
             return out, None, lam
         maps = attention_maps(
@@ -401,6 +408,13 @@ class FusedQuasiAttention(ContextAttention):
             f"context_projection={self.context_projection!r}, naming={self.naming!r}, "
             f"quasi_scale={self.quasi_scale}, beta={self.beta}, gamma={self.gamma}, backend={self.backend!r}"
         )
+
+
+def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The output of a call and its lambda with a last dimension of 1, or None where the call returned none."""
+    if isinstance(attended, Tensor):
+        return attended, None
+    return attended[0], attended[1].unsqueeze(-1)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

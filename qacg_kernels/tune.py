@@ -6,6 +6,7 @@ kernels, and the fastest backend by length and direction. Without a table `auto`
 
 import argparse
 import itertools
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -72,6 +73,38 @@ def with_fastest_backends(
     return table
 
 
+_DECISIVE_LENGTHS = LENGTHS[2:]
+_DECISIVE_HEAD_DIMS = (64, 128)
+
+
+def forward_for_hopper(measured: dict[tuple[str, Choice], float]) -> str:
+    """States which of the two forwards for Hopper GPUs these measurements keep (CONTRIBUTING.md).
+
+    Args:
+        measured: seconds by backend and kind of call, whose backend is ignored.
+
+    Returns:
+        A line for the user.
+    """
+    times = {(name, replace(kind, backend="triton")): seconds for (name, kind), seconds in measured.items()}
+    kinds = [
+        Choice(16, head_dim, False, length, "triton")
+        for head_dim, length in itertools.product(_DECISIVE_HEAD_DIMS, _DECISIVE_LENGTHS)
+    ]
+    pairs = [(times.get(("gluon", kind)), times.get(("hopper", kind))) for kind in kinds]
+    if missing := sum(None in pair for pair in pairs):
+        return (
+            f"forward for Hopper GPUs: undecided, {missing} of {len(kinds)} comparisons are missing; they require a "
+            "GPU of compute capability 9.0, the CUDA library and --bits 16 --head-dims 64 128"
+        )
+    ratio = math.exp(sum(math.log(gluon / hopper) for gluon, hopper in pairs) / len(pairs))
+    keep = "hopper (CUDA)" if GAIN * ratio > 1 else "gluon"
+    return (
+        f"forward for Hopper GPUs: keep {keep}; gluon takes {ratio:.3f} times as long as hopper (geometric mean over "
+        f"head sizes {_DECISIVE_HEAD_DIMS} and {_DECISIVE_LENGTHS} keys, inference in 16 bits)"
+    )
+
+
 def seconds_of(backend: str, kind: Choice) -> float:
     """Median seconds of a kind of call on the current GPU, including launch overhead."""
     from triton.testing import do_bench
@@ -136,7 +169,15 @@ def main(arguments: list[str] | None = None) -> int:
     if all(dispatch.backend_of(other).missing() for other in MEASURED_BACKENDS if other != "triton"):
         kinds = []  # nothing to choose from
     # Backends first: they take seconds, and tiles the rest of the time.
-    table = with_fastest_backends(base, kinds, seconds_of, **common)
+    measured = {}
+
+    def measure(backend: str, kind: Choice) -> float:
+        measured[backend, kind] = seconds_of(backend, kind)
+        return measured[backend, kind]
+
+    table = with_fastest_backends(base, kinds, measure, **common)
+    if tile_tables.architecture_of(device) == "sm_90":
+        print(forward_for_hopper(measured), flush=True)
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
     tuned(table, keys, seconds, **common, compile_all=compile_all)
     print(f"saved to {path}")

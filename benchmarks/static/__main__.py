@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qacg_models.utils.atomic_files import atomic_write
 
-from benchmarks.static.hardware import CHIPS
+from benchmarks.static.hardware import CHIPS, MASKS
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.backends.triton.tile_tables import KEYS, Key, Table, shipped
 
@@ -32,8 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
         type=Path,
         help="also write the lines as JSON, or the table of --search",
     )
+    parser.add_argument(
+        "--mask", choices=MASKS, default="none", help="the mask of the kernels' calls; whole calls are without one"
+    )
     parser.add_argument("--search", action="store_true", help="choose entries among the candidates of `tune`")
     options = parser.parse_args(arguments)
+    if options.mask != "none" and (options.search or options.backend != "triton"):
+        parser.error("--mask: expected --backend triton without --search")
     if options.search and options.backend != "triton":
         parser.error("--search: expected --backend triton, since the CUDA kernels have no tile table")
     return _print(options)
@@ -59,6 +64,7 @@ def _print(options: argparse.Namespace) -> int:
         **({"nvcc": cuda_kernels.nvcc_release()} if options.backend == "cuda" else {}),
         "factor": round(held.factor, 3),
         "factor_by_head_dim": {str(d): round(f, 3) for d, f in held.by_head_dim.items()},
+        "mask": options.mask,
         "flop_convention": CONVENTION,
     }
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
@@ -76,7 +82,8 @@ def _print(options: argparse.Namespace) -> int:
     if options.backend == "cuda":
         records = map(report.cuda_record, cuda_kernels.judge_kernels(options.arch, options.head_dims))
     else:
-        records = itertools.chain(report.rows(table, keys), report.calls(table, options.bits, options.head_dims))
+        calls = report.calls(table, options.bits, options.head_dims) if options.mask == "none" else ()
+        records = itertools.chain(report.rows(table, keys, options.mask), calls)
     for record in records:
         lines.append(json.dumps(record))
         print(lines[-1] if options.json else report.sentence(record), flush=True)

@@ -26,7 +26,14 @@ _SOURCES = ("kernels_mma_bfloat16.cu", "kernels_hopper_bfloat16.cu")
 _CODE = {"sm_80": "sm_80", "sm_90": "sm_90a"}  # others jump by tables, which `follow` does not read
 _PARAMETERS = {"sm_80": 0x160, "sm_90": 0x210}  # where they begin in a kernel's constants
 # Products of matrices of a tile: the backward with the branch's output kept.
-PRODUCTS = {"forward": 4, "forward_short": 3, "hopper_forward": 4, "backward_rows": 5, "backward_keys": 6}
+PRODUCTS = {
+    "forward": 4,
+    "forward_short": 3,
+    "hopper_forward": 4,
+    "backward_rows": 5,
+    "backward_keys": 6,
+    "narrow_backward_keys": 6,
+}
 STAGES = {"forward_short": 1, "hopper_forward": 3}  # of keys and values; the others have two
 _SHORT = "forward_short"
 _SHORT_LENGTH, _LENGTHS = 128, (256, 768)  # keys of a call that one kernel has whole; of calls with few and more tiles
@@ -85,7 +92,7 @@ def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[
     program = [*found.program, sass_trace.SKIPPED]
     call = calls[_LENGTHS[0]] if iterates else calls[1]
     warps, work = call.threads // 32, kernel.Work(call.rows * call.keys, head_dim, PRODUCTS[name], iterates)
-    walked = call.rows if name == "backward_keys" else call.keys  # of a tile, along the loop
+    walked = call.rows if name.endswith("backward_keys") else call.keys  # of a tile, along the loop
     iterations = tuple(length // walked for length in _LENGTHS)
     lengths = dict(zip(iterations, _LENGTHS))
 

@@ -46,6 +46,8 @@ CHIPS = {
     "sm_90": Chip("H200", 132, 228 * 1024, 227 * 1024, 1.6, 4096, 6.4, 1, 4.3e12, 32.0),
     "sm_100": Chip("B200", 148, 228 * 1024, 227 * 1024, 1.7, 8192, 6.4, 1, 7.0e12, 32.0),
 }
+# Masks of a call: one value per key (B, 1, 1, S), or a matrix (B, 1, L, S); additive unless boolean.
+MASKS = ("none", "keys", "boolean-keys", "full", "boolean-full")
 REGISTERS = 65536  # of a multiprocessor
 MOST_WARPS = 64
 SCHEDULERS = 4

@@ -15,6 +15,7 @@ DROPOUT = 0.1  # as in the plan of the GPU benchmark
 _LONG = 256  # more keys than any row that is taken whole
 _HEADS = 12
 _DTYPES = {16: torch.bfloat16, 32: torch.float32}
+_MASK_DTYPES = {"boolean-keys": torch.bool, "boolean-full": torch.bool}
 
 
 class Launch(NamedTuple):
@@ -47,12 +48,14 @@ def launches_of(
     busy: bool,
     backward: bool,
     forward: Callable = launch.forward,
+    mask: str = "none",
 ) -> list[Launch]:
     """The launches of an inference forward, or of the backward of a training step.
 
     Args:
         shape: (B, H, L, D); its memory is allocated and not written.
         forward: the forward of the backend.
+        mask: a member of `hardware.MASKS`.
     """
     found: list[Launch] = []
 
@@ -67,7 +70,7 @@ def launches_of(
     problem = dense_problem(
         *(tensor(*shape) for _ in range(5)),
         tensor(*shape[:3]),
-        attn_mask=None,
+        attn_mask=_mask(mask, shape, _DTYPES[bits]),
         key_lengths=None,
         is_causal=False,
         dropout_p=dropout_p,
@@ -85,12 +88,20 @@ def launches_of(
     return found
 
 
-def launch_of_row(table: Table, row: TileEntry) -> Launch:
-    """The launch of one row of a table, in a call of full tiles."""
+def _mask(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype) -> torch.Tensor | None:
+    batch, _, length, _ = shape
+    if kind == "none":
+        return None
+    return torch.empty((batch, 1, length if kind.endswith("full") else 1, length), dtype=_MASK_DTYPES.get(kind, dtype))
+
+
+def launch_of_row(table: Table, row: TileEntry, mask: str = "none") -> Launch:
+    """The launch of one row of a table, in a call of full tiles with a mask of `hardware.MASKS`."""
     length = row.block_n if row.kernel.startswith("whole_row") else _LONG
     backward = row.kernel not in ("whole_row_forward", "tiled_forward")
     shape = (1, _HEADS, length, row.head_dim)
-    return next(f for f in launches_of(table, shape, row.bits, row.busy, backward) if f.role == row.kernel)
+    found = launches_of(table, shape, row.bits, row.busy, backward, mask=mask)
+    return next(f for f in found if f.role == row.kernel)
 
 
 def launch_of_gluon(table: Table, head_dim: int) -> Launch:

@@ -98,8 +98,8 @@ class JudgedRow(NamedTuple):
     tflops: float
 
 
-def judge_row(table: Table, row: TileEntry) -> JudgedRow:
-    launch = launch_of_row(table, row)
+def judge_row(table: Table, row: TileEntry, mask: str = "none") -> JudgedRow:
+    launch = launch_of_row(table, row, mask)
     judged, work = kernel.judge(launch, table.architecture), kernel.work_of(launch)
     tiles = 1
     clocks = judged.iteration

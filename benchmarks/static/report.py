@@ -21,12 +21,12 @@ BITS = 16  # of the GPU benchmark's calls
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
-def rows(table: Table, keys: list[Key]) -> Iterator[Record]:
-    """A record for each row of the table."""
+def rows(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
+    """A record for each row of the table, in calls with a mask of `launches.MASKS`."""
     for key in keys:
         row = table.by_key[key]
-        yield row_record(judge_row(table, row))
-        if table.architecture == GLUON_CHIP and key in GLUON_KEYS:
+        yield row_record(judge_row(table, row, mask))
+        if mask == "none" and table.architecture == GLUON_CHIP and key in GLUON_KEYS:
             yield gluon_record(table, row)
 
 
@@ -68,7 +68,7 @@ def cuda_record(found: JudgedKernel) -> Record:
     own = {
         "backend": "cuda",
         "kernel": found.name,
-        "pass": PASSES[found.name.startswith("backward")],
+        "pass": PASSES["backward" in found.name],
         "bits": BITS,
         "head_dim": found.head_dim,
         "busy": found.busy,

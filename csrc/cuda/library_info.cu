@@ -9,7 +9,8 @@ namespace {
 
 template <int kDim>
 int64_t shared_memory_of(bool backward) {
-  constexpr int64_t rows = RowsShape<kDim>::kShared, keys = KeysShape<kDim>::kShared;
+  constexpr int64_t rows = RowsShape<kDim>::kShared;
+  constexpr int64_t keys = kDim == 64 ? NarrowKeysShape<kDim>::kShared : KeysShape<kDim>::kShared;
   return !backward ? ForwardShape<kDim>::kShared : rows > keys ? rows : keys;
 }
 
@@ -19,8 +20,8 @@ int64_t shared_memory_of(bool backward) {
 // The GPUs that this library has code for: names of TORCH_CUDA_ARCH_LIST, separated by colons.
 QACG_EXPORT const char* qacg_cuda_gpus() { return qacg::cuda::kGpus; }
 
-// Bytes of shared memory per block of the tensor-core path, for head sizes up to 128: of the tiled forward, or of the
-// larger of the backward's two passes.
+// Bytes of shared memory per block that the tensor-core path needs, for head sizes up to 128: of the tiled forward, or
+// of the larger of the backward's two passes in its smallest shape.
 QACG_EXPORT int64_t qacg_cuda_shared_memory(int32_t head_dim, int32_t backward) {
   using namespace qacg::cuda::mma;
   if (head_dim <= 32) return shared_memory_of<32>(backward);

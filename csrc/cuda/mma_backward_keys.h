@@ -7,20 +7,22 @@
 
 namespace qacg::cuda::mma {
 
-template <int kDim>
+template <int kDim, int kQueries = (kDim > 64 ? 32 : 64)>
 struct KeysShape {
   static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kKeys = 64;
-  static constexpr int kRows = kDim > 64 ? 32 : 64;
+  static constexpr int kRows = kQueries;
   static constexpr int kStrips = kRows / kStrip, kKeyGroups = kWarps / kStrips;  // of a tile's entries
   static constexpr int64_t kShared = (3 * kKeys + 2 * 3 * kRows) * kDim * 2 + 3 * kRows * kKeys * 2 +
                                      arena_bytes(2 * kRows * 16) + arena_bytes(kRows * kDropoutGroups) +
                                      arena_bytes(kStrips * kKeys * 4) + 2 * arena_bytes(kKeys * 4);
 };
 
-template <typename Scalar, int kDim>
-QACG_KERNEL(KeysShape<kDim>::kThreads, 1)
-backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
-  using Shape = KeysShape<kDim>;
+// For 64 dims, a shape that fits GPUs with 99 KiB of shared memory per block.
+template <int kDim>
+using NarrowKeysShape = KeysShape<kDim, 32>;
+
+template <typename Scalar, int kDim, typename Shape>
+QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads;
   constexpr int kGroupKeys = kKeys / Shape::kKeyGroups, kFragments = kGroupKeys / 8;
   constexpr int kHalfFragments = kDim / 2 / 8;
@@ -54,7 +56,8 @@ backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
 
   // Causality hides these keys from the first queries; no query sees keys beyond the length.
   const int first_tile = p.is_causal ? unit.first / kRows : 0;
-  const int all_tiles = keys > 0 ? (s.queries + kRows - 1) / kRows : 0;
+  const int all_tiles =
+      visible_stop(p, s, unit.first, unit.first + keys) > unit.first ? (s.queries + kRows - 1) / kRows : 0;
   const auto load = [&](int n, int stage) {
     const int first_query = (first_tile + n) * kRows, count = s.queries - first_query;
     load_rows<Scalar, kRows, kThreads>(p, s, p.query, first_query, count, all_queries.from(stage * kRows));
@@ -152,6 +155,18 @@ backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   write_rows<Scalar, kThreads>(p, s, value, 0, count, g.value, unit.first, thread_index());
   write_rows<Scalar, kThreads>(p, s, key, 0, count, g.key, unit.first, thread_index());
   write_rows<Scalar, kThreads>(p, s, context_key, 0, count, g.context_key, unit.first, thread_index());
+}
+
+template <typename Scalar, int kDim>
+QACG_KERNEL(KeysShape<kDim>::kThreads, 1)
+backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+  gradients_of_keys<Scalar, kDim, KeysShape<kDim>>(p, g);
+}
+
+template <typename Scalar, int kDim>
+QACG_KERNEL(NarrowKeysShape<kDim>::kThreads, 1)
+narrow_backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
+  gradients_of_keys<Scalar, kDim, NarrowKeysShape<kDim>>(p, g);
 }
 
 }  // namespace qacg::cuda::mma

@@ -37,7 +37,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, g.out, unit.first, queries, grad);
-  const int keys = seen_keys(p, s, unit.first + queries - 1), tiles = (keys + kKeys - 1) / kKeys;
+  const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1)), tiles = (keys + kKeys - 1) / kKeys;
   StripRows rows{};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

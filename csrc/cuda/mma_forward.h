@@ -44,7 +44,7 @@ forward(QACG_PARAMETER Problem p) {
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
   OnlineSoftmax rows[2];
   KeepBits keep{};
-  const int keys = seen_keys(p, s, unit.first + queries - 1);
+  const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1));
   const auto load = [&](int n, int stage) {
     const int first_key = n * kKeys, count = keys - first_key;
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, all_keys.from(stage * kKeys));

@@ -28,7 +28,7 @@ forward_short(QACG_PARAMETER Problem p) {
   if (unit.first >= s.queries) return;
   const int queries = s.queries - unit.first < Shape::kRows ? s.queries - unit.first : Shape::kRows;
   const int strip_row = warp() * kStrip, first_row = unit.first + strip_row;
-  const int keys = seen_keys(p, s, unit.first + queries - 1);
+  const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1));
 
   Arena arena;
   const auto query = arena.tile<kDim>(Shape::kRows), context_query = arena.tile<kDim>(Shape::kRows);

@@ -53,13 +53,21 @@ const char* run_backward(const Problem& p, const Gradients& g, void* stream, boo
     using Rows = RowsShape<kDim>;
     using Keys = KeysShape<kDim>;
     static_assert(Rows::kShared <= kSharedOfSm80 && Keys::kShared <= kSharedOfSm80);
-    *launched = Rows::kShared <= limit && Keys::kShared <= limit;
-    if (!*launched) return nullptr;
-    const char* error = launch(backward_rows<Scalar, kDim>, unit_count(p, p.query_length, Rows::kRows), Rows::kThreads,
-                               Rows::kShared, stream, p, g);
-    if (error) return error;
-    return launch(backward_keys<Scalar, kDim>, unit_count(p, p.key_length, Keys::kKeys), Keys::kThreads, Keys::kShared,
-                  stream, p, g);
+    const auto run = [&](auto keys_kernel, auto keys_shape) -> const char* {
+      using Shape = decltype(keys_shape);
+      *launched = Rows::kShared <= limit && Shape::kShared <= limit;
+      if (!*launched) return nullptr;
+      const char* error = launch(backward_rows<Scalar, kDim>, unit_count(p, p.query_length, Rows::kRows),
+                                 Rows::kThreads, Rows::kShared, stream, p, g);
+      if (error) return error;
+      return launch(keys_kernel, unit_count(p, p.key_length, Shape::kKeys), Shape::kThreads, Shape::kShared, stream, p,
+                    g);
+    };
+    const char* error = run(backward_keys<Scalar, kDim>, Keys{});
+    if constexpr (kDim == 64) {
+      if (!error && !*launched) return run(narrow_backward_keys<Scalar, kDim>, NarrowKeysShape<kDim>{});
+    }
+    return error;
   });
 }
 

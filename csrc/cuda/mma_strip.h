@@ -31,6 +31,22 @@ QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, in
          first_key + count <= seen_keys(p, s, first_row);
 }
 
+// Of the keys from `first` to `last`, all from the result on are hidden by a mask that is the same for all queries,
+// such as padding. By a whole warp; another mask is not read.
+constexpr int kMostExactInFloat32 = 1 << 24;
+
+QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int last) {
+  if (p.mask_kind == Mask::kNone || p.mask_strides[2] != 0 || last > kMostExactInFloat32) return last;
+  float stop = static_cast<float>(first);
+#pragma unroll 1
+  for (int j = first + lane(); j < last; j += kWarp) {
+    if (mask_at(p, s, 0, j) != -INFINITY) stop = static_cast<float>(j + 1);
+  }
+#pragma unroll 1
+  for (int lanes = 1; lanes < kWarp; lanes *= 2) stop = fmaxf(stop, shuffle_xor(stop, lanes));
+  return static_cast<int>(stop);
+}
+
 // Turns products of query rows from first_row and keys from first_key, of one map or of both, into scores in powers of
 // two, -inf where hidden.
 template <int kTiles, typename... Fragments>

@@ -17,6 +17,7 @@ RANK = 50
 AUTOMATIC = True
 # The kernels for ARM have only run in an emulator.
 NEEDS_SELF_CHECK = cpu_info.is_aarch64()
+READS_INT64 = False
 DEVICE = "cpu"
 # In the order of Element in csrc/cpu/problem.h.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

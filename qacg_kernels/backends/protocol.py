@@ -21,12 +21,14 @@ class Backend(Protocol):
         DTYPES: the supported dtypes of query.
         MAX_HEAD_DIM: the largest supported head size; None without a limit.
         GATE_FORMS: the supported members of `call.gate.FORMS`.
+        READS_INT64: whether it reads lengths and offsets in int64 too; others get int32.
     """
 
     NAME: str
     RANK: int
     AUTOMATIC: bool
     NEEDS_SELF_CHECK: bool
+    READS_INT64: bool
 
     # Properties: a module may declare a narrower type.
     @property

@@ -21,6 +21,7 @@ NAME = "reference"
 RANK = 60
 AUTOMATIC = True
 NEEDS_SELF_CHECK = False
+READS_INT64 = True
 DEVICE = None
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = None

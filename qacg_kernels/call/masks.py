@@ -15,6 +15,11 @@ def hides(mask: Tensor) -> Tensor:
     return mask <= HIDING[mask.dtype]
 
 
+def is_key_mask(mask: Tensor) -> bool:
+    """Whether a mask of four dimensions is the same for all queries, as a padding mask (B, 1, 1, S) is."""
+    return mask.shape[-2] == 1 or mask.stride(-2) == 0
+
+
 def cast_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """An additive mask in another float type, -inf where it hides a key in its own type."""
     return mask if mask.dtype == dtype else mask.to(dtype).masked_fill(hides(mask), -torch.inf)

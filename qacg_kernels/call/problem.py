@@ -20,7 +20,8 @@ class Problem:
     """A validated call; nothing modifies it. Field order and names are those of the operators' schema.
 
     Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the
-    four gate vectors are given. `attn_mask` has four dimensions, each 1 or full; lengths and offsets are int32.
+    four gate vectors are given. `attn_mask` has four dimensions, each 1 or full. Lengths and offsets are int32, or
+    int64 of any value where their values cannot be read, as on a GPU; `with_int32_lengths` converts them.
     """
 
     query: Tensor
@@ -131,6 +132,14 @@ class Problem:
         names = DIFFERENTIABLE
         changed: dict[str, Any] = {n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names}
         return replace(self, **changed)
+
+    def with_int32_lengths(self) -> "Problem":
+        """The call with lengths and offsets in int32. Kernels clamp values outside the range, so none may wrap."""
+        most = torch.iinfo(torch.int32).max
+        names = [
+            n for n in ("key_lengths", "cu_seqlens") if (t := getattr(self, n)) is not None and t.dtype == torch.int64
+        ]
+        return replace(self, **{n: getattr(self, n).clamp(0, most).to(torch.int32) for n in names}) if names else self
 
     def at_rows(self, rows: Tensor) -> "Problem":
         """A dense call's tensors at some query positions (int64, any order); keys stay whole."""

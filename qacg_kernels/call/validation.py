@@ -354,10 +354,8 @@ def _check_offsets(offsets: list[int], tokens: int, max_seqlen: int) -> None:
 
 
 def _as_int32(t: Tensor) -> Tensor:
-    """Lengths or offsets as int32, which kernels read. Values that can be read have been checked."""
-    if t.dtype == torch.int32:
+    """Lengths or offsets as int32; in int64 where their values, which might wrap, have not been checked."""
+    if t.dtype == torch.int32 or not values_readable(t):
         return t
-    if not values_readable(t):  # kernels clamp values outside the range, and must not see them wrapped
-        return t.clamp(0, torch.iinfo(torch.int32).max).to(torch.int32)
     # The low halves, in place: autograd then raises where the caller changes a length before the backward.
     return t.contiguous().view(torch.int32)[0 if sys.byteorder == "little" else 1 :: 2]

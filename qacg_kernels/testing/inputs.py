@@ -181,6 +181,21 @@ def _boolean_keys(shape: Shape4, generator) -> Tensor:
     return torch.arange(keys) < lengths
 
 
+def _boolean_keys_within(shape: Shape4, generator) -> Tensor:
+    """Padding on the left and single hidden keys, for all queries."""
+    batch, _, _, keys = shape
+    seen = torch.rand(batch, 1, 1, keys, generator=generator) < 0.9
+    return seen & (torch.arange(keys) >= keys // 3)
+
+
+def _additive_keys(shape: Shape4, generator) -> Tensor:
+    """Summands of single keys, and minus infinity on the right."""
+    batch, _, _, keys = shape
+    size = torch.randn(batch, 1, 1, keys, generator=generator, dtype=torch.float64)
+    single = torch.rand(batch, 1, 1, keys, generator=generator) < 0.02
+    return (size * single).masked_fill(torch.arange(keys) >= keys - keys // 4, -torch.inf)
+
+
 def _additive(*dims: int, generator) -> Tensor:
     return torch.randn(dims, generator=generator, dtype=torch.float64)
 
@@ -204,13 +219,16 @@ MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
     "boolean_empty_rows": _boolean_empty_rows,
     "boolean_keys": _boolean_keys,
     "boolean_expanded": lambda shape, g: _boolean_keys(shape, g).expand(shape),
+    "boolean_keys_within": _boolean_keys_within,
     "boolean_two_dims": lambda shape, g: torch.rand(shape[2:], generator=g) < 0.8,
     "none_visible": lambda shape, g: torch.zeros(shape[0], 1, 1, shape[3], dtype=torch.bool),
     "additive": lambda shape, g: _additive(1, *shape[1:], generator=g),
     "additive_row": lambda shape, g: _additive(shape[3], generator=g),
+    "additive_keys": _additive_keys,
     "additive_queries": lambda shape, g: _additive(shape[0], 1, shape[2], 1, generator=g),
     "minus_10000": lambda shape, g: ~_boolean_keys(shape, g) * -10000.0,
     "minus_10000_all": lambda shape, g: torch.full((shape[0], 1, 1, shape[3]), -10000.0),
+    "plus_300": lambda shape, g: torch.full((shape[0], 1, 1, shape[3]), 300.0),
     "minus_infinity": _minus_infinity,
     "lowest": _lowest,
 }

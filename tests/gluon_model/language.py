@@ -125,6 +125,7 @@ def names(machine: Machine, program: int) -> dict[str, object]:
         return product
 
     language = types.SimpleNamespace(
+        int32=torch.int32,
         int64=torch.int64,
         float32=torch.float32,
         arange=lambda start, stop, layout=None: torch.arange(start, stop),

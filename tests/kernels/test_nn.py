@@ -10,7 +10,9 @@ from oracle import qacg_bert as oracle
 from parity import strengthen, weighted_sum
 from published_attention import BATCH, HEAD_DIM, HEADS, HIDDEN, LENGTH, VISIBLE, PublishedAttention, additive, inputs
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import qacg_kernels as qk
 from qacg_kernels import keep_mask
 from qacg_kernels.nn import NAMINGS, FusedQuasiAttention
 
@@ -429,3 +431,42 @@ def test_named_backend_that_is_missing_raises():
 def test_context_in_a_wrong_position_is_named(call, message):
     with pytest.raises(TypeError, match=message):
         call(FusedQuasiAttention(HIDDEN, HEADS))
+
+
+class CountedOperations(TorchDispatchMode):
+    """Counts the operators that torch runs, without those that only make views."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not func.is_view:
+            self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2), (torch.bfloat16, 3)], ids=str)
+def test_lambda_takes_few_operations_and_none_unrequested(dtype, most, packed):
+    module = FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0, dtype=dtype).eval()
+    lead = (2 * LENGTH,) if packed else (BATCH, LENGTH)
+    hidden, context = torch.randn(2, *lead, HIDDEN, dtype=dtype)
+    options = dict(cu_seqlens=torch.tensor([0, LENGTH, 2 * LENGTH]), max_seqlen=LENGTH) if packed else {}
+    counts = {}
+    for requested in (True, False):
+        with torch.no_grad(), CountedOperations() as operations:
+            *_, lam = module(hidden, context=context, output_lambda=requested, **options)
+        counts[requested] = len(operations.names)
+        assert (lam is not None) is requested
+    assert 0 < counts[True] - counts[False] <= most
+
+
+def test_lambda_with_weights_matches_the_formula():
+    query, key, value, context_query, context_key = torch.randn(5, 2, 3, 6, 8, dtype=torch.float64).unbind()
+    vectors = torch.randn(4, 8, dtype=torch.float64).unbind()
+    gate = qk.GateParameters(*vectors, beta=0.7, gamma=1.3)
+    _, lam = qk.quasi_attention(query, key, value, context_query, context_key, gate, return_lambda=True)
+    lq = (query @ vectors[0] + context_query @ vectors[1]).sigmoid()
+    lk = (key @ vectors[2] + context_key @ vectors[3]).sigmoid()
+    torch.testing.assert_close(lam, 1 - (0.7 * lq + 1.3 * lk))

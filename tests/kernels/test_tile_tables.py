@@ -1,5 +1,6 @@
 """Tile tables: loading, validation, saving, selection and tuning. Needs neither Triton nor a GPU."""
 
+import importlib
 import json
 import re
 import warnings
@@ -14,6 +15,7 @@ from qacg_kernels import tune as tune_command
 from qacg_kernels.backends.triton import arguments, tile_tables, tune
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import KEYS, Choice, TileEntry
+from qacg_kernels.call.masks import is_key_mask
 from qacg_kernels.call.problem import Residuals
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -365,13 +367,35 @@ def test_tuning_without_home_folder_fails_before_measuring(gpu, monkeypatch, cap
     assert "set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
 
 
+def forward_times(gluon, hopper):
+    kinds = [Choice(16, head_dim, False, keys, "triton") for head_dim in (64, 128) for keys in (2048, 8192)]
+    return {(name, kind): t for kind in kinds for name, t in (("gluon", gluon), ("hopper", hopper))}
+
+
+@pytest.mark.parametrize(
+    ("gluon", "kept"), [(0.9, "keep gluon"), (1.0, "keep gluon"), (1.03, "keep gluon"), (1.04, "keep hopper (CUDA)")]
+)
+def test_forward_for_hopper_is_cuda_only_if_clearly_faster(gluon, kept):
+    line = tune_command.forward_for_hopper(forward_times(gluon, 1.0))
+    assert line.startswith(f"forward for Hopper GPUs: {kept};")
+    assert f"gluon takes {gluon:.3f} times" in line
+
+
+def test_forward_for_hopper_without_measurements_is_undecided():
+    times = forward_times(1.0, 1.0)
+    times.pop(next(iter(times)))
+    assert "undecided, 1 of 4 comparisons are missing" in tune_command.forward_for_hopper(times)
+
+
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
 def test_tuning_examples_match_the_entrys_kind(key):
     entry = TileEntry(*key, 16, 16, 4, 1)
     problem, grad_out = tune.example(entry, torch.device("meta"))
     assert problem.query.shape == grad_out.shape
     assert problem.head_dim == key[2]
-    assert tile_tables.is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate) == key[3]
+    has_full_mask = problem.attn_mask is not None and not is_key_mask(problem.attn_mask)
+    assert has_full_mask == key[3]
+    assert tile_tables.is_busy(has_full_mask, problem.dropout_p, problem.column_gate) == key[3]
 
 
 @pytest.mark.parametrize("limit", [0, 168])
@@ -419,3 +443,59 @@ def test_tiled_entries_of_hopper_use_wgmma_and_three_stages(entry):
     assert rows % 64 == 0, "mma.sync instead of wgmma"
     assert entry.num_warps >= 4, "mma.sync instead of wgmma"
     assert entry.num_stages >= 3, "with two stages nothing runs while a load is awaited"
+
+
+def launched_calls_of(problem, forward):
+    """The first argument of every launch of a forward."""
+    launch, calls = pytest.importorskip("qacg_kernels.backends.triton.launch"), []
+    with tile_tables.trial(tile_tables.shipped("sm_90")), launch.through(lambda *given: calls.append(given[2][0])):
+        forward(problem, Residuals(False, False))
+    return calls
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_lengths_are_not_copied(dtype):
+    launch = pytest.importorskip("qacg_kernels.backends.triton.launch")
+    inputs = make_inputs(Case("lengths", batch=2, queries=17, key_lengths=(3, 17)), torch.bfloat16)
+    lengths = torch.tensor([3, 17], dtype=dtype)
+    (call,) = launched_calls_of(problem_of(*inputs.arguments(), key_lengths=lengths), launch.forward)
+    assert call.key_lengths.data.data_ptr() == lengths.data_ptr()
+    assert call.key_lengths.step == (1 if dtype == torch.int32 else 2)
+
+
+@pytest.mark.parametrize("keys", [64, 300], ids=["short", "long"])
+def test_gluon_plans_a_call_once(keys, monkeypatch):
+    gluon_launch = pytest.importorskip("qacg_kernels.backends.triton.gluon_launch")
+    launch_plan, keys_made = importlib.import_module("qacg_kernels.backends.triton.launch_plan"), []
+    make_key = launch_plan._key
+    monkeypatch.setattr(launch_plan, "_key", lambda *given: keys_made.append(given) or make_key(*given))
+    inputs = make_inputs(Case("call", batch=1, heads=2, queries=keys, head_dim=64), torch.bfloat16)
+    assert len(launched_calls_of(problem_of(*inputs.arguments()), gluon_launch.forward)) == 1
+    assert len(keys_made) == 1
+
+
+@pytest.mark.parametrize(("mask", "is_key_mask"), [
+    ("boolean_keys", True), ("boolean_expanded", True), ("additive_row", True), ("boolean", False),
+    ("additive_queries", False),
+])  # fmt: skip
+def test_masks_without_a_query_dimension_are_key_masks(mask, is_key_mask):
+    launch = pytest.importorskip("qacg_kernels.backends.triton.launch_plan")
+    inputs = make_inputs(Case("call", batch=2, queries=40, mask=mask), torch.bfloat16)
+    with tile_tables.trial(tile_tables.shipped("sm_90")):
+        plan = launch.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
+    assert plan.traits.key_mask is is_key_mask
+    assert plan.busy is not is_key_mask
+
+
+@pytest.mark.parametrize(("head_dim", "busy"), [(64, False), (72, True)])
+def test_key_masks_of_wide_heads_take_busy_entries(head_dim, busy):
+    mask = torch.ones(2, 1, 1, 40, dtype=torch.bool)
+    assert tile_tables.is_entry_mask(mask, head_dim) is busy
+
+
+def test_equal_configurations_of_two_lengths_are_one_instance():
+    kernel_config = pytest.importorskip("qacg_kernels.backends.triton.kernel_config")
+    entry = tile_tables.shipped("sm_90").by_key["tiled_forward", 16, 64, False]
+    traits = kernel_config.Traits(True, False, False, False, True, True, "ieee", False)
+    configs = [kernel_config.kernel_config(entry, 64, length, length, False, traits)[0] for length in (300, 301)]
+    assert configs[0] is configs[1]

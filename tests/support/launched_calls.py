@@ -32,7 +32,7 @@ class Kind:
     packed: bool = False
     causal: bool = False
     lengths: bool = False
-    mask: str | None = None  # or "boolean", "additive"
+    mask: str | None = None  # or "boolean", "additive", "boolean keys", "additive keys"
     dropout_p: float = 0.0
     heads: int = HEADS
     queries: int | None = None
@@ -51,6 +51,8 @@ KINDS = (
     Kind("row gate, lengths, causal", **_ROW, dtype=torch.float32),
     Kind("packed", gate="row", per_head=True, packed=True, causal=True),
     Kind("boolean mask", mask="boolean"),
+    Kind("key mask", gate="row", bias=True, causal=True, mask="additive keys"),
+    Kind("boolean keys", mask="boolean keys"),
     Kind("row gate, all at once", gate="row", **_HEAVY, lambda_gradient=True),
     Kind("column gate, all at once", gate="column", **_HEAVY, head_dims=(64, 72)),
     Kind("packed, dropout", gate="row", bias=True, packed=True, dropout_p=0.1),
@@ -99,6 +101,10 @@ def model_call(kind: Kind, head_dim: int, length: int) -> None:
             options["attn_mask"] = torch.ones(BATCH, 1, queries, keys, dtype=torch.bool)
         elif kind.mask == "additive":
             options["attn_mask"] = torch.zeros(1, kind.heads, queries, keys, dtype=kind.dtype)
+        elif kind.mask == "boolean keys":
+            options["attn_mask"] = torch.ones(BATCH, 1, 1, keys, dtype=torch.bool)
+        elif kind.mask == "additive keys":
+            options["attn_mask"] = torch.zeros(BATCH, 1, 1, keys, dtype=kind.dtype)
         out = qk.quasi_attention(*inputs, **options)
     if not kind.gradient:
         return

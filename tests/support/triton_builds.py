@@ -56,6 +56,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "row gate, lengths, causal": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True),
     "packed": dict(gate="per_head", packed=True, is_causal=True),
     "boolean mask": dict(mask="boolean"),
+    "key mask": dict(mask="additive_keys", gate="shared", bias="shared", is_causal=True),
+    "boolean keys": dict(mask="boolean_keys"),
     "row gate, all at once": dict(_HEAVY, lambda_gradient=True),
     "column gate, all at once": dict(_HEAVY, form="column"),
     "packed, dropout": dict(gate="shared", bias="shared", packed=True, dropout_p=0.1),
@@ -69,6 +71,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 # The heaviest call without and with a mask, dropout or a column gate.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
+_KEY_MASK = "key mask"
 _TF32 = ("TF32", "TF32, all at once")
 _NO_GRADIENT = "no gradient"  # saves nothing; tiled rows only, as single-tile rows never save
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -108,10 +111,11 @@ class Build:
 
 def every_build() -> list[Build]:
     """Each entry of each table in each dtype at the heaviest variants; then other head sizes, variants and chips."""
-    others = tuple(v for v in VARIANTS if v not in (*HEAVIEST, *_TF32, _NO_GRADIENT))
+    others = tuple(v for v in VARIANTS if v not in (*HEAVIEST, *_TF32, _NO_GRADIENT, _KEY_MASK))
     groups = (
         (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, HEAVIEST),
         (OWN_TABLE, KERNELS, (torch.bfloat16, torch.float32), _UNEVEN_HEAD_DIMS, HEAVIEST),
+        (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, (_KEY_MASK,)),
         (OWN_TABLE, KERNELS, (torch.float32,), HEAD_DIMS, _TF32),
         (OWN_TABLE, KERNELS, DTYPES, (_LEAST_HEAD_DIM,), HEAVIEST[1:]),
         (OWN_TABLE, KERNELS, (torch.bfloat16,), (64,), others),
@@ -231,12 +235,15 @@ def length_of(build: Build, table: Table) -> int:
     """Keys of a build's call: the most of its single-tile kernel, or more than any of them supports."""
     if not build.kernel.startswith("whole_row"):
         return _TILED_LENGTH
-    return table.entry(build.kernel, build.dtype, build.head_dim, is_busy_variant(build.variant)).block_n
+    return table.entry(
+        build.kernel, build.dtype, build.head_dim, is_busy_variant(build.variant, build.head_dim)
+    ).block_n
 
 
-def is_busy_variant(variant: str) -> bool:
+def is_busy_variant(variant: str, head_dim: int) -> bool:
     options = VARIANTS[variant]
-    return any(options.get(name) for name in ("mask", "dropout_p")) or options.get("form") == "column"
+    by_key = options.get("mask") in ("additive_keys", "boolean_keys") and head_dim <= HEAD_DIMS[0]
+    return ("mask" in options and not by_key) or bool(options.get("dropout_p")) or options.get("form") == "column"
 
 
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
@@ -270,7 +277,7 @@ def _slow(build: Build, r: Resources) -> Iterator[str]:
     """Reasons why a tiled kernel of 16 bits cannot reach the full rate of the chip."""
     if build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
         yield "has no wgmma"
-    busy = is_busy_variant(build.variant)
+    busy = is_busy_variant(build.variant, build.head_dim)
     stages = table_of(build).entry(build.kernel, build.dtype, build.head_dim, busy).num_stages
     if stages > 2 and not r.loads_in_flight:
         yield f"has no loads in flight across iterations, of {stages} stages"

@@ -109,12 +109,13 @@ class ContextBertModel(EncoderPreTrainedModel):
         context_embedding = self.context_embeddings(checked_context_ids(self.config, context_ids, batch.size))
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
+        output_gates = bool(output_gates or output_lambda)
         every_hidden, per_layer = self.encoder(
-            embedded, context_embedding, batch.mask, bool(output_attentions), first_only
+            embedded, context_embedding, batch.mask, bool(output_attentions), output_gates, first_only
         )
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*per_layer)))
         optional = {field: found[field] for field in self.map_fields if output_attentions}
-        if output_gates or output_lambda:
+        if output_gates:
             optional |= {field: tuple(map(batch.restored_rows, found[field])) for field in self.gate_fields}
         output = self.output_class(
             last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),

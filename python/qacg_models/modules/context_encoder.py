@@ -40,6 +40,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         context_layer: nn.Linear,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        output_gates: bool,
         first_only: bool = False,
     ) -> tuple[Tensor | None, ...]:
         """Runs the layer.
@@ -51,6 +52,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
                 here so that gradient checkpointing does not keep the mixed context of every layer.
             mask: None or boolean (B, 1, 1, L); or the packing.
             output_attentions: also return attention matrices.
+            output_gates: also return the values of the gates.
             first_only: after the attention compute only the first token of each packed sequence.
 
         Returns:
@@ -74,6 +76,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
             context=context,
             projected=projected,
             output_attentions=output_attentions,
+            output_gates=output_gates,
         )
         return self.output(self.intermediate(attended), attended), *others
 
@@ -89,7 +92,7 @@ class ContextBertEncoder(nn.Module):
         config: sizes and variants.
         self_attention: class of the self-attention. Its `forward` takes hidden states (B, L, hidden) or (T, hidden),
             a mask (B, 1, 1, L), the packing or None, and by keyword `context` in the shape of the hidden states,
-            `projected` (the projections of both, in place of `context`) and `output_attentions`.
+            `projected` (the projections of both, in place of `context`), `output_attentions` and `output_gates`.
     """
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
@@ -104,6 +107,7 @@ class ContextBertEncoder(nn.Module):
         context_embedding: Tensor,
         mask: Packing | Tensor | None,
         output_attentions: bool,
+        output_gates: bool,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Runs all layers; arguments as for `ContextBertLayer`, with first_only for the last layer.
@@ -114,7 +118,9 @@ class ContextBertEncoder(nn.Module):
         every_hidden, every_other = [hidden_states], []
         for layer, context_layer in zip(self.layer, self.context_layer):
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden, *others = layer(every_hidden[-1], context_embedding, context_layer, mask, output_attentions, **only)
+            hidden, *others = layer(
+                every_hidden[-1], context_embedding, context_layer, mask, output_attentions, output_gates, **only
+            )
             every_hidden.append(hidden)
             every_other.append(others)
         return every_hidden, every_other

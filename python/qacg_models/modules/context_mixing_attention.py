@@ -40,7 +40,8 @@ class ContextMixingSelfAttention(ContextAttention):
         context: Tensor | None,
         projected: tuple[Tensor, ...] | None,
         output_attentions: bool,
-    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        output_gates: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Attends within each sequence. N is B, L if padded and T if packed.
 
         Args:
@@ -49,10 +50,11 @@ class ContextMixingSelfAttention(ContextAttention):
             context: (N, hidden), or None with `projected`.
             projected: query, key, value, context query and context key, (N, H, D) each, or None.
             output_attentions: also return A.
+            output_gates: also return the gates.
 
         Returns:
             The output (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None; the gates
-            lq and lk, (B, H, L, 1), or (T, H, 1) if packed.
+            lq and lk, (B, H, L, 1), or (T, H, 1) if packed, or None.
         """
         if projected is None:
             projected = self.project(hidden_states, context)
@@ -68,6 +70,8 @@ class ContextMixingSelfAttention(ContextAttention):
             implementation=self.config._attn_implementation,
             want_map=output_attentions,
         )
+        if not output_gates:
+            return out, attention, None, None
         if not isinstance(mask, Packing):
             query_gate, key_gate = query_gate.transpose(1, 2), key_gate.transpose(1, 2)
         return out, attention, query_gate, key_gate

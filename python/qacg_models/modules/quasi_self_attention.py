@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention_varlen
-from qacg_kernels.nn import FusedQuasiAttention
+from qacg_kernels.nn import FusedQuasiAttention, with_lambda
 from qacg_models.modules.bert_layers import Dropout
 from qacg_models.modules.packing import Packing
 from qacg_models.modules.softmax_attention import softmax_map
@@ -43,7 +43,8 @@ class QuasiSelfAttention(FusedQuasiAttention):
         context: Tensor | None,
         projected: tuple[Tensor, ...] | None,
         output_attentions: bool,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]:
+        output_gates: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Attends within each sequence. N is B, L if padded and T if packed.
 
         With output_attentions and for "eager", packed heads are padded for the attention.
@@ -54,10 +55,11 @@ class QuasiSelfAttention(FusedQuasiAttention):
             context: (N, hidden), or None with `projected`.
             projected: query, key, value, context query and context key before dropout, (N, H, D) each, or None.
             output_attentions: also return the attention matrices.
+            output_gates: also return lambda.
 
         Returns:
             The output (N, hidden); A after dropout, P and lambda * G, (B, H, L, L) each, with L = max_seqlen if
-            packed, or None; lambda (B, H, L, 1), or (T, H, 1) if packed.
+            packed, or None; lambda (B, H, L, 1), or (T, H, 1) if packed, or None.
         """
         if projected is None:
             heads = self.project(hidden_states, context)
@@ -67,30 +69,32 @@ class QuasiSelfAttention(FusedQuasiAttention):
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if not isinstance(mask, Packing):
             heads = tuple(x.transpose(1, 2) for x in heads)
-            out, maps, lam = self.attend(heads, gate, mask, dropout_p, output_attentions)
+            out, maps, lam = self.attend(heads, gate, mask, dropout_p, output_attentions, output_gates)
             out = out.transpose(1, 2)
         elif output_attentions or self.config._attn_implementation == "eager":
             heads = tuple(mask.pad(x).transpose(1, 2) for x in heads)
-            out, maps, lam = self.attend(heads, gate, mask.pairs(), dropout_p, output_attentions)
-            out, lam = (mask.unpad(x.transpose(1, 2)) for x in (out, lam))
+            out, maps, lam = self.attend(heads, gate, mask.pairs(), dropout_p, output_attentions, output_gates)
+            out, lam = (None if x is None else mask.unpad(x.transpose(1, 2)) for x in (out, lam))
         else:
             maps = None
-            out, lam = quasi_attention_varlen(
-                *heads,
-                gate,
-                cu_seqlens=mask.cu_seqlens,
-                max_seqlen=mask.max_seqlen,
-                dropout_p=dropout_p,
-                quasi_scale=self.quasi_scale,
-                return_lambda=True,
+            out, lam = with_lambda(
+                quasi_attention_varlen(
+                    *heads,
+                    gate,
+                    cu_seqlens=mask.cu_seqlens,
+                    max_seqlen=mask.max_seqlen,
+                    dropout_p=dropout_p,
+                    quasi_scale=self.quasi_scale,
+                    return_lambda=output_gates,
+                )
             )
-        return out.flatten(-2), *(maps or (None, None, None)), lam.unsqueeze(-1)
+        return out.flatten(-2), *(maps or (None, None, None)), lam
 
-    def attend(self, heads, gate, mask, dropout_p, want_maps):
+    def attend(self, heads, gate, mask, dropout_p, returns_maps, returns_lambda):
         if self.config._attn_implementation == "fused":
-            return super().attend(heads, gate, mask, dropout_p, want_maps)
+            return super().attend(heads, gate, mask, dropout_p, returns_maps, returns_lambda)
         out, maps, lam = eager_quasi_attention(heads, gate, mask, dropout_p, self.quasi_scale)
-        return out, maps if want_maps else None, lam
+        return out, maps if returns_maps else None, lam.unsqueeze(-1) if returns_lambda else None
 
 
 def eager_quasi_attention(

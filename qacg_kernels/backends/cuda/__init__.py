@@ -17,6 +17,7 @@ NAME = "cuda"
 RANK = 40
 AUTOMATIC = True
 NEEDS_SELF_CHECK = True
+READS_INT64 = False
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256

@@ -16,6 +16,7 @@ NAME = "hopper"
 RANK = 10
 AUTOMATIC = False
 NEEDS_SELF_CHECK = True
+READS_INT64 = False
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 128

@@ -13,6 +13,7 @@ from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     MOST_HEAD_DIM,
     is_busy,
+    is_entry_mask,
     is_short,
     longest_whole_rows,
     source_of,
@@ -24,6 +25,7 @@ NAME = "triton"
 RANK = 30
 AUTOMATIC = True
 NEEDS_SELF_CHECK = True
+READS_INT64 = True
 MAX_HEAD_DIM = MOST_HEAD_DIM
 GATE_FORMS = ("row", "column")
 
@@ -84,7 +86,7 @@ def residuals(problem: Problem) -> Residuals:
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
     # Literals: torch.compile may trace dropout_p as a symbol, and a constant function accepts no symbolic bool.
-    if is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate):
+    if is_busy(is_entry_mask(problem.attn_mask, problem.head_dim), problem.dropout_p, problem.column_gate):
         limits = longest_whole_rows(query.device, kernel, bits, True)
     else:
         limits = longest_whole_rows(query.device, kernel, bits, False)

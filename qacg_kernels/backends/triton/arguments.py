@@ -34,6 +34,13 @@ class Mask(NamedTuple):
     column: int
 
 
+class Integers(NamedTuple):
+    """A vector of int32 or int64, `step` elements apart: int64 lengths on a CPU are read by their low halves."""
+
+    data: Tensor
+    step: int
+
+
 class PerHead(NamedTuple):
     """A gate vector (D) or (H, D), or a bias () or (H); the head stride is 0 if all heads share it."""
 
@@ -92,8 +99,8 @@ class Call(NamedTuple):
     gate_lambda: Strided | None
     gate: Gate | None
     mask: Mask | None
-    key_lengths: Tensor | None
-    cu_seqlens: Tensor | None
+    key_lengths: Integers | None
+    cu_seqlens: Integers | None
     seed: Tensor | None
     sizes: Sizes
     factors: Factors
@@ -167,6 +174,7 @@ class KernelConfig:
     """The compile-time configuration of a kernel. `kernel_config` caches instances, so they compare by identity.
 
     Attributes:
+        key_mask: the mask is the same for all queries, and read as one value per key.
         whole_row: single-tile rows, of at most block_n keys.
         even_keys: every block of keys is full; with whole_row, every sequence has block_n keys.
         even_dim: the head size is block_d, which is a power of two of at least 16.
@@ -181,6 +189,7 @@ class KernelConfig:
 
     is_causal: bool
     column_gate: bool
+    key_mask: bool
     whole_row: bool
     even_keys: bool
     even_dim: bool
@@ -216,6 +225,10 @@ def mask_of(t: Tensor | None) -> Mask | None:
         return None
     strides = [0 if n == 1 else s for n, s in zip(t.shape, t.stride())]
     return Mask(t.view(torch.uint8) if t.dtype == torch.bool else t, *strides)
+
+
+def integers(t: Tensor | None) -> Integers | None:
+    return None if t is None else Integers(t, t.stride(0))
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:

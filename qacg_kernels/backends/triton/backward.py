@@ -8,11 +8,15 @@ import triton
 import triton.language as tl
 
 from qacg_kernels.backends.triton.tiles import (
+    INFINITY,
+    MINUS_INFINITY,
     add_product_over_rows,
     dropout_keeps,
     gate_vector,
+    key_summands,
     load_rows,
     load_tile,
+    masked_keys,
     operand,
     operand_at,
     place_of,
@@ -65,12 +69,18 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
     stop = place.queries
     if not config.whole_row:  # single-tile rows get their dQ here, even if it is 0
         stop = tl.where(first_key < place.seen_keys, stop, 0)
-    if call.mask is not None:
+    FULL_MASK: tl.constexpr = (call.mask is not None) and (not config.key_mask)
+    summands = key_summands(keys, place, call, config)
+    if FULL_MASK:
         open_queries = stop
+    elif config.key_mask:
+        if not config.whole_row:
+            stop = tl.where(tl.max(summands, 0) > MINUS_INFINITY, stop, 0)
+        open_queries = tl.where(tl.max(tl.where(summands == 0.0, 0, 1), 0) == 0, open_queries, stop)
     elif not config.even_keys:
         open_queries = tl.where(first_key + BLOCK_N <= place.seen_keys, open_queries, stop)
     open_queries = tl.minimum(open_queries, stop)
-    if (call.mask is not None) or (not config.even_keys) or config.is_causal:
+    if FULL_MASK or (not config.even_keys) or config.is_causal:
         dk, dck, dv, key_logit = _add_queries(
             dk,
             dck,
@@ -82,6 +92,7 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
             ck,
             v,
             first_key,
+            summands,
             call,
             saved,
             grads,
@@ -89,7 +100,7 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
             config,
             True,
         )
-    if call.mask is None:
+    if not FULL_MASK:
         dk, dck, dv, key_logit = _add_queries(
             dk,
             dck,
@@ -101,6 +112,7 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
             ck,
             v,
             first_key,
+            summands,
             call,
             saved,
             grads,
@@ -127,7 +139,7 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
 
 @triton.jit
 def _add_queries(
-    dk, dck, dv, key_logit, start, stop, k, ck, v, first_key, call, saved, grads, place, config: tl.constexpr,
+    dk, dck, dv, key_logit, start, stop, k, ck, v, first_key, summands, call, saved, grads, place, config: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Adds the contributions of the queries from start to stop, eq. 9 to 13.
@@ -146,12 +158,15 @@ def _add_queries(
             product_over_features(ck, cq, place, call, config),
             rows[None, :],
             keys[:, None],
+            summands[:, None],
             place,
             call,
             config,
             CHECKED,
         )
         log_sum, row_weight = _row_factors(rows, present, call, saved, grads, place, config)
+        if CHECKED and config.key_mask:
+            log_sum = tl.where(present, log_sum, INFINITY)  # a summand alone may exceed what exp2 can hold
         p = tl.exp2(scores * factor - log_sum[None, :])
         if config.whole_row and (not config.fast_sigmoid) and config.block_d <= 128:
             # log_sum lacks digits of large scores, so p sums to 1 + e, and delta would carry e into dT (eq. 10). In 16
@@ -222,20 +237,20 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     gate_term = tl.full((config.block_m,), 0.0, tl.float32)
 
     # Blocks of keys below `open_keys` are full and visible to every query of the block.
-    stop = place.seen_keys
-    open_keys = place.seen_keys
+    open_keys, stop = masked_keys(place, call, config)
     if config.is_causal:
         stop = tl.minimum(stop, (block + 1) * config.block_m)
         open_keys = tl.minimum(open_keys, block * config.block_m + 1)
-    if call.mask is not None:
+    FULL_MASK: tl.constexpr = (call.mask is not None) and (not config.key_mask)
+    if FULL_MASK:
         open_keys *= 0
     open_keys = open_keys // config.block_n * config.block_n
-    if call.mask is None:
+    if not FULL_MASK:
         dq, dcq, gate_term = _add_keys(
             dq, dcq, gate_term, open_keys * 0, open_keys, q, cq, do, delta, log_sum, row_weight, rows, call, saved,
             place, config, False,
         )  # fmt: skip
-    if (call.mask is not None) or (not config.even_keys) or config.is_causal:
+    if FULL_MASK or (not config.even_keys) or config.is_causal:
         dq, dcq, gate_term = _add_keys(
             dq, dcq, gate_term, open_keys, stop, q, cq, do, delta, log_sum, row_weight, rows, call, saved,
             place, config, True,
@@ -267,8 +282,14 @@ def _add_keys(
     ck_pointers = tile_pointers(call.context_key, place, start + block, config)
     v_pointers = tile_pointers(call.value, place, start + block, config)
     step = tl.full((), config.block_n, tl.int64)
+    summands = block
+    if CHECKED:
+        summands = key_summands(start + block, place, call, config)
     for first_key in range(start, stop, config.block_n):
         keys = first_key + block
+        next_summands = summands
+        if CHECKED:
+            next_summands = key_summands(keys + config.block_n, place, call, config)  # a tile ahead of its use
         here = keys < place.seen_keys
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, config, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, config, CHECKED)
@@ -278,6 +299,7 @@ def _add_keys(
             product_over_features(cq, ck, place, call, config),
             rows[:, None],
             keys[None, :],
+            summands[None, :],
             place,
             call,
             config,
@@ -301,6 +323,7 @@ def _add_keys(
         k_pointers += step * call.key.row
         ck_pointers += step * call.context_key.row
         v_pointers += step * call.value.row
+        summands = next_summands
     return dq, dcq, gate_term
 
 

@@ -3,12 +3,15 @@
 import triton
 import triton.language as tl
 
+from qacg_kernels.backends.triton.arguments import Place
 from qacg_kernels.backends.triton.gates import row_gate
 from qacg_kernels.backends.triton.tiles import (
     MINUS_INFINITY,
     add_product_over_rows,
     dropout_keeps,
+    key_summands,
     load_rows,
+    masked_keys,
     operand,
     operand_at,
     place_of,
@@ -43,6 +46,9 @@ def forward_kernel(
     cq = operand(call.context_query, place, block * config.block_m, rows, place.queries, call, config)
     lam = row_gate(rows, present, query_gate, key_gate, place, call, config)
     if config.whole_row:
+        if config.key_mask:
+            _, stop = masked_keys(place, call, config, config.block_n)
+            place = Place(place.sequence, place.head, place.first, place.queries, place.keys, stop)
         # If lengths vary, a short sequence uses a half or a quarter of the widest tile.
         if (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 4:
             o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n // 4)
@@ -81,6 +87,7 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BL
         product_over_features(cq, ck, place, call, config),
         rows[:, None],
         keys[None, :],
+        key_summands(keys, place, call, config)[None, :],
         place,
         call,
         config,
@@ -117,20 +124,20 @@ def _tiled(q, cq, lam, block, rows, key_gate, place, call, config: tl.constexpr,
     row_max = tl.full((config.block_m,), MINUS_INFINITY, tl.float32)
     row_sum = tl.full((config.block_m,), 0.0, tl.float32)
     # Blocks of keys below `open_keys` are full and visible to every query of the block.
-    stop = place.seen_keys
-    open_keys = place.seen_keys
+    open_keys, stop = masked_keys(place, call, config)
     if config.is_causal:
         stop = tl.minimum(stop, (block + 1) * config.block_m)
         open_keys = tl.minimum(open_keys, block * config.block_m + 1)
-    if call.mask is not None:
+    FULL_MASK: tl.constexpr = (call.mask is not None) and (not config.key_mask)
+    if FULL_MASK:
         open_keys *= 0
     open_keys = open_keys // config.block_n * config.block_n
-    if call.mask is None:
+    if not FULL_MASK:
         o1, o2, plain_o2, row_max, row_sum = _sweep(
             o1, o2, plain_o2, row_max, row_sum, open_keys * 0, open_keys, q, cq, lam, rows, key_gate,
             place, call, config, False, PLAIN,
         )  # fmt: skip
-    if (call.mask is not None) or (not config.even_keys) or config.is_causal:
+    if FULL_MASK or (not config.even_keys) or config.is_causal:
         o1, o2, plain_o2, row_max, row_sum = _sweep(
             o1, o2, plain_o2, row_max, row_sum, open_keys, stop, q, cq, lam, rows, key_gate,
             place, call, config, True, PLAIN,
@@ -152,8 +159,14 @@ def _sweep(
     ck_pointers = tile_pointers(call.context_key, place, start + block, config)
     v_pointers = tile_pointers(call.value, place, start + block, config)
     step = tl.full((), config.block_n, tl.int64)
+    summands = block
+    if CHECKED:
+        summands = key_summands(start + block, place, call, config)
     for first_key in range(start, stop, config.block_n):
         keys = first_key + block
+        next_summands = summands
+        if CHECKED:
+            next_summands = key_summands(keys + config.block_n, place, call, config)  # a tile ahead of its use
         here = keys < place.seen_keys
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, config, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, config, CHECKED)
@@ -162,6 +175,7 @@ def _sweep(
             product_over_features(cq, ck, place, call, config),
             rows[:, None],
             keys[None, :],
+            summands[None, :],
             place,
             call,
             config,
@@ -195,4 +209,5 @@ def _sweep(
         k_pointers += step * call.key.row
         ck_pointers += step * call.context_key.row
         v_pointers += step * call.value.row
+        summands = next_summands
     return o1, o2, plain_o2, row_max, row_sum

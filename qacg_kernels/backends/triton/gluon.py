@@ -17,6 +17,7 @@ NAME = "gluon"
 RANK = 20
 AUTOMATIC = False
 NEEDS_SELF_CHECK = True
+READS_INT64 = True
 DEVICE = "cuda"
 DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 128

@@ -25,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from qacg_kernels.backends.triton import tiles
 
 # The same functions, for Gluon's front end.
+_integer = gluon.jit(tiles._integer.fn)
 place_of = gluon.jit(tiles.place_of.fn)
 sigmoid = gluon.jit(tiles.sigmoid.fn)
 

@@ -9,11 +9,12 @@ from qacg_kernels.backends.triton.gates import row_gates_kernel
 from qacg_kernels.backends.triton.gluon import without_gluon
 from qacg_kernels.backends.triton.gluon_forward import gluon_forward_kernel
 from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD
-from qacg_kernels.backends.triton.launch_plan import launch_plan
+from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
 from qacg_kernels.call.problem import Problem, Residuals
 
 # Stages of the ring: one is read, one is read next, the others receive copies.
 STAGES = 4
+_WIDE = ("query", "key", "value", "context_query", "context_key")
 _COPIED = 16  # elements: Triton specialises on multiples of 16, and copies are of 16 bytes
 _FAR_APART = 2**24  # elements: offsets within a tile of 128 rows would exceed 32 bits
 
@@ -23,16 +24,20 @@ def forward(problem: Problem, residuals: Residuals) -> launch.ForwardOutputs:
 
     Single-tile rows, and calls that `gluon.without_gluon` names, run the Triton backend's forward.
     """
-    if without_gluon(problem) or (not any(residuals) and launch_plan(problem).whole_forward):
+    if without_gluon(problem):
         return launch.forward(problem, residuals)
-    return launch.checked_first(FORWARD, problem, residuals)
+    plan = launch_plan(problem)
+    if plan.whole_forward and not any(residuals):
+        return launch.forward(problem, residuals, plan)
+    return launch.checked_first(FORWARD, problem, residuals, plan)
 
 
-def _prepare(problem: Problem, residuals: Residuals) -> launch.Operation:
-    names = ("query", "key", "value", "context_query", "context_key")
-    op = launch.Operation(replace(problem, **{name: _copyable(getattr(problem, name)) for name in names}))
+def _prepare(problem: Problem, residuals: Residuals, plan: LaunchPlan | None) -> launch.Operation:
+    plan = plan or launch_plan(problem)
+    copies = {name: copy for name in _WIDE if (copy := _copyable(t := getattr(problem, name))) is not t}
+    op = launch.Operation(replace(problem, **copies)) if copies else launch.Operation(problem, plan=plan)
     # The fake operator derives the outputs' strides from the caller's tensors, not from copies.
-    op.caller_plan = launch_plan(problem)
+    op.caller_plan = plan
     return op
 
 

@@ -24,10 +24,17 @@ class Traits(NamedTuple):
     uneven: bool  # sequences differ in length
     is_causal: bool
     column_gate: bool
+    key_mask: bool
     fast_sigmoid: bool
     folds_scale: bool
     precision: str
     by_parts: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def _interned(*fields: object) -> KernelConfig:
+    """One instance for equal fields, since Triton compares configurations by identity."""
+    return KernelConfig(*fields)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -40,9 +47,10 @@ def kernel_config(
     block_n = min(block_n, power_of_two(keys))
     block_d = power_of_two(head_dim)
     even_keys = not traits.uneven and (keys == block_n if whole_row else keys % block_n == 0)
-    config = KernelConfig(
+    config = _interned(
         traits.is_causal,
         traits.column_gate,
+        traits.key_mask,
         whole_row,
         even_keys,
         head_dim == block_d,
@@ -79,6 +87,7 @@ def gluon_config(head_dim: int, keys: int, traits: Traits) -> tuple[KernelConfig
     config = KernelConfig(
         is_causal=traits.is_causal,
         column_gate=False,
+        key_mask=False,
         whole_row=False,
         even_keys=even_keys,
         even_dim=True,

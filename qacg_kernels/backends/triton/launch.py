@@ -18,6 +18,7 @@ from qacg_kernels.backends.triton.arguments import (
     Side,
     Strided,
     has_dense_rows,
+    integers,
     mask_of,
     per_head,
     strided,
@@ -52,11 +53,13 @@ def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> 
 class Operation:
     """One call: its inputs as kernel arguments, and its launch plan."""
 
-    def __init__(self, problem: Problem, others: tuple[Tensor | None, ...] = ()) -> None:
-        """`others` are further tensors that the backward reads."""
-        self.plan = plan = launch_plan(problem, others)
+    def __init__(
+        self, problem: Problem, others: tuple[Tensor | None, ...] = (), plan: LaunchPlan | None = None
+    ) -> None:
+        """`others` are further tensors that the backward reads; `plan` is that of the call, if already known."""
+        self.plan = plan = plan or launch_plan(problem, others)
         self.caller_plan = plan  # differs from `plan` if `problem` has copies of the caller's tensors
-        gate_lambda, key_lengths, cu_seqlens = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
+        gate_lambda = problem.gate_lambda
         wide = (problem.query, problem.key, problem.value, problem.context_query, problem.context_key)
         self.call = Call(
             *[
@@ -66,8 +69,8 @@ class Operation:
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
             mask=mask_of(problem.attn_mask),
-            key_lengths=None if key_lengths is None else key_lengths.contiguous(),
-            cu_seqlens=None if cu_seqlens is None else cu_seqlens.contiguous(),
+            key_lengths=integers(problem.key_lengths),
+            cu_seqlens=integers(problem.cu_seqlens),
             seed=problem.dropout_seed if problem.dropout_p > 0 else None,
             sizes=plan.sizes,
             factors=plan.factors,
@@ -167,9 +170,9 @@ def through(other: Launch) -> Iterator[None]:
         _launch = before
 
 
-def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Kernel of qacg::triton_attention."""
-    return checked_first(FORWARD, problem, residuals)
+def forward(problem: Problem, residuals: Residuals, plan: LaunchPlan | None = None) -> ForwardOutputs:
+    """Kernel of qacg::triton_attention; `plan` is that of the call, if already known."""
+    return checked_first(FORWARD, problem, residuals, plan)
 
 
 def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
@@ -181,29 +184,31 @@ class Kernel(NamedTuple):
     """The forward or backward of a backend: its preparation, its launch and its self-check."""
 
     name: str
-    prepare: Callable[[Problem, tuple], "Operation"]
+    prepare: Callable[[Problem, tuple, LaunchPlan | None], "Operation"]
     launch: Callable[..., tuple]
     check: self_check.Kernel
 
 
 def kernel_of(name: str, prepare: Callable, launch: Callable) -> Kernel:
     def run(problem, others):
-        return launch(prepare(problem, others), problem, others)
+        return launch(prepare(problem, others, None), problem, others)
 
     return Kernel(name, prepare, launch, self_check.Kernel(name, run))
 
 
-def checked_first(kernel: Kernel, problem: Problem, others: Residuals | call_problem.Saved) -> tuple:
+def checked_first(
+    kernel: Kernel, problem: Problem, others: Residuals | call_problem.Saved, plan: LaunchPlan | None = None
+) -> tuple:
     """Runs the forward or backward of a backend, with the self-check if its plan has not passed it."""
-    op = kernel.prepare(problem, others)
+    op = kernel.prepare(problem, others, plan)
     checked = op.caller_plan.checked
     if kernel.name in checked or _launch is not run:
         return kernel.launch(op, problem, others)
     return kernel.check.first_call(problem, others, lambda: checked.add(kernel.name))
 
 
-def _prepare_forward(problem: Problem, residuals: Residuals) -> Operation:
-    return Operation(problem)
+def _prepare_forward(problem: Problem, residuals: Residuals, plan: LaunchPlan | None) -> Operation:
+    return Operation(problem, plan=plan)
 
 
 def launch_forward(op: Operation, problem: Problem, residuals: Residuals) -> ForwardOutputs:
@@ -248,8 +253,8 @@ def outputs_of(results: Results) -> ForwardOutputs:
     return ForwardOutputs(*[None if rows is None else rows.data for rows in results])
 
 
-def _prepare_backward(problem: Problem, saved: call_problem.Saved) -> Operation:
-    return Operation(problem, saved)
+def _prepare_backward(problem: Problem, saved: call_problem.Saved, plan: LaunchPlan | None) -> Operation:
+    return Operation(problem, saved, plan)
 
 
 def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Saved) -> call_problem.Gradients:

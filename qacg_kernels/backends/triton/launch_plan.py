@@ -11,8 +11,9 @@ from torch import Tensor
 from qacg_kernels.backends.triton import interpreted
 from qacg_kernels.backends.triton.arguments import Factors, KernelConfig, Sizes, Strided, has_dense_rows, strides
 from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD, Traits, gluon_config, kernel_config
-from qacg_kernels.backends.triton.tile_tables import Table, TileEntry, is_busy, table_for
+from qacg_kernels.backends.triton.tile_tables import Table, TileEntry, is_busy, is_entry_mask, table_for
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
+from qacg_kernels.call.masks import is_key_mask
 from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators.schema import empty_dense_like
 
@@ -45,7 +46,9 @@ class LaunchPlan:
         self.device, self.dtype = query.device, query.dtype
         self.packed = problem.packed
         self.column_gate = problem.column_gate
-        self.busy = is_busy(problem.attn_mask is not None, dropout_p, self.column_gate)
+        mask = problem.attn_mask
+        key_mask = mask is not None and is_key_mask(mask)
+        self.busy = is_busy(is_entry_mask(mask, problem.head_dim), dropout_p, self.column_gate)
         if self.packed:
             tokens, self.heads, self.head_dim = query.shape
             self.queries = self.keys = problem.max_seqlen
@@ -54,9 +57,10 @@ class LaunchPlan:
             self.sequences, self.heads, self.queries, self.head_dim = query.shape
             self.keys, tokens = key.shape[2], 0
         self.traits = Traits(
-            uneven=self.packed or problem.key_lengths is not None,
+            uneven=self.packed or problem.key_lengths is not None or key_mask,
             is_causal=problem.is_causal,
             column_gate=self.column_gate,
+            key_mask=key_mask,
             fast_sigmoid=query.dtype.itemsize == 2,
             folds_scale=scale > _LEAST_FOLDED,
             precision="tf32" if _multiplies_in_tf32(query) and not interpreted() else "ieee",

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from qacg_kernels.call.masks import is_key_mask
 from qacg_kernels.utils.torch_internals import constant_when_traced
 
 SHIPPED = Path(__file__).resolve().parent / "tables"
@@ -34,9 +35,17 @@ Key = tuple[str, int, int, bool]
 KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
 
 
-def is_busy(has_mask: bool, dropout_p: float, column_gate: bool) -> bool:
-    """Whether a call has a mask, dropout or a column gate, which take registers for every attention entry."""
-    return has_mask or dropout_p > 0 or column_gate
+def is_busy(has_entry_mask: bool, dropout_p: float, column_gate: bool) -> bool:
+    """Whether a call has a mask by entry, dropout or a column gate, which take registers for every attention entry."""
+    return has_entry_mask or dropout_p > 0 or column_gate
+
+
+def is_entry_mask(mask: torch.Tensor | None, head_dim: int) -> bool:
+    """Whether a mask counts as one by entry: not if it is the same for all queries, and registers are left for it.
+
+    Beyond 64 features the tiles of calls without a mask would spill (sm_90, 128 features: 112 bytes).
+    """
+    return mask is not None and (head_dim > HEAD_DIMS[0] or not is_key_mask(mask))
 
 
 def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
@@ -50,7 +59,7 @@ class TileEntry:
     """Tile sizes and launch options of one kernel for one element width, head size range and kind of call.
 
     Attributes:
-        busy: for calls with a mask, dropout or a column gate (`is_busy`).
+        busy: for calls with a mask by entry, dropout or a column gate (`is_busy`).
         block_m, block_n: queries and keys of a tile, 16 to 128. A single-tile kernel takes rows of up to block_n keys;
             its backward takes up to 128 queries.
         registers: limit per thread, so that more blocks fit on a multiprocessor; 0 is no limit.

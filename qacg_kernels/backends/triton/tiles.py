@@ -14,6 +14,7 @@ from qacg_kernels.call.masks import HIDING
 
 PHILOX_ROUNDS = tl.constexpr(ROUNDS)
 LOG2E = tl.constexpr(1.4426950408889634)
+INFINITY = tl.constexpr(float("inf"))
 MINUS_INFINITY = tl.constexpr(float("-inf"))
 HIDING_FLOAT16 = tl.constexpr(HIDING[torch.float16])
 HIDING_BFLOAT16 = tl.constexpr(HIDING[torch.bfloat16])
@@ -24,6 +25,7 @@ SIGMOID_2 = tl.constexpr(0.95915478)
 SIGMOID_3 = tl.constexpr(-0.78354047)
 SIGMOID_4 = tl.constexpr(0.43077698)
 SIGMOID_5 = tl.constexpr(-0.10911264)
+SCANNED_KEYS = tl.constexpr(1024)  # of a key mask at a time
 PART = tl.constexpr(16)  # features or rows of a product by parts
 
 
@@ -38,14 +40,20 @@ def place_of(sequence_head, call):
     queries = first + call.sizes.queries
     keys = first + call.sizes.keys
     if call.cu_seqlens is not None:
-        first = tl.minimum(tl.maximum(tl.load(call.cu_seqlens + sequence), 0), call.sizes.tokens)
-        stop = tl.minimum(tl.load(call.cu_seqlens + sequence + 1), call.sizes.tokens)
+        first = _integer(call.cu_seqlens, sequence, call.sizes.tokens)
+        stop = _integer(call.cu_seqlens, sequence + 1, call.sizes.tokens)
         queries = tl.minimum(tl.maximum(stop - first, 0), call.sizes.queries)
         keys = queries
     seen_keys = keys
     if call.key_lengths is not None:
-        seen_keys = tl.minimum(tl.maximum(tl.load(call.key_lengths + sequence), 0), keys)
+        seen_keys = _integer(call.key_lengths, sequence, keys)
     return Place(sequence, sequence_head % call.sizes.heads, first, queries, keys, seen_keys)
+
+
+@triton.jit
+def _integer(vector, index, most):
+    """An element of Integers within 0 and `most`, in int32."""
+    return tl.minimum(tl.maximum(tl.load(vector.data + index * vector.step), 0), most).to(tl.int32)
 
 
 @triton.jit
@@ -182,18 +190,75 @@ def sigmoid(x, factor, FAST: tl.constexpr):
 
 
 @triton.jit
-def score_arguments(scores, context_scores, i, j, place, call, config: tl.constexpr, CHECKED: tl.constexpr):
+def key_summands(keys, place, call, config: tl.constexpr):
+    """With `config.key_mask` its addition to the scores of each key in powers of two, -inf if it is hidden, (keys).
+
+    Keys beyond the length are hidden. Without `config.key_mask` a placeholder.
+    """
+    summands = keys
+    if config.key_mask:
+        base = call.mask.data + place.sequence.to(tl.int64) * call.mask.batch
+        entries = base + place.head.to(tl.int64) * call.mask.head + keys.to(tl.int64) * call.mask.column
+        here = keys < place.seen_keys
+        if call.mask.data.dtype.element_ty == tl.uint8:
+            summands = tl.where(tl.load(entries, mask=here, other=0) != 0, 0.0, MINUS_INFINITY)
+        else:
+            values = tl.load(entries, mask=here, other=MINUS_INFINITY).to(tl.float32)
+            summands = tl.where(_is_visible(values, call.mask.data.dtype.element_ty), values * LOG2E, MINUS_INFINITY)
+    return summands
+
+
+@triton.jit
+def masked_keys(place, call, config: tl.constexpr, SCANNED: tl.constexpr = SCANNED_KEYS):
+    """With `config.key_mask`: keys below the first result are visible and their scores unchanged; keys from the second
+    on are hidden. Without it twice `place.seen_keys`.
+    """
+    first_masked = place.seen_keys
+    stop = place.seen_keys
+    if config.key_mask:
+        stop = stop * 0
+        for start in range(0, place.seen_keys, SCANNED):
+            keys = start + tl.arange(0, SCANNED)
+            summands = key_summands(keys, place, call, config)
+            first_masked = tl.minimum(first_masked, tl.min(tl.where(summands == 0.0, place.seen_keys, keys), 0))
+            stop = tl.maximum(stop, tl.max(tl.where(summands > MINUS_INFINITY, keys + 1, 0), 0))
+    return first_masked, stop
+
+
+@triton.jit
+def _is_visible(values, dtype: tl.constexpr):
+    """Which values of an additive mask of a type, read as float32, hide no key."""
+    if dtype == tl.float16:
+        visible = values > HIDING_FLOAT16
+    elif dtype == tl.bfloat16:
+        visible = values > HIDING_BFLOAT16
+    else:
+        visible = values > HIDING_FLOAT32
+    return visible
+
+
+@triton.jit
+def score_arguments(scores, context_scores, i, j, summands, place, call, config: tl.constexpr, CHECKED: tl.constexpr):
     """Scores of both maps up to a common positive factor, that factor, and the visible entries (eq. 1 and 2).
 
-    Without CHECKED every entry is visible, and no mask is read.
+    summands: those of `key_summands`, in the shape of j. Without CHECKED every entry is visible, and no mask is added.
     """
-    MULTIPLIED: tl.constexpr = (not config.folds_scale) or (call.mask is not None)
+    ADDED: tl.constexpr = CHECKED and (call.mask is not None) and (call.mask.data.dtype.element_ty != tl.uint8)
+    MULTIPLIED: tl.constexpr = (not config.folds_scale) or ADDED
     if MULTIPLIED:
         scores *= call.factors.score
         context_scores *= call.factors.score
     factor = 1.0 if MULTIPLIED else call.factors.score
     visible = (i < place.queries) & (j < place.seen_keys)
-    if CHECKED:
+    if CHECKED and config.key_mask:
+        visible = summands > MINUS_INFINITY
+        if ADDED:
+            scores += summands
+            context_scores += summands
+        if config.is_causal:
+            visible &= j <= i
+        scores = tl.where(visible, scores, MINUS_INFINITY)
+    elif CHECKED:
         if config.is_causal:
             visible &= j <= i
         if call.mask is not None:
@@ -204,12 +269,7 @@ def score_arguments(scores, context_scores, i, j, place, call, config: tl.conste
                 visible &= tl.load(entries, mask=visible, other=0) != 0
             else:
                 bias = tl.load(entries, mask=visible, other=MINUS_INFINITY).to(tl.float32)
-                if call.mask.data.dtype.element_ty == tl.float16:
-                    visible &= bias > HIDING_FLOAT16
-                elif call.mask.data.dtype.element_ty == tl.bfloat16:
-                    visible &= bias > HIDING_BFLOAT16
-                else:
-                    visible &= bias > HIDING_FLOAT32
+                visible &= _is_visible(bias, call.mask.data.dtype.element_ty)
                 scores += bias * LOG2E
                 context_scores += bias * LOG2E
         scores = tl.where(visible, scores, MINUS_INFINITY)

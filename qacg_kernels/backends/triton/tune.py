@@ -96,14 +96,15 @@ def _tile_text(entry: TileEntry) -> str:
 def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tensor]:
     """A call of an entry's kind, and a gradient of its output.
 
-    The calls of "busy" entries have dropout and an additive mask; all calls have the vectors of a row gate.
+    The calls of "busy" entries have dropout and an additive mask of queries and keys; all calls have the vectors of a
+    row gate.
     """
     length = entry.block_n if entry.kernel.startswith("whole_row") else _TILED_LENGTH
     shape = (max(1, _BATCH_TOKENS // length), _HEADS, length, entry.head_dim)
     dtype = torch.bfloat16 if entry.bits == 16 else torch.float32
     wide = [torch.randn(shape, device=device, dtype=dtype) for _ in range(6)]
     vectors = [torch.randn(entry.head_dim, device=device, dtype=dtype) / entry.head_dim for _ in range(4)]
-    mask = torch.zeros((shape[0], 1, 1, length), device=device, dtype=dtype) if entry.busy else None
+    mask = torch.zeros((shape[0], 1, length, length), device=device, dtype=dtype) if entry.busy else None
     seed = torch.tensor(1, device=device) if entry.busy else None
     problem = dense_problem(
         *wide[:5],
