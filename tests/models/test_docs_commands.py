@@ -42,7 +42,7 @@ def typed(tmp_path_factory):
 
 def test_tutorial_has_a_command_for_every_step():
     steps = [shlex.split(command)[1] for command in TUTORIAL]
-    assert steps == ["train", "evaluate", "predict", "predict", "analyze", "export", "train"]
+    assert steps == ["check", "train", "evaluate", "predict", "predict", "predict", "analyze", "export", "train"]
 
 
 @pytest.mark.parametrize(("name", "command"), ALL, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
@@ -71,7 +71,7 @@ def test_tutorial_predicts_every_aspect_of_every_text(typed):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("path", ["page/index.html", "model.onnx", "mine/calibration.json"])
+@pytest.mark.parametrize("path", ["page/index.html", "model.onnx", "mine/calibration.json", "summary.html"])
 def test_tutorial_writes_file(typed, path):
     assert (typed[0] / path).is_file()
 
