@@ -72,7 +72,7 @@ test-interpreted: $(READY) ## Full tests of the Triton kernels in Triton's inter
 # Without the tests that take most of the time: long emulated cases, races, and the compilation of every CUDA kernel.
 test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a part of every other group of kernels
 	$(FULL) $(PARALLEL) tests/kernels $(addprefix --ignore=,$(COMPILED_TESTS) $(INTERPRETED_TESTS)) \
-		--ignore=tests/kernels/test_cuda_races.py --deselect=tests/kernels/test_cuda_emulated.py::test_off_the_tile
+		--ignore=tests/kernels/test_cuda_races.py --deselect=tests/kernels/test_cuda_emulated.py::test_tiled_case_meets_the_error_rule
 	$(FULL) tests/kernels/test_cuda_compiled.py tests/kernels/test_gluon_compiled.py \
 		"$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
 		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_without_spills

@@ -8,8 +8,6 @@ hotels are invented; nothing in `qacg suggest` was chosen by their words.
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

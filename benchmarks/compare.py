@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import records
 from benchmarks.command import exit_status
 from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, ONE_MAP
-from benchmarks.model_steps.names import RELEASED
+from benchmarks.model_steps import RELEASED
 
 _CONTROLS = {EAGER, COMPILED, COMPOSITION, ONE_MAP, RELEASED}
 _NOTCH = 1.57

@@ -20,8 +20,8 @@ from benchmarks.cases import MAIN_DTYPES
 from benchmarks.command import add_common_options, exit_status
 from benchmarks.measure import timing
 from benchmarks.measure.session import Budget
+from benchmarks.model_steps import COMPILED, MODES
 from benchmarks.model_steps.implementations import IMPLEMENTATIONS, SIZES, supports
-from benchmarks.model_steps.names import COMPILED, MODES
 from benchmarks.model_steps.sentences import default_data, load_sentences
 from benchmarks.model_steps.times import Workload, measure
 from benchmarks.targets.performance import TARGETS

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import qacg_kernels as qk
 from benchmarks.static.compile import SilentGPU, replace_driver
-from qacg_kernels import self_check
+from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton import tile_tables
 
 CAPABILITY = 90
@@ -56,7 +56,7 @@ def _calls() -> Iterator[tuple[str, Callable[[], torch.Tensor], list[torch.Tenso
         (_SELF_CHECKED, "cpu", 0),
     ):
         if name == _SELF_CHECKED:
-            self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
+            cpu.check_first_calls()
         *wide, gate_lambda = _operands(batch)
         by_lambda = partial(qk.quasi_attention, *wide, gate_lambda, backend=backend_name)
         yield f"{name}, lambda tensor", by_lambda, [*wide, gate_lambda]

@@ -5,12 +5,9 @@ each training to DIR. The same command resumes an interrupted run, within a trai
 stored records. `--baseline-only` trains nothing and refits the baseline of every record.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -25,6 +22,7 @@ from qacg_models.metrics.tfidf import TfidfBaseline
 from qacg_models.reporting.run_records import row_of
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.cells import markdown_table, mean_and_deviation
 from qacg_models.utils.provenance import commit, now
 
 from benchmarks.command import INTERRUPTED
@@ -65,7 +63,7 @@ def table(rows: Sequence[dict], kinds: Iterable[str], sizes: Sequence[int]) -> s
     Minutes are CPU time, which other processes do not lengthen; a training that was resumed has wall time instead.
     """
     header = ["text", "sentences", "TF-IDF", *(f"{start}{unit}" for start in STARTS for unit in ("", ", minutes"))]
-    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    lines = []
     for kind in kinds:
         for size in sizes:
             here = [row for row in rows if row["text"] == kind and row["sentences"] == size]
@@ -77,14 +75,13 @@ def table(rows: Sequence[dict], kinds: Iterable[str], sizes: Sequence[int]) -> s
                 seconds = [row.get("processor_seconds") or row["seconds"] for row in found]
                 cells.append(_mean_and_deviation(seconds, 1 / 60) if found else "")
             lines.append(cells)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return markdown_table(header, lines, texts=1)
 
 
 def _mean_and_deviation(values: Sequence[float], scale: float) -> str:
     if not values:
         return NOT_YET
-    mean = f"{scale * statistics.fmean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {scale * statistics.stdev(values):.1f} ({len(values)} seeds)"
+    return mean_and_deviation(values, scale) + (f" ({len(values)} seeds)" if len(values) > 1 else "")
 
 
 SIZES = (50, 100, 300, 1000, 5000)

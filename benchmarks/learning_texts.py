@@ -5,8 +5,6 @@ aspects, so that only the clause shows which aspect a word such as "flawless" pr
 appear beside it only in the held-out part. So a model has to learn what words mean, and which thing they belong to.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -228,13 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     output = options.output or f"{options.kind}.svg"
 
     def draw() -> int:
-        found = [
-            one
-            for one in records.load(options.files)
-            if isinstance(one, records.TimeRecord)
-            and (options.dtypes is None or one.dtype in options.dtypes)
-            and (options.modes is None or one.mode in options.modes)
-        ]
+        found = records.chosen(records.load(options.files), dtype=options.dtypes, mode=options.modes)
         if options.kind == "rates":
             draw_rates(found, output)
         else:

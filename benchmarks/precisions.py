@@ -8,8 +8,6 @@ do not lengthen. `--table` only prints the stored records.
     python -m benchmarks.precisions MODEL ... --data FOLDER/test_NLI_M.tsv --out DIR
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json
@@ -27,13 +25,13 @@ import torch
 from qacg_models import AspectSentiment
 from qacg_models.data import Example, load_file
 from qacg_models.data.collators import PaddingCollator, by_length
-from qacg_models.data.tokenization import encode_examples
 from qacg_models.errors import InputError
 from qacg_models.export import onnx_file
 from qacg_models.export.check_rows import spread
 from qacg_models.export.traced import trace
 from qacg_models.inference.int8 import in_int8
 from qacg_models.inference.trained_model import TrainedModel, load_trained, probabilities_of
+from qacg_models.utils.cells import markdown_table
 from qacg_models.utils.provenance import now, origin
 
 from benchmarks.command import INTERRUPTED
@@ -68,13 +66,11 @@ def _of_model(ask: AspectSentiment, autocast: torch.dtype | None = None) -> Answ
 def _of_file(trained: TrainedModel, path: Path, write: Callable) -> Answer:
     write(trace(trained), path)
     run, pad = onnx_file.load(path), PaddingCollator(trained.tokenizer.pad_token_id)
-    config = trained.model.config
-    contexts, alone = getattr(config, "contexts", None), getattr(config, "context_standalone", False)
 
     def answer(examples: Sequence[Example]) -> np.ndarray:
-        features, _ = encode_examples(examples, trained.tokenizer, contexts, trained.record.max_length, alone)
+        features = trained.features(examples)
         order = by_length([len(feature["input_ids"]) for feature in features])
-        logits = np.empty((len(examples), config.num_labels))
+        logits = np.empty((len(examples), trained.model.config.num_labels))
         for start in range(0, len(order), BATCH):
             chosen = order[start : start + BATCH]
             batch = pad([features[index] for index in chosen])
@@ -127,15 +123,17 @@ def measure(folder: Path, examples: Sequence[Example], repeats: int) -> list[dic
 def table(records: Sequence[dict]) -> str:
     """The newest record of each model, thread count and precision, as Markdown."""
     newest = {(*_model(one), one["precision"]): one for one in records}
-    lines = ["| model | computed in | examples/s | equal labels, % | largest difference of a probability |"]
-    lines.append("|---|---|---:|---:|---:|")
+    header = ["model", "computed in", "examples/s", "equal labels, %", "largest difference of a probability"]
+    lines = []
     for (title, layers, hidden, threads, precision), one in newest.items():
         base = newest[title, layers, hidden, threads, "float32"]["examples_per_second"]
         name = f"{title}, {_counted(layers, 'layer')} of {hidden}, {_counted(threads, 'thread')}"
         speed = f"{one['examples_per_second']:,.0f} ({one['examples_per_second'] / base:.1f}x)"
-        off = f"{100 * one['equal_labels']:.1f} | {one['largest_difference']:.2g}"
-        lines.append(f"| {name} | {precision} | {speed} | {off if precision != 'float32' else ' | '} |")
-    return "\n".join(lines)
+        off = ["", ""]
+        if precision != "float32":
+            off = [f"{100 * one['equal_labels']:.1f}", f"{one['largest_difference']:.2g}"]
+        lines.append([name, precision, speed, *off])
+    return markdown_table(header, lines, texts=2)
 
 
 def _counted(count: int, name: str) -> str:

@@ -35,6 +35,11 @@ class Quartiles:
         q1, median, q3 = statistics.quantiles(numbers, n=4, method="inclusive")
         return cls(median, min(numbers), q1, q3)
 
+    def in_ms(self) -> dict[str, float]:
+        """The fields of a record of times, from quartiles in milliseconds."""
+        values = {"median_ms": self.median, "min_ms": self.least, "q1_ms": self.q1, "q3_ms": self.q3}
+        return {name: rounded(value) for name, value in values.items()}
+
 
 def rounded(x: float) -> float:
     """Five significant digits, more than any measurement here has."""
@@ -387,6 +392,16 @@ def require_one_origin(records: Sequence[Record]) -> None:
     origins = (record.origin for record in records)
     if len({str((one.machine, one.versions, one.commit, one.dirty)) for one in origins}) > 1:
         raise ValueError("the records come from different machines, versions or commits; show each of them alone")
+
+
+def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[Record]:
+    """The records without times whose fields have other values than these; None: any value."""
+    return [
+        record
+        for record in records
+        if not isinstance(record, TimeRecord)
+        or all(values is None or getattr(record, name) in values for name, values in kept.items())
+    ]
 
 
 def threads_of(record: Record) -> int:

@@ -4,6 +4,8 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
+from qacg_models.utils.cells import markdown_table
+
 from benchmarks import records
 from benchmarks.command import exit_status
 from benchmarks.implementations.registry import COMPILED, EAGER, ONE_MAP
@@ -65,14 +67,7 @@ def of_machines(measured: Sequence[records.Record]) -> str:
     ]
     header = ["machine", "(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)]
     sources = [str(own[0].origin) for own in by_machine.values()]
-    return "\n\n".join([_table(header, lines, 5), _legend(times), *sources, *records.contention_note(times)])
-
-
-def _table(header: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """A table whose first `texts` columns are text; the others are numbers."""
-    rows = (f"| {' | '.join(cells)} |" for cells in (header, *lines))
-    heading, *body = rows
-    return "\n".join([heading, "|" + "---|" * texts + "---:|" * (len(header) - texts), *body])
+    return "\n\n".join([markdown_table(header, lines, 5), _legend(times), *sources, *records.contention_note(times)])
 
 
 def _legend(times: Sequence[records.TimeRecord]) -> str:
@@ -87,7 +82,7 @@ def _time_table(times: Sequence[records.TimeRecord]) -> str:
         [case.short_name, case.dtype, case.mode, f"{case.dropout:g}", *_time_cells(found, names)]
         for case, found in records.by_case(times).items()
     ]
-    return _table(["(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)], lines, 4)
+    return markdown_table(["(B,H,L,D)", "dtype", "pass", "dropout", *(f"{name}, ms" for name in names)], lines, 4)
 
 
 def _time_cells(found: dict[str, records.TimeRecord], names: Iterable[str]) -> list[str]:
@@ -116,7 +111,7 @@ def _overhead_table(found: Sequence[records.OverheadRecord]) -> str:
         ]
         for one in found
     ]
-    return _table(["(B,H,L,D)", "dtype", "pass", "implementation", "host overhead, us", "quartiles"], lines, 4)
+    return markdown_table(["(B,H,L,D)", "dtype", "pass", "implementation", "host overhead, us", "quartiles"], lines, 4)
 
 
 def _memory_table(found: Sequence[records.MemoryRecord]) -> str:
@@ -126,7 +121,7 @@ def _memory_table(found: Sequence[records.MemoryRecord]) -> str:
         fixed = [one.case.short_name, one.dtype, one.mode, f"{one.dropout:g}", one.implementation]
         lines.append([*fixed, *(f"{size:.1f}" for size in sizes)])
     sizes = ["inputs, MB", "output", "saved", "gradients", "temporary"]
-    return _table(["(B,H,L,D)", "dtype", "pass", "dropout", "implementation", *sizes], lines, 5)
+    return markdown_table(["(B,H,L,D)", "dtype", "pass", "dropout", "implementation", *sizes], lines, 5)
 
 
 def _ceiling_line(found: Sequence[records.CeilingRecord]) -> str:
@@ -142,7 +137,7 @@ def _step_table(steps: Sequence[records.StepRecord]) -> str:
         for case in dict.fromkeys(key[:3] for key in found)
     ]
     sources = dict.fromkeys(f"{one.lengths}, {1 - one.tokens / one.padded_tokens:.0%} padding" for one in steps)
-    table = _table(["model", "step", "dtype", *(f"{name}, sentences/s" for name in names)], lines, 3)
+    table = markdown_table(["model", "step", "dtype", *(f"{name}, sentences/s" for name in names)], lines, 3)
     return f"{table}\n\nIn brackets the speed-up over released in float32. " + "; ".join(sources) + "."
 
 
@@ -168,19 +163,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def print_table() -> int:
-        found = [one for one in records.at_most_threads(records.load(options.files)) if _is_chosen(one, options)]
+        kept = {"dtype": options.dtypes, "mode": options.modes, "dropout": options.dropouts}
+        found = records.chosen(records.at_most_threads(records.load(options.files)), **kept)
         print(of_machines(found) if options.machines else markdown(found))
         return 0
 
     return exit_status(print_table)
-
-
-def _is_chosen(record: records.Record, options: argparse.Namespace) -> bool:
-    return not isinstance(record, records.TimeRecord) or (
-        (options.dtypes is None or record.dtype in options.dtypes)
-        and (options.modes is None or record.mode in options.modes)
-        and (options.dropouts is None or record.dropout in options.dropouts)
-    )
 
 
 if __name__ == "__main__":

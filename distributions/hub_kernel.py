@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "distributions"))
 
 import checks  # noqa: E402
 import wheels  # noqa: E402
-from native.stable_abi import OLDEST_TORCH  # noqa: E402
+from native.torch_headers import OLDEST_TORCH  # noqa: E402
 
 PACKAGE = "qacg_kernels"
 CARD = ROOT / "distributions/hub_card.md"

@@ -3,9 +3,13 @@
 For qacg-kernels: the sdist, a wheel without a library, and one for each platform in native/platforms.py, compiled by
 Zig's clang for the oldest glibc or macOS that its tag allows. For qacg-models: the sdist and one wheel. All wheels are
 built from their sdist. `checks.py` has the requirements for each file.
+
+Times in the files are those of SOURCE_DATE_EPOCH, by default the time of the commit, so that two builds of one commit
+are equal byte for byte.
 """
 
 import argparse
+import gzip
 import os
 import shutil
 import subprocess
@@ -21,7 +25,19 @@ import checks  # noqa: E402
 from native.platforms import TARGETS  # noqa: E402
 
 MODELS = "models"
+OLDEST_DATE = 315532800  # 1 January 1980, the first that a zip file can hold
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
+
+
+def source_date() -> int:
+    """Seconds since 1970 that stand in the files: SOURCE_DATE_EPOCH, the commit's time, or 1980 without git."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    try:
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    except (OSError, subprocess.CalledProcessError):
+        return OLDEST_DATE
 
 
 def build(kind: str, source: Path, out: Path, **variables: str) -> Path:
@@ -29,11 +45,31 @@ def build(kind: str, source: Path, out: Path, **variables: str) -> Path:
     with tempfile.TemporaryDirectory(dir=out) as folder:
         command = [sys.executable, "-I", "-c", BUILD, f"build_{kind}", folder]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("QACG_")} | variables
+        environment["SOURCE_DATE_EPOCH"] = str(source_date())  # setuptools writes it into wheels
         done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{kind} {variables}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
         made = Path(folder) / done.stdout.splitlines()[-1]
+        if kind == "sdist":
+            remove_build_traces(made, source_date())
         return Path(shutil.move(made, out / made.name))
+
+
+def remove_build_traces(sdist: Path, date: int) -> None:
+    """Writes an sdist again, with `date` as every time, without users, and with its files in order."""
+    again = sdist.with_suffix(".again")
+    with (
+        tarfile.open(sdist) as old,
+        again.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=date) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            kept = tarfile.TarInfo(member.name)
+            kept.type, kept.size, kept.mtime = member.type, member.size, date
+            kept.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            new.addfile(kept, old.extractfile(member) if member.isfile() else None)
+    again.replace(sdist)
 
 
 def build_wheel(sdist: Path, out: Path, **variables: str) -> Path:

@@ -22,6 +22,8 @@ exclude_patterns = ["_build"]
 nitpicky = False
 default_role = "code"  # docstrings write `name` as Markdown does
 
+smartquotes = False  # it would turn the two hyphens of a flag into a dash
+
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]
@@ -34,6 +36,8 @@ napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = "qacg_kernels"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

@@ -53,13 +53,9 @@ class FusedContextMixing(ContextAttention):
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)
         self.check_inputs(hidden_states, context, device, packed=False)
-        query, key, value = (
-            self._split(self.layer(role)(hidden_states)).transpose(1, 2) for role in ("query", "key", "value")
-        )
-        query, key = (
-            self._mixed(side, x, self._project_context(f"context_{side}", context).transpose(1, 2))
-            for side, x in (("query", query), ("key", key))
-        )
+        heads = (x.transpose(1, 2) for x in self.project(hidden_states, context))
+        query, key, value, context_query, context_key = heads
+        query, key = self._mixed("query", query, context_query), self._mixed("key", key, context_key)
         mask = mask_for_scores(attention_mask, query)
         if mask is not None and mask.is_floating_point():
             mask = mask.masked_fill(hides(mask), -torch.inf)

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -121,7 +122,12 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     """The backend for a call: the named one, or for "auto" the preferred one of those that take it.
 
     Args:
+        problem: the call.
+        backend: "auto" or the name of a backend.
         differentiable: whether a backward pass may follow, for which backends are measured on their own.
+
+    Returns:
+        The backend's module.
 
     Raises:
         ValueError: the name, or the value of QACG_BACKEND, is unknown.
@@ -142,7 +148,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     return module
 
 
-_chosen: dict[torch.device, set[str]] = {}  # by "auto", for the record of a run
+_chosen: dict[torch.device, set[str]] = defaultdict(set)  # by "auto", for the record of a run
 _warned_of_reference = False
 _USERS_LINE = 6  # frames from the warning up to the caller of `quasi_attention`
 
@@ -152,10 +158,7 @@ def _automatic(problem: Problem, differentiable: bool) -> Backend:
     if torch.compiler.is_compiling():
         return chosen
     device = problem.query.device
-    taken = _chosen.get(device)
-    if taken is None:
-        taken = _chosen[device] = set()
-    taken.add(chosen.NAME)
+    _chosen[device].add(chosen.NAME)
     if chosen is reference:
         _warn_of_reference(problem)
         if device.type == "cuda" and self_check.requested_mode() == self_check.STRICT:
@@ -169,8 +172,9 @@ def _automatic(problem: Problem, differentiable: bool) -> Backend:
 def _preferred(problem: Problem, differentiable: bool) -> Backend:
     """The backend that was measured to be the fastest for such calls, else the first automatic one."""
     query = problem.query
+    device = query.device.type
     # An exported program may meet any length: it is bound to none.
-    if query.is_cuda and not torch.compiler.is_exporting():
+    if device == "cuda" and not torch.compiler.is_exporting():
         for longest, name in tile_tables.tuned_backends(
             query.device, 8 * query.dtype.itemsize, problem.head_dim, differentiable
         ):
@@ -180,7 +184,7 @@ def _preferred(problem: Problem, differentiable: bool) -> Backend:
                     return module
                 break
     for module in _MODULES:
-        if module.AUTOMATIC and query.device.type == module.DEVICE and not _reasons(module, problem):
+        if module.AUTOMATIC and device == module.DEVICE and not _reasons(module, problem):
             return module
     return reference
 
@@ -188,7 +192,13 @@ def _preferred(problem: Problem, differentiable: bool) -> Backend:
 def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
     """What `select` chooses, and why "auto" passes by other backends that take the call.
 
-    Raises what `select` raises for a named backend.
+    Args:
+        problem: the call.
+        backend: "auto" or the name of a backend.
+        differentiable: whether a backward pass may follow.
+
+    Returns:
+        The name of the selected backend, and reasons by the names of the others. Raises what `select` raises.
     """
     preferred = _preferred(problem, differentiable)
     selected = preferred if backend == AUTO and _ASKED_FOR == AUTO else select(problem, backend, differentiable)

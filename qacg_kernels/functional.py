@@ -1,6 +1,7 @@
 """Quasi-attention as functions: softmax attention plus lambda-gated sigmoid attention on a context."""
 
 import inspect
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -16,6 +17,33 @@ from qacg_kernels.dispatch import Explanation
 from qacg_kernels.operators import autograd
 from qacg_kernels.operators.schema import row_dtype
 from qacg_kernels.utils.torch_internals import functorch_active, has_values
+
+
+@overload
+def quasi_attention(
+    query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
+    gate: Tensor | GateParameters, *, attn_mask: Tensor | None = None, key_lengths: Tensor | None = None,
+    is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
+    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def quasi_attention(
+    query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
+    gate: Tensor | GateParameters, *, attn_mask: Tensor | None = None, key_lengths: Tensor | None = None,
+    is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
+    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[True],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+@overload
+def quasi_attention(
+    query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
+    gate: Tensor | GateParameters, *, attn_mask: Tensor | None = None, key_lengths: Tensor | None = None,
+    is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
+    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 def quasi_attention(
@@ -42,8 +70,11 @@ def quasi_attention(
     torch.nn.functional.scaled_dot_product_attention.
 
     Args:
-        query, context_query: (B, H, L, D), float16, bfloat16, float32 or float64.
-        key, value, context_key: (B, H, S, D), dtype and device of query. Any strides.
+        query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
+        key: (B, H, S, D), dtype and device of query, as the next three.
+        value: (B, H, S, D).
+        context_query: (B, H, L, D).
+        context_key: (B, H, S, D).
         gate: lambda, (B, H, L), or GateParameters from which it is computed inside the kernel.
         attn_mask: boolean (True: the key is visible) or of query's dtype (added to T and to Tc; at or below half the
             dtype's lowest number it hides the key as False does), up to four dimensions that broadcast to
@@ -62,7 +93,8 @@ def quasi_attention(
         it and lambda (B, H, L), differentiable, in query's dtype.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+        TypeError: an argument has the wrong type or dtype.
+        ValueError: an argument has the wrong device, shape or range.
         RuntimeError: the named backend does not take this call (see `explain`).
         NotImplementedError: forward-mode differentiation, or a second derivative.
 
@@ -91,6 +123,33 @@ def quasi_attention(
     return _run(problem, backend, return_lambda)
 
 
+@overload
+def quasi_attention_varlen(
+    query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
+    gate: Tensor | GateParameters, *, cu_seqlens: Tensor, max_seqlen: int,
+    is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
+    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def quasi_attention_varlen(
+    query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
+    gate: Tensor | GateParameters, *, cu_seqlens: Tensor, max_seqlen: int,
+    is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
+    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[True],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+@overload
+def quasi_attention_varlen(
+    query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
+    gate: Tensor | GateParameters, *, cu_seqlens: Tensor, max_seqlen: int,
+    is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
+    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
 def quasi_attention_varlen(
     query: Tensor,
     key: Tensor,
@@ -112,8 +171,11 @@ def quasi_attention_varlen(
     """Computes quasi-attention within packed sequences, without padding (MATH.md, eq. 1 to 8).
 
     Args:
-        query, key, value, context_query, context_key: (T, H, D), the sequences one after another, in float16, bfloat16,
-            float32 or float64. Any strides.
+        query: (T, H, D), the sequences one after another, in float16, bfloat16, float32 or float64; any strides.
+        key: (T, H, D), dtype and device of query, as the next three.
+        value: (T, H, D).
+        context_query: (T, H, D).
+        context_key: (T, H, D).
         gate: lambda, (T, H), or GateParameters from which it is computed inside the kernel.
         cu_seqlens: (N + 1,) int32 or int64 offsets of the N sequences, from 0 to T, never decreasing.
         max_seqlen: length of the longest sequence, or more.
@@ -129,7 +191,8 @@ def quasi_attention_varlen(
         The output (T, H, D) in query's dtype; with `return_lambda`, a pair of it and lambda (T, H).
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+        TypeError: an argument has the wrong type or dtype.
+        ValueError: an argument has the wrong device, shape or range.
         RuntimeError: the named backend does not take this call (see `explain`).
         NotImplementedError: forward-mode differentiation, or a second derivative.
 
@@ -183,8 +246,11 @@ def attention_maps(
     Plain PyTorch, differentiable any number of times. Memory is that of len(rows) x S maps.
 
     Args:
-        query, context_query: (B, H, L, D), float16, bfloat16, float32 or float64.
-        key, value, context_key: (B, H, S, D), dtype and device of query.
+        query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
+        key: (B, H, S, D), dtype and device of query, as the next three.
+        value: (B, H, S, D).
+        context_query: (B, H, L, D).
+        context_key: (B, H, S, D).
         gate: lambda, (B, H, L), or GateParameters.
         attn_mask: boolean or of query's dtype, up to four dimensions that broadcast to (B, H, L, S).
         key_lengths: (B,) int32 or int64.
@@ -200,7 +266,8 @@ def attention_maps(
         16-bit inputs), and lambda (B, H, rows), or (B, H, rows, S) for a column gate.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+        TypeError: an argument has the wrong type or dtype.
+        ValueError: an argument has the wrong device, shape or range.
 
     Example:
         >>> import torch
@@ -252,15 +319,17 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
     """Reports which backend takes a call and why the others do not, without computing it.
 
     Args:
-        args, kwargs: the arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`. A backward
-            is taken into account as in the call itself, by the tensors and torch.is_grad_enabled().
-        backend: as in the call.
+        *args: positional arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`.
+        backend: "auto", or a name of available_backends().
+        **kwargs: keyword arguments of that function. Whether a backward may follow is decided as in the call, by
+            the tensors and torch.is_grad_enabled().
 
     Returns:
         The selected backend, the reasons against each other one, and notes; readable when printed.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
+        TypeError: an argument has the wrong type or dtype.
+        ValueError: an argument has the wrong device, shape or range.
         RuntimeError: the named backend does not take the call.
 
     Example:
@@ -306,7 +375,7 @@ def _differentiable(problem: Problem) -> bool:
     )
 
 
-def _run(problem: Problem, backend: str, return_lambda: bool):
+def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[Tensor, Tensor]:
     if return_lambda and problem.column_gate:
         raise ValueError(
             "return_lambda: expected a row gate, got a column gate, whose lambda has one value per pair of positions. "

@@ -141,6 +141,7 @@ def _cuda() -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Runs the command with these arguments, those of the process when None."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.info",
         description="Prints the versions, backends and devices of this installation.",

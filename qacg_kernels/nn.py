@@ -1,5 +1,7 @@
 """Quasi-attention as a module, in place of the published context self-attention."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -54,9 +56,22 @@ class GateLayer(nn.Linear):
     """
 
     def reset_parameters(self) -> None:
+        """Draws weights from N(0, 0.01²) and sets the bias to 0."""
         nn.init.normal_(self.weight, std=GATE_STD)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+
+def layer_sizes(
+    hidden_size: int, head_size: int, context_projection: str, gate_rows: int
+) -> dict[str, tuple[int, int]]:
+    """The sizes that the layer of each role reads and returns."""
+    context_size = hidden_size if context_projection == "hidden" else head_size
+    return {
+        **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size // head_size * head_size)),
+        **dict.fromkeys(CONTEXT_ROLES, (context_size, context_size)),
+        **dict.fromkeys(GATE_ROLES, (head_size, gate_rows)),
+    }
 
 
 class ContextAttention(nn.Module):
@@ -74,6 +89,23 @@ class ContextAttention(nn.Module):
         """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
         return getattr(self, NAMINGS[self.naming][role])
 
+    def add_layers(self, *, lambda_bias: bool, lambda_per_head: bool, **options: Any) -> None:
+        """Adds the nine layers; the options are those of nn.Linear."""
+        gate_rows = self.num_heads if lambda_per_head else 1
+        sizes = layer_sizes(self.hidden_size, self.hidden_size // self.num_heads, self.context_projection, gate_rows)
+        for role, (size_in, size_out) in sizes.items():
+            name = NAMINGS[self.naming][role]
+            if role in GATE_ROLES:
+                self.add_module(name, GateLayer(size_in, size_out, bias=lambda_bias, **options))
+            else:
+                self.add_module(name, nn.Linear(size_in, size_out, **options))
+
+    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Query, key, value, context query and context key, (..., H, D) each, of two (..., hidden_size)."""
+        query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
+        context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
+        return query, key, value, context_query, context_key
+
     def _split(self, projected: Tensor) -> Tensor:
         """(..., hidden) to (..., H, D), a view."""
         return projected.unflatten(-1, (self.num_heads, self.hidden_size // self.num_heads))
@@ -82,7 +114,10 @@ class ContextAttention(nn.Module):
         layer = self.layer(role)
         return layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
 
-    def check_inputs(self, hidden_states, context, device, packed: bool) -> None:
+    def check_inputs(
+        self, hidden_states: Tensor, context: Tensor, device: torch.device | str | None, packed: bool
+    ) -> None:
+        """Raises TypeError or ValueError unless both are tensors of this module's width, on one kind of device."""
         for name, t in (("hidden_states", hidden_states), ("context", context)):
             if not isinstance(t, Tensor):
                 raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
@@ -180,17 +215,7 @@ class FusedQuasiAttention(ContextAttention):
             backend=backend,
             output_attentions=output_attentions,
         )
-        head_dim = hidden_size // num_heads
-        context_size = hidden_size if context_projection == "hidden" else head_dim
-        sizes = {
-            **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size, True)),
-            **dict.fromkeys(("context_query", "context_key"), (context_size, context_size, True)),
-            **dict.fromkeys(GATE_ROLES, (head_dim, num_heads if lambda_per_head else 1, lambda_bias)),
-        }
-        for role, (size_in, size_out, bias) in sizes.items():
-            kind = GateLayer if role in GATE_ROLES else nn.Linear
-            layer = kind(size_in, size_out, bias=bias, device=device, dtype=dtype)
-            self.add_module(NAMINGS[naming][role], layer)
+        self.add_layers(lambda_bias=lambda_bias, lambda_per_head=lambda_per_head, device=device, dtype=dtype)
         self.dropout = nn.Dropout(dropout)
 
     def configure(
@@ -225,8 +250,12 @@ class FusedQuasiAttention(ContextAttention):
 
     def gate(self, like: Tensor) -> GateParameters:
         """The gate's parameters in the dtype of `like`, which under autocast is not that of the weights."""
+        query, context_query, key, context_key = (self._gate_vector(role, like.dtype) for role in GATE_ROLES)
         return GateParameters(
-            *[self._gate_vector(role, like.dtype) for role in GATE_ROLES],
+            query,
+            context_query,
+            key,
+            context_key,
             query_bias=self._gate_bias("gate_query", "gate_context_query", like.dtype),
             key_bias=self._gate_bias("gate_key", "gate_context_key", like.dtype),
             beta=self.beta,
@@ -235,12 +264,14 @@ class FusedQuasiAttention(ContextAttention):
 
     def _gate_vector(self, role: str, dtype: torch.dtype) -> Tensor:
         """(D) when the heads share it, else (H, D)."""
-        weight = self.layer(role).weight.to(dtype)
+        layer: Any = self.layer(role)
+        weight = layer.weight.to(dtype)
         return weight[0] if weight.shape[0] == 1 else weight
 
     def _gate_bias(self, role: str, context_role: str, dtype: torch.dtype) -> Tensor | None:
         """The biases of two layers, which meet in one sum: () if the heads share them, else (H); or None."""
-        biases = [b for b in (self.layer(role).bias, self.layer(context_role).bias) if b is not None]
+        layers: list[Any] = [self.layer(role), self.layer(context_role)]
+        biases = [layer.bias for layer in layers if layer.bias is not None]
         if not biases:
             return None
         # By +, not by stack: its backward would give both one gradient in the same memory, to which a second backward
@@ -270,9 +301,12 @@ class FusedQuasiAttention(ContextAttention):
                 dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions (B, L),
                 boolean or integer 0 and 1, saying which keys may be seen.
             device: the published call passes the device third; it must be the kind hidden_states lie on.
-            context: shape of hidden_states. `C_embed` and `context_embedded` are its published names.
+            context: shape of hidden_states.
+            C_embed: a published name of context.
+            context_embedded: another published name of context.
             output_attentions: whether to return the maps; the constructor's choice when None.
-            cu_seqlens, max_seqlen: (N + 1,) offsets of packed sequences, and the longest length.
+            cu_seqlens: (N + 1,) int32 or int64 offsets of packed sequences.
+            max_seqlen: length of the longest packed sequence; required with cu_seqlens.
 
         Returns:
             The attended values in the shape of hidden_states; A after dropout, the softmax map and the gated
@@ -280,47 +314,46 @@ class FusedQuasiAttention(ContextAttention):
             packed (T, H, 1). All differentiable.
 
         Raises:
-            TypeError, ValueError: an argument is missing, given twice, or of a wrong type, shape or device.
+            TypeError: an argument has the wrong type, or the context is missing or given twice.
+            ValueError: an argument has the wrong shape or device, or does not apply to packed sequences.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)
-        packed = cu_seqlens is not None
-        self.check_inputs(hidden_states, context, device, packed)
+        self.check_inputs(hidden_states, context, device, packed=cu_seqlens is not None)
         returns_maps = self.output_attentions if output_attentions is None else output_attentions
-        if packed:
-            _check_packed(attention_mask, max_seqlen, returns_maps)
+        longest = 0
+        if cu_seqlens is not None:
+            longest = _check_packed(attention_mask, max_seqlen, returns_maps)
         elif max_seqlen is not None:
             raise ValueError("max_seqlen: expected None without cu_seqlens, got a length. Pass both or neither")
 
         heads = self.project(hidden_states, context)
         gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
-        if packed:
+        if cu_seqlens is not None:
             out, lam = quasi_attention_varlen(
                 *heads,
                 gate,
                 cu_seqlens=cu_seqlens,
-                max_seqlen=max_seqlen,
+                max_seqlen=longest,
                 dropout_p=dropout_p,
                 quasi_scale=self.quasi_scale,
                 backend=self.backend,
                 return_lambda=True,
             )
             return out.flatten(-2), None, None, None, lam.unsqueeze(-1)
-        heads = tuple(t.transpose(1, 2) for t in heads)
-        mask = mask_for_scores(attention_mask, heads[0])
-        out, maps, lam = self.attend(heads, gate, mask, dropout_p, returns_maps)
-        if maps is None:
-            placeholder = PlaceholderMap.for_heads(out) if self.returns_placeholders else None
-            maps = (placeholder, placeholder, placeholder)
+        query, key, value, context_query, context_key = (t.transpose(1, 2) for t in heads)
+        mask = mask_for_scores(attention_mask, query)
+        dense = (query, key, value, context_query, context_key)
+        out, computed, lam = self.attend(dense, gate, mask, dropout_p, returns_maps)
+        placeholder = PlaceholderMap.for_heads(out) if computed is None and self.returns_placeholders else None
+        maps = (placeholder, placeholder, placeholder) if computed is None else computed
         return out.transpose(1, 2).flatten(-2), *maps, lam.unsqueeze(-1)
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Query, key, value, context query and context key, (..., H, D) each, of two (..., hidden_size); the last
-        two after dropout."""
-        query, key, value = (self._split(self.layer(r)(hidden_states)) for r in ("query", "key", "value"))
-        context_query, context_key = (self.dropout(self._project_context(r, context)) for r in CONTEXT_ROLES)
-        return query, key, value, context_query, context_key
+        """The same, the last two after dropout."""
+        *heads, context_query, context_key = super().project(hidden_states, context)
+        return *heads, self.dropout(context_query), self.dropout(context_key)
 
     def attend(
         self,
@@ -334,23 +367,35 @@ class FusedQuasiAttention(ContextAttention):
 
         Args:
             heads: query, key, value, context query and context key, (B, H, L, D) each.
+            gate: vectors and biases of the gate.
             mask: None, or boolean or additive with four dimensions that broadcast to (B, H, L, L).
+            dropout_p: probability, in [0, 1), that an attention entry is dropped.
+            returns_maps: whether to compute the maps.
 
         Returns:
             The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L).
         """
         # One seed for the output and for the maps, so that A shows the cells that were really dropped.
         seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None
-        options = {
-            "attn_mask": mask,
-            "dropout_p": dropout_p,
-            "dropout_seed": seed,
-            "quasi_scale": self.quasi_scale,
-        }
-        out, lam = quasi_attention(*heads, gate, **options, backend=self.backend, return_lambda=True)
-        return out, attention_maps(*heads, gate, **options)[:3] if returns_maps else None, lam
+        out, lam = quasi_attention(
+            *heads,
+            gate,
+            attn_mask=mask,
+            dropout_p=dropout_p,
+            quasi_scale=self.quasi_scale,
+            backend=self.backend,
+            dropout_seed=seed,
+            return_lambda=True,
+        )
+        if not returns_maps:
+            return out, None, lam
+        maps = attention_maps(
+            *heads, gate, attn_mask=mask, dropout_p=dropout_p, quasi_scale=self.quasi_scale, dropout_seed=seed
+        )
+        return out, maps[:3], lam
 
     def extra_repr(self) -> str:
+        """The options, for the module's printed form."""
         return (
             f"hidden_size={self.hidden_size}, num_heads={self.num_heads}, "
             f"context_projection={self.context_projection!r}, naming={self.naming!r}, "
@@ -359,6 +404,7 @@ class FusedQuasiAttention(ContextAttention):
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises ValueError, which names the argument, for a value that is no choice."""
     if value not in choices:
         raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
 
@@ -375,7 +421,8 @@ def check_order(hidden_states: object, attention_mask: object, device: object, c
         raise TypeError(f"attention_mask: expected a mask, {got}. {order}")
 
 
-def one_context(context: object, C_embed: object, context_embedded: object) -> object:
+def one_context(context: Tensor | None, C_embed: Tensor | None, context_embedded: Tensor | None) -> Tensor:
+    """Returns the one of three arguments that is given; raises TypeError for none or several."""
     given = [c for c in (context, C_embed, context_embedded) if c is not None]
     if len(given) != 1:
         raise TypeError(
@@ -385,13 +432,15 @@ def one_context(context: object, C_embed: object, context_embedded: object) -> o
     return given[0]
 
 
-def _check_packed(attention_mask: object, max_seqlen: object, returns_maps: bool) -> None:
+def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: bool) -> int:
+    """Returns max_seqlen, or raises ValueError for arguments that packed sequences do not take."""
     if max_seqlen is None:
         raise ValueError("max_seqlen: expected the longest length since cu_seqlens is given, got None")
     if attention_mask is not None:
         raise ValueError("attention_mask: expected None beside cu_seqlens, got one. Packed sequences have no padding")
     if returns_maps:
         raise ValueError("output_attentions: expected False beside cu_seqlens, got True. Maps need a padded batch")
+    return max_seqlen
 
 
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:

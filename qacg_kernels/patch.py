@@ -1,14 +1,14 @@
 """Fused attention for an existing model, whose context self-attention is found by its attributes."""
 
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from qacg_kernels.context_mixing import FusedContextMixing
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS, ContextAttention, FusedQuasiAttention, check_choice
+from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, layer_sizes
 
 
 class _Found(NamedTuple):
@@ -16,7 +16,7 @@ class _Found(NamedTuple):
 
     where: str
     module: nn.Module
-    settings: dict[str, object]
+    settings: dict[str, Any]
     dropout: nn.Dropout
 
 
@@ -43,7 +43,9 @@ def apply_fused_attention(
         output_attentions: whether the maps are computed on every call. If False, a `PlaceholderMap` replaces each, a
             tensor of shape (B, H, 0, 0) that can be cloned and moved, so that a model that collects the maps of every
             layer runs unchanged; reading it raises a RuntimeError that names this argument. Lambda is always returned.
-        quasi_scale, beta, gamma: the scalars that are constants in the replaced code.
+        quasi_scale: alpha, the factor on the sigmoid map in the replaced code.
+        beta: the weight of the query gate in the replaced code.
+        gamma: the weight of the key gate in the replaced code.
         backend: "auto", or a backend's name, which is used or raises.
         verify: whether to compare the results of each module with those of its replacement before changing anything.
             Both are called in any case. Modules on the meta device have no values to compare.
@@ -66,7 +68,7 @@ def apply_fused_attention(
     chosen["output_attentions"] = output_attentions
     found = []
     for path, module in model.named_modules():
-        if isinstance(module, ContextAttention):
+        if isinstance(module, FusedQuasiAttention | FusedContextMixing):
             continue
         for naming, names in NAMINGS.items():
             if all(isinstance(getattr(module, name, None), nn.Module) for name in names.values()):
@@ -80,15 +82,15 @@ def apply_fused_attention(
     return len(found)
 
 
-def _configure(module: ContextAttention, settings: dict[str, object], chosen: dict[str, object]) -> None:
+def _configure(module: nn.Module, settings: dict[str, Any], chosen: dict[str, Any]) -> None:
     if isinstance(module, FusedQuasiAttention):
         module.configure(**settings, **chosen)
         module.returns_placeholders = True
-    else:
+    elif isinstance(module, FusedContextMixing):
         module.configure(**settings)
 
 
-def _settings(where: str, module: nn.Module, naming: str) -> dict[str, object]:
+def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
     """The settings of the fused attention that replaces `module`, from its layers."""
     if "forward" in vars(module):
         raise ValueError(
@@ -103,13 +105,8 @@ def _settings(where: str, module: nn.Module, naming: str) -> dict[str, object]:
     hidden_size, head_dim = size["query"][0], size["gate_query"][0]
     num_heads = hidden_size // head_dim
     context_projection = "hidden" if size["context_query"][0] == hidden_size else "head"
-    context_size = hidden_size if context_projection == "hidden" else head_dim
     gate_rows = num_heads if size["gate_query"][1] == num_heads else 1
-    expected = {
-        **dict.fromkeys(("query", "key", "value"), (hidden_size, num_heads * head_dim)),
-        **dict.fromkeys(CONTEXT_ROLES, (context_size, context_size)),
-        **dict.fromkeys(GATE_ROLES, (head_dim, gate_rows)),
-    }
+    expected = layer_sizes(hidden_size, head_dim, context_projection, gate_rows)
     for role, (size_in, size_out) in expected.items():
         if size[role] != (size_in, size_out):
             raise ValueError(
@@ -139,7 +136,7 @@ def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
 _CALL = "(hidden_states, additive mask, device, context)"
 
 
-def _try(found: _Found, chosen: dict[str, object], verify: bool) -> type[ContextAttention]:
+def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAttention]:
     """The class of a module's replacement, after a call of both; raises ValueError where there is none."""
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
@@ -192,7 +189,7 @@ def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttenti
         )
 
 
-def _check_unused(where: str, chosen: dict[str, object]) -> None:
+def _check_unused(where: str, chosen: dict[str, Any]) -> None:
     usual = {"quasi_scale": 1.0, "beta": 1.0, "gamma": 1.0, "backend": "auto", "output_attentions": False}
     for name, value in chosen.items():
         if value != usual[name]:
@@ -211,5 +208,5 @@ def _quiet(module: nn.Module):
             m.training, m._forward_hooks, m._forward_pre_hooks = False, {}, {}
         yield
     finally:
-        for m, *state in saved:
-            m.training, m._forward_hooks, m._forward_pre_hooks = state
+        for m, training, hooks, pre_hooks in saved:
+            m.training, m._forward_hooks, m._forward_pre_hooks = training, hooks, pre_hooks

@@ -5,15 +5,12 @@ from the current folder; a call that crashes or hangs ends the process, and the 
 TRITON_INTERPRET=1 the Triton kernels run on the CPU, on small sizes.
 """
 
-from __future__ import annotations
-
 import argparse
+import faulthandler
 import json
 import os
-import queue
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +18,8 @@ from pathlib import Path
 import torch
 
 from qacg_kernels import dispatch, info, self_check
-from qacg_kernels.backends import triton
-from qacg_kernels.operators import schema
-from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
+from qacg_kernels.backends import cpu, triton
+from qacg_kernels.testing import PARITY_CASES, evaluate, supported_dtypes, through_backend
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
 _SECONDS_OF_A_CALL = 120.0
@@ -31,17 +27,16 @@ _FAR = "offsets above 2^31"
 _SKIPPED = "skipped: out of memory"
 _GATED = dict(gate="shared", bias="shared")
 _SMALL = (
+    *PARITY_CASES,
     Case("plain", queries=50, head_dim=64),
     Case("odd sizes", queries=37, keys=61, head_dim=33, layout="strided"),
     Case("row gate per head, fused projection", queries=64, head_dim=64, gate="per_head", layout="fused_projection"),
     Case("column gate, mask", queries=40, keys=70, head_dim=64, form="column", mask="boolean", **_GATED),
     Case("mask, dropout", queries=100, head_dim=64, mask="minus_10000", dropout_p=0.1, layout="heads_inside", **_GATED),
-    Case("lengths, dropout", queries=128, head_dim=64, key_lengths=(128, 41), dropout_p=0.1, **_GATED),
     Case("causal, dropout", queries=90, head_dim=64, is_causal=True, dropout_p=0.1, **_GATED),
     Case("causal, lengths, mask", queries=90, head_dim=128, is_causal=True, key_lengths=(90, 7), mask="additive"),
     Case("lambda, lengths, negative scale", queries=60, head_dim=64, key_lengths=(60, 0), scale=-0.2),
     Case("gradient through lambda", queries=33, head_dim=64, lambda_gradient=True, **_GATED),
-    Case("packed", sequences=(40, 0, 3, 128, 77), head_dim=64, **_GATED),
     Case("packed, causal, dropout", sequences=(170, 9), head_dim=64, is_causal=True, dropout_p=0.1, gate="per_head"),
     Case("large scores", queries=50, head_dim=64, score_size=20.0),
     Case("wide heads", queries=50, head_dim=200, **_GATED),
@@ -61,54 +56,54 @@ _INTERPRETED = (
 )
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
-# An isolated Python with the import path of the command line, and this package by its folder.
+# An isolated Python with the import path of the command line, and behind all of it the folder of this package.
 _CHILD = """
-import json, sys
-path, name, folder, device, *calls = sys.argv[1:]
+import faulthandler, importlib, json, sys
+path, name, device, seconds, *others = sys.argv[1:]
+faulthandler.dump_traceback_later(float(seconds), exit=True)
 sys.path[:] = json.loads(path)
-from importlib.util import module_from_spec, spec_from_file_location
-spec = spec_from_file_location(name, folder + "/__init__.py", submodule_search_locations=[folder])
-sys.modules[name] = package = module_from_spec(spec)
-spec.loader.exec_module(package)
-from importlib import import_module
-import_module(name + ".selftest").run(device, calls)
+importlib.import_module(name).run(device, seconds, *others)
 """
 
 
 def calls(device: torch.device) -> list[str]:
     """The calls to make on a device, each as backend|dtype|name of the case."""
     if device.type == "cpu":
-        names = ["triton"] if triton.interpreted() else ["cpu"]
+        names, cases = ["cpu"], _SMALL
     else:
-        names = ["triton", "cuda", "hopper", "gluon"]
-    there = [
-        name for name in names if not (module := dispatch.backend_of(name)).missing() and not module.not_for(device)
-    ]
-    cases = _INTERPRETED if triton.interpreted() else _SMALL + _LARGE if device.type == "cuda" else _SMALL
+        names, cases = ["triton", "cuda", "hopper", "gluon"], _SMALL + _LARGE
+    if triton.interpreted():
+        names, cases = ["triton"], _INTERPRETED
     return [
         f"{name}|{str(dtype).removeprefix('torch.')}|{case.name}"
-        for name in there
+        for name in names
         for dtype in _DTYPES
-        if dtype in supported_dtypes(name, device)
+        if dtype in supported_dtypes(name, device)  # none of a backend that is not there
         for case in cases
-        if case.head_dim <= (128 if name in ("hopper", "gluon") else 256)
+        if case.head_dim <= (dispatch.backend_of(name).MAX_HEAD_DIM or case.head_dim)
         and (case.name != _FAR or dtype != torch.float32)  # 8 GiB
     ]
 
 
-def run(device: str, asked: list[str]) -> None:
-    """Makes calls one after another, with a line of JSON before and after each; the child process runs it."""
+def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
+    """Makes calls one after another, with a line of JSON after each; the child process runs it.
+
+    Args:
+        device: of the tensors.
+        seconds_of_a_call: after which a call ends the process.
+        end: the time at which any call does.
+        *asked: calls as `backend|dtype|case`.
+    """
     os.environ[self_check.VARIABLE] = self_check.STRICT
-    if device == "cpu" and "cpu" not in schema.python_kernels and not triton.interpreted():
-        self_check.guard_compiled("cpu", row_max_of_empty=float("-inf"))
-    cases = _INTERPRETED if triton.interpreted() else _SMALL + _LARGE
+    if device == "cpu" and not cpu.NEEDS_SELF_CHECK and not triton.interpreted():
+        cpu.check_first_calls()
+    cases = {case.name: case for case in (_INTERPRETED if triton.interpreted() else _SMALL + _LARGE)}
     for call in asked:
-        print(json.dumps({"begun": call}), flush=True)
+        faulthandler.dump_traceback_later(max(min(float(seconds_of_a_call), float(end) - time.time()), 1e-3), exit=True)
         backend, dtype, name = call.split("|")
-        case = next(case for case in cases if case.name == name)
         result = "right"
         try:
-            evaluate(_inputs(case, getattr(torch, dtype), device), through_backend(backend))
+            evaluate(_inputs(cases[name], getattr(torch, dtype), device), through_backend(backend))
         except torch.OutOfMemoryError:
             result = _SKIPPED
         except Exception as error:
@@ -127,47 +122,38 @@ def _inputs(case: Case, dtype: torch.dtype, device: str) -> Inputs:
     return inputs
 
 
-def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, object]]:
+def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]:
     """The calls with their results, in order: "right", what is wrong, or why it was not run."""
-    left, end = calls(device), time.monotonic() + 60 * minutes
-    while left:
-        if time.monotonic() >= end:
-            yield from ({"call": call, "result": "not run: the time is over"} for call in left)
-            return
-        begun = None
-        for line in _lines(str(device), left, end):
-            begun = line.get("begun")
-            if begun is None:
-                left.remove(line["call"])
-                yield line
-                if "CUDA error" in line["result"]:
-                    break  # its context is unusable
+    left, end = calls(device), time.time() + 60 * minutes
+    while left and time.time() < end:
+        for result in _lines(str(device), left, end):
+            left.remove(result["call"])
+            yield result
+            if "CUDA error" in result["result"]:
+                break  # its context is unusable
         else:
             if left:  # it ended by itself
-                left.remove(failed := begun or left[0])
-                yield {"call": failed, "result": "crashed, or hung: the process that ran it ended"}
+                yield {"call": left.pop(0), "result": "crashed, or hung: the process that ran it ended"}
+    yield from ({"call": call, "result": "not run: the time is over"} for call in left)
 
 
-def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, object]]:
-    """The lines of a child process, until it ends, hangs or the time is over."""
+def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:
+    """The results from a child process, until it ends."""
+    package = Path(__file__).resolve().parent
     path = [entry for entry in map(os.path.abspath, sys.path) if entry != os.getcwd()]
-    folder = str(Path(__file__).resolve().parent)
-    command = [sys.executable, "-I", "-c", _CHILD, json.dumps(path), __package__, folder, device, *asked]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        reader = threading.Thread(target=lambda: [lines.put(line) for line in (*process.stdout, "")], daemon=True)
-        reader.start()
+    arguments = [json.dumps([*path, str(package.parent)]), f"{package.name}.selftest", device]
+    arguments += [str(_SECONDS_OF_A_CALL), str(end), *asked]
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", _CHILD, *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
-            while line := lines.get(timeout=max(min(_SECONDS_OF_A_CALL, end - time.monotonic()), 0.1)):
-                if line.startswith("{"):
-                    yield json.loads(line)
-        except queue.Empty:
-            return
+            yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
         finally:
             process.kill()
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the command with these arguments, those of the process when None; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."
     )

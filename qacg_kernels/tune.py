@@ -35,14 +35,18 @@ def with_fastest_backends(
     log: Callable[[str], None],
     keep: Callable[[Table], None],
 ) -> Table:
-    """The table with the fastest backend of each kind of call; a near tie goes to Triton.
+    """Measures the fastest backend of each kind of call; a near tie goes to Triton.
 
     Args:
+        table: the table to extend.
         kinds: calls to measure; their backend is ignored.
         measure: returns the seconds of a kind of call with a backend; raises any exception if that does not support it.
         is_spent: returns whether the time is over.
         log: called with a line for each kind.
         keep: called with the table after each kind.
+
+    Returns:
+        The table with the fastest backends; kinds that were not measured keep theirs.
     """
     for kind in kinds:
         direction = "training" if kind.training else "inference"
@@ -93,6 +97,7 @@ def seconds_of(backend: str, kind: Choice) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the command with these arguments, those of the process when None; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.tune",
         description="Measures tile sizes and backends on this GPU and saves a table that calls then prefer.",

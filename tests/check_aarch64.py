@@ -28,10 +28,7 @@ WHEELS = (
     *("pytest", "pluggy", "iniconfig", "packaging", "pygments"),
 )
 # The instruction sets of each processor for float32 and bfloat16.
-PROCESSORS = {
-    "max": ("neon", "neon_bf16"),
-    "neoverse-n1": ("neon", "neon"),
-}
+PROCESSORS = {"max": ("neon", "neon_bf16"), "neoverse-n1": ("neon", "neon")}
 # The slowest files are last, so that tests without time are theirs.
 TESTS = (
     "test_random_calls.py",
@@ -127,7 +124,7 @@ class Machine:
         """Copies the package and compiles its library for ARM, with the sources and flags of the build."""
         os.environ["CXX"] = "aarch64-linux-gnu-g++"
         sys.path.insert(0, str(ROOT / "distributions"))
-        from native import compilers, cpu, stable_abi
+        from native import compilers, cpu, torch_headers
 
         shutil.rmtree(self.package, ignore_errors=True)
         shutil.copytree(
@@ -147,7 +144,7 @@ class Machine:
         for source, flags in sources.items():
             print(f"compiling {source}", flush=True)
             objects.append(self.folder / f"{Path(source).stem}.o")
-            flags = [*compilers.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, stable_abi.CPU_FLAG])]
+            flags = [*compilers.COMMON, "-O3", "-DNDEBUG", *(flags or [*includes, torch_headers.CPU_FLAG])]
             run([os.environ["CXX"], *flags, "-c", ROOT / source, "-o", objects[-1]])
         links = [f"-L{torch}/lib", "-ltorch_cpu", "-Wl,--allow-shlib-undefined"]
         run([os.environ["CXX"], "-shared", *objects, *links, "-o", self.package / "qacg_kernels/_cpu.so"])
@@ -195,17 +192,8 @@ def check(machine: Machine, processor: str, options: argparse.Namespace) -> dict
     float32, bfloat16 = PROCESSORS[processor]
     print(f"{processor}: float32 on {float32}, bfloat16 on {bfloat16}", flush=True)
     # -P keeps the package of the current folder off the import path.
-    tests = [
-        "-P",
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "addopts=--strict-markers -m 'not full'",
-    ]
+    tests = ["-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+    tests += ["-o", "addopts=--strict-markers -m 'not full'"]
     tests += ["--backend", "cpu", "--seconds", str(options.seconds_each), "--random-calls", "12"]
     tests += ["-k", options.select] if options.select else []
     tests += [str(ROOT / "tests/kernels" / name) for name in TESTS]

@@ -1,4 +1,4 @@
-"""Finds words that the term list in CONTRIBUTING.md replaces: `make lint`.
+"""Finds words that the term list in CONTRIBUTING.md replaces, and long names of tests: `make lint`.
 
 A word counts wherever letters do not continue it, so also as a part of a snake_case name. language_exceptions.txt
 names the files that keep a word, and why. An exception that is no longer needed is an error too; `python
@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("qacg_kernels", "python", "csrc", "tests", "benchmarks", "distributions", "docs", ".github")
 SUFFIXES = {".py", ".md", ".h", ".cpp", ".cu", ".yml"}
 EXCEPTIONS = Path("tests/language_exceptions.txt")
+LONGEST_TEST_NAME = 60
 
 
 def terms(contributing: str) -> dict[str, str]:
@@ -56,6 +57,19 @@ def check(root: Path) -> tuple[list[str], set[tuple[str, str]]]:
     return problems, unused
 
 
+def long_test_names(root: Path) -> list[str]:
+    """Returns a line for each test whose name is too long."""
+    problems = []
+    for path in sorted((root / "tests").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for match in re.finditer(rf"^ *def (test_\w{{{LONGEST_TEST_NAME - 4},}})", text, re.MULTILINE):
+            place = f"{path.relative_to(root)}:{text.count(chr(10), 0, match.start()) + 1}"
+            problems.append(
+                f"{place}: {match[1]}: expected at most {LONGEST_TEST_NAME} characters, got {len(match[1])}. Shorten it"
+            )
+    return problems
+
+
 def prune(root: Path, unused: set[tuple[str, str]]) -> None:
     """Removes exceptions that are not needed."""
     lines = []
@@ -71,6 +85,7 @@ def prune(root: Path, unused: set[tuple[str, str]]) -> None:
 
 def main(arguments: list[str]) -> int:
     found, unused = check(ROOT)
+    found += long_test_names(ROOT)
     if arguments == ["--prune"]:
         prune(ROOT, unused)
         unused = set()

@@ -81,13 +81,13 @@ def build(name: str, folder: Path) -> None:
     """
     sys.path.insert(0, str(ROOT / "distributions"))
     import torch
-    from native import compilers, cpu, stable_abi
+    from native import compilers, cpu, torch_headers
     from torch.utils.cpp_extension import include_paths, library_paths
 
     # Line numbers for the reports only, which takes a third of the time.
     flags = [*compilers.COMMON, "-O1", "-g1", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
     sources, without = cpu.sources_for()
-    torch_flags = [*(f"-isystem{p}" for p in include_paths()), stable_abi.CPU_FLAG, *without]
+    torch_flags = [*(f"-isystem{p}" for p in include_paths()), torch_headers.CPU_FLAG, *without]
     digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
     for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir()]):
         digest.update(path.name.encode() + path.read_bytes())

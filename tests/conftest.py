@@ -2,14 +2,14 @@
 
 import os
 
-# Else MKL's float32 sums depend on where a tensor lies in memory and on who made the processor, to the last bits: a
-# reloaded model would not give the same bits, and eager's error, the measure of all others, would be another elsewhere.
+# Otherwise the last bits of MKL's float32 sums depend on addresses and on the processor: a reloaded model would not
+# give the same bits, and the error of eager, which the error rule uses, would differ between machines.
 os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
 
-# Inductor would start a process for every core, each of which imports torch.
+# Inductor would start one process per core, each of which imports torch.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-# Tests compare kernels themselves; those of the self-check turn it on.
+# Tests compare kernels themselves; the tests of the self-check enable it.
 os.environ.setdefault("QACG_SELF_CHECK", "off")
 
 import sys
@@ -28,28 +28,28 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is no
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", default="cpu", help="where the tensors of operator tests live: cpu or cuda")
+    parser.addoption("--device", default="cpu", help="device of the operator tests: cpu or cuda")
     parser.addoption(
         "--backend",
         action="append",
-        help="run operator tests over this backend, which may be given more than once; all available ones if not given",
+        help="a backend of the operator tests, may be repeated; all available ones if not given",
     )
-    parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0, of the tests")
-    parser.addoption("--seconds", type=float, help="begin no test after so many")
-    parser.addoption("--outcomes", type=Path, metavar="FILE", help="a row of JSON for each test")
-    parser.addoption("--unpoisoned", action="store_true", help="leave fresh memory as it is, for tools that watch it")
-    parser.addoption("--thorough-cuda", action="store_true", help="races: longer list, each barrier taken out")
-    parser.addoption("--random-calls", type=int, default=60, help="how many calls test_random_calls.py draws")
+    parser.addoption("--shard", metavar="K/N", help="only the K-th part of N, counted from 0")
+    parser.addoption("--seconds", type=float, help="start no test after this time")
+    parser.addoption("--outcomes", type=Path, metavar="FILE", help="a JSON line for each test")
+    parser.addoption("--unpoisoned", action="store_true", help="do not fill new memory with NaN")
+    parser.addoption("--thorough-cuda", action="store_true", help="races: longer list, and removal of each barrier")
+    parser.addoption("--random-calls", type=int, default=60, help="number of calls of test_random_calls.py")
 
 
 def pytest_configure(config):
-    # The tensors are small, and threads that wait for one another on a busy machine cost ten times the work, here and
-    # in the processes that tests start; test_threads.py is about threads.
+    # The tensors are small: threads that wait for each other on a busy machine take ten times as long, here and in the
+    # processes that tests start. test_threads.py tests threads.
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config.pluginmanager.register(optional_packages)
     if config.pluginmanager.hasplugin("benchmark"):
-        config.option.benchmark_disable = True  # no test is a benchmark, and under xdist the plugin would warn of it
+        config.option.benchmark_disable = True  # no test is a benchmark, and the plugin would warn under xdist
     outcomes, seconds = config.getoption("--outcomes"), config.getoption("--seconds")
     if outcomes is not None:
         config.pluginmanager.register(Recorder(outcomes))
@@ -57,7 +57,7 @@ def pytest_configure(config):
         config.pluginmanager.register(Budget(seconds))
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest's own hook, which applies -m
+@pytest.hookimpl(tryfirst=True)  # before the hook of pytest that applies -m
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.get_closest_marker("full"):
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config, items):
         others = [item for item in items if not in_shard(item.nodeid, shard)]
         items[:] = [item for item in items if in_shard(item.nodeid, shard)]
         config.hook.pytest_deselected(items=others)
-    wide = pytest.mark.skip(reason=f"hopper and gluon take head sizes to {hopper.MAX_HEAD_DIM}")
+    wide = pytest.mark.skip(reason=f"hopper and gluon support head sizes up to {hopper.MAX_HEAD_DIM}")
     for item in items:
         arguments = item.callspec.params if hasattr(item, "callspec") else {}
         narrow = {"hopper", "gluon"} & {arguments.get("backend"), arguments.get("kernel")}
@@ -82,14 +82,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_generate_tests(metafunc):
-    """`backend` runs over all available ones, `kernel` over those that are not the reference."""
+    """Parametrises `backend` over all available ones, and `kernel` over all but the reference."""
     asked = {"backend", "kernel"} & set(metafunc.fixturenames)
     if not asked:
         return
     (argument,) = asked
     device = metafunc.config.getoption("--device")
     only = metafunc.config.getoption("--backend")
-    # float64 is the oracle's own type and judged by it; see test_reference_against_oracle.py.
+    # float64 is tested in test_reference_against_oracle.py.
     offered = {
         name: [d for d in supported_dtypes(name, device) if d != torch.float64]
         for name in available_backends()
@@ -100,7 +100,7 @@ def pytest_generate_tests(metafunc):
         ids = [f"{name}-{str(dtype).removeprefix('torch.')}" for name, dtype in pairs]
         metafunc.parametrize((argument, "dtype"), pairs, ids=ids)
     else:
-        # Tests that choose a type themselves have float32 too, which a backend of tensor cores alone does not take.
+        # Tests that set a dtype themselves also use float32, which backends for tensor cores do not support.
         metafunc.parametrize(argument, [name for name, dtypes in offered.items() if torch.float32 in dtypes])
 
 
@@ -111,9 +111,9 @@ def device(request) -> str:
 
 @pytest.fixture(autouse=True)
 def poisoned_memory(request):
-    """Fresh memory holds NaN, so a kernel that leaves part of its output unwritten is seen."""
+    """Fills new memory with NaN, which shows output that a kernel does not write."""
     if request.node.get_closest_marker("compiles") or request.config.getoption("--unpoisoned"):
-        yield  # Inductor's own buffers are no business of these tests
+        yield  # not the buffers of Inductor
         return
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
@@ -123,7 +123,7 @@ def poisoned_memory(request):
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory) -> Path:
     """A folder with the first sentences of each split of the bundled sample: 240, 80 and 80 rows."""
-    from qacg_models.data import sample_directory  # here, for the operators' tests run where transformers is not
+    from qacg_models.data import sample_directory  # the operator tests run without transformers
 
     folder = tmp_path_factory.mktemp("small")
     for split, rows in (("train", 240), ("dev", 80), ("test", 80)):

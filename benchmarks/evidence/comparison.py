@@ -1,7 +1,5 @@
 """Contestants, or variants of one, compared on a data set: means over seeds, and differences with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from qacg_models.data import load_data
 from qacg_models.metrics import METRIC_CLASSES, Metrics, judge_for, majority_probabilities
+from qacg_models.metrics.bootstrap import resampled
 from qacg_models.metrics.tfidf import TfidfBaseline
 
 from benchmarks.evidence.results import Result
@@ -64,11 +63,8 @@ class Draws:
         repeats: int = 1000,
         seed: int = 0,
     ):
-        numbers: dict[Hashable, int] = {}
-        sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
         self.metrics, self.repeats, generator = tuple(metrics), repeats, np.random.default_rng(seed)
-        picks = [generator.integers(len(numbers), size=len(numbers)) for _ in range(repeats)]
-        weights = [np.bincount(drawn, minlength=len(numbers))[sentence].astype(np.float64) for drawn in picks]
+        weights = list(resampled(sentences, repeats, generator))
         # (seeds, metrics) on the whole split, and (repeats, seeds, metrics) on drawn sentences
         self.whole = {name: np.array([self._values(judge, None) for judge in each]) for name, each in judges.items()}
         self.drawn = {

@@ -1,7 +1,5 @@
 """Stored results: a file with the metrics of a training, and one with its scores of every test example."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

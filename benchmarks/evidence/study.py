@@ -6,8 +6,6 @@ on the test split. All use bfloat16 autocast, which takes a half to two thirds o
 that changes, and HYPOTHESES look for the reason of the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The study as Markdown tables and a figure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter
@@ -9,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qacg_models.metrics import METRIC_CLASSES
+from qacg_models.metrics import titles_of
 from qacg_models.utils.atomic_files import staged_file
+from qacg_models.utils.cells import markdown_table, percent
 
 from benchmarks.evidence.comparison import BASELINES, LEVEL, Comparison
 from benchmarks.evidence.results import Result
@@ -56,7 +55,7 @@ def metrics_table(comparison: Comparison) -> str:
             [contestant.title, setting, str(len(found)), *_metrics(comparison, name), _minutes(found, processor)]
         )
     lines += [[title, "", "", *_metrics(comparison, name), ""] for name, title in BASELINES.items()]
-    return _markdown(header, lines, texts=2)
+    return markdown_table(header, lines, texts=2)
 
 
 def differences_table(comparison: Comparison) -> str:
@@ -68,7 +67,7 @@ def differences_table(comparison: Comparison) -> str:
             one = comparison.draws.difference(name, other, metric)
             cells.append(f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}], {one.above:.0%}")
         lines.append([comparison.names[name], comparison.names[other], *cells])
-    return _markdown(["difference of", "minus", *comparison.titles.values()], lines, texts=2) if lines else NOT_YET
+    return markdown_table(["difference of", "minus", *comparison.titles.values()], lines, texts=2) if lines else NOT_YET
 
 
 def notes(comparison: Comparison) -> str:
@@ -94,7 +93,7 @@ def settings_table(results: Mapping[str, Result]) -> str:
     settings = list(SETTINGS) + [name for own in cells.values() for name in own if name not in SETTINGS]
     settings = list(dict.fromkeys(settings))
     lines = [[CONTESTANTS[name].title, *(own.get(setting, "") for setting in settings)] for name, own in cells.items()]
-    return _markdown(["model", *settings], lines, texts=1)
+    return markdown_table(["model", *settings], lines, texts=1)
 
 
 def checks_table(results: Mapping[str, Result]) -> str:
@@ -107,7 +106,7 @@ def checks_table(results: Mapping[str, Result]) -> str:
         title: results[trial.name].record if trial.name in results else None for title, trial in named.items()
     }
     metrics = found_records["as in the table"]["metrics"]["test"]
-    titles = _titles(metrics)
+    titles = titles_of(metrics)
     found = [results[trial.name] for trial in named.values() if trial.name in results]
     lines, processor = [], _commonest_processor(found)
     for title, record in found_records.items():
@@ -117,7 +116,7 @@ def checks_table(results: Mapping[str, Result]) -> str:
             values = [f"{100 * record['metrics']['test'][name]:.1f}" for name in titles]
             lines.append([title, *values, _minutes([results[named[title].name]], processor)])
     header = [f"QACG-BERT, seed {plain.seed}", *titles.values(), MINUTES]
-    return f"{_markdown(header, lines, texts=1)}\n\n{_about_minutes(found)}"
+    return f"{markdown_table(header, lines, texts=1)}\n\n{_about_minutes(found)}"
 
 
 def variants_table(comparison: Comparison | None) -> str:
@@ -128,7 +127,7 @@ def variants_table(comparison: Comparison | None) -> str:
         [comparison.names[name], str(len(found)), *_metrics(comparison, name)]
         for name, found in comparison.results.items()
     ]
-    metrics = _markdown(["QACG-BERT", "seeds", *comparison.titles.values()], lines, texts=1)
+    metrics = markdown_table(["QACG-BERT", "seeds", *comparison.titles.values()], lines, texts=1)
     return f"{metrics}\n\n{differences_table(comparison)}"
 
 
@@ -148,7 +147,7 @@ def gates_table(results: Mapping[str, Result]) -> str:
             values = [f"{mean[name]:{form}}" for name, form in GATE_COLUMNS.items()]
             lines.append([*titles, str(number), str(len(by_seed)), *values])
     header = ["data set", "model", "layer", "seeds", *(name.replace("_", " ") for name in GATE_COLUMNS)]
-    return _markdown(header, lines, texts=2) if lines else NOT_YET
+    return markdown_table(header, lines, texts=2) if lines else NOT_YET
 
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -183,11 +182,6 @@ def _dev(results: Mapping[str, Result]) -> dict[str, float]:
     return {name: one.dev for name, one in results.items() if one.trial.is_search}
 
 
-def _titles(metrics: Mapping[str, object]) -> Mapping[str, str]:
-    """The names of the metrics of a record in tables."""
-    return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= metrics.keys())
-
-
 def _trainings(comparison: Comparison) -> list[Result]:
     return [one for found in comparison.results.values() for one in found]
 
@@ -214,11 +208,6 @@ def _metrics(comparison: Comparison, name: str) -> list[str]:
     cells = []
     for metric in comparison.titles:
         mean, deviation = comparison.draws.mean(name, metric), comparison.draws.deviation(name, metric)
-        text = "n/a" if math.isnan(mean) else f"{100 * mean:.1f}"
+        text = percent(mean)
         cells.append(text if math.isnan(deviation) else f"{text} ± {100 * deviation:.1f}")
     return cells
-
-
-def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> str:
-    rule = ["---"] * texts + ["---:"] * (len(header) - texts)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))

@@ -1,7 +1,5 @@
 """One training of the study, from the published files to its stored result; an interrupted one resumes."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ class CpuContention:
         if self._start is None or now is None:
             return None
         total, busy, own = (later - earlier for later, earlier in zip(now, self._start))
-        return min(1.0, max(0.0, (busy - own) / total)) if total > 0 else 0.0
+        return round(min(1.0, max(0.0, (busy - own) / total)), 3) if total > 0 else 0.0
 
     @classmethod
     def _read(cls) -> tuple[float, float, float] | None:

@@ -1,0 +1,13 @@
+"""Names of the implementations and modes of whole steps, as in their records."""
+
+TRAINING = "training"  # forward, loss and backward, without the optimizer
+INFERENCE = "inference"
+MODES = (TRAINING, INFERENCE)
+
+RELEASED = "released"
+EAGER = "eager padded"
+COMPILED = "torch.compile of eager"
+FUSED = "fused padded"
+PACKED = "fused packed"
+FOLDED = "fused packed, folded"
+BERT = "plain BERT packed"

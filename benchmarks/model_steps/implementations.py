@@ -1,7 +1,5 @@
 """Implementations of whole steps: all on the same weights, with plain BERT beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +7,7 @@ import qacg_models  # imports transformers when a model is first used
 import torch
 from torch import Tensor, nn
 
-from benchmarks.model_steps.names import BERT, COMPILED, EAGER, FOLDED, FUSED, INFERENCE, PACKED, RELEASED
+from benchmarks.model_steps import BERT, COMPILED, EAGER, FOLDED, FUSED, INFERENCE, PACKED, RELEASED
 from benchmarks.model_steps.released import ReleasedQACGBert
 from benchmarks.model_steps.sentences import VOCABULARY, Batch
 

@@ -10,8 +10,8 @@ import torch
 from benchmarks import records
 from benchmarks.measure import timing
 from benchmarks.measure.agreement import ParityError
+from benchmarks.model_steps import BERT, EAGER, RELEASED, TRAINING
 from benchmarks.model_steps.implementations import SIZES, Builder, Runner, supports
-from benchmarks.model_steps.names import BERT, EAGER, RELEASED, TRAINING
 from benchmarks.model_steps.sentences import Batch, Sentences
 from qacg_kernels.testing import judge
 
@@ -118,12 +118,9 @@ def step_records(
             sentences=workload.sentences,
             tokens=workload.tokens,
             padded_tokens=workload.padded_tokens,
-            median_ms=records.rounded(own.median),
-            min_ms=records.rounded(own.least),
-            q1_ms=records.rounded(own.q1),
-            q3_ms=records.rounded(own.q3),
+            **own.in_ms(),
             repeats=len(seconds[name, dtype]),
-            cpu_contention=cpu_contention if cpu_contention is None else round(cpu_contention, 3),
+            cpu_contention=cpu_contention,
             sentences_per_second=records.rounded(1e3 * workload.sentences / own.median),
             ratio_to_released=released and records.rounded(released.median / own.median),
         )

@@ -93,7 +93,7 @@ def _search(table: Table, keys: list[Key], out: Path | None) -> None:
     rows = {}
     for choice in search.chosen(table, keys):
         rows[choice.best.row.key] = choice.best.row
-        before = "does not run" if choice.before is None else f"{choice.before.tflops:.3g} TFLOP/s"
+        before = "does not run" if choice.before is None else f"{choice.before.tflops:.3g} TFLOP/s executed"
         changed = "stays" if choice.best.row == table.by_key[choice.best.row.key] else f"before: {before}"
         print(f"{report.sentence(report.row_record(choice.best))}; {changed}; {choice.tried} tried", flush=True)
         if out:

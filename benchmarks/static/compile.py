@@ -1,7 +1,7 @@
 """Compiles calls of the Triton backend without a GPU, and reads the resources of the machine code.
 
 The backend's own host code runs on CPU tensors; only the launch is replaced. So what is compiled is what a call
-compiles, with the same specialisation of its arguments (`tests/kernels/test_triton_specialization.py`). Triton caches
+compiles, with the same specialisation of its arguments (`tests/kernels/test_triton_launch.py`). Triton caches
 compiled kernels by content (TRITON_CACHE_DIR).
 """
 

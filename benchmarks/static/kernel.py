@@ -85,7 +85,7 @@ class Work(NamedTuple):
 
 def work_of(launch: Launch) -> Work:
     config, role = launch.config, launch.role
-    products = PRODUCTS.get(role, 0) + (2 if role == "key_gradients" and launch.adds_queries else 0)
+    products = PRODUCTS.get(role, 0)
     cells = config.block_m * config.block_n if products else 0
     return Work(cells, config.block_d, products, bool(products) and role != "whole_row_forward")
 

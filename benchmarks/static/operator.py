@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from benchmarks.cases import BACKWARD, FORWARD, Shape
+from benchmarks.cases import BACKWARD, FLOP_CONVENTION, FORWARD, QUASI_ATTENTION_FLOPS, Shape
 from benchmarks.static import kernel
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.hardware import CHIPS
@@ -11,13 +11,21 @@ from benchmarks.static.launches import Launch, launch_of_row, launches_of
 from qacg_kernels.backends.triton.tile_tables import Table, TileEntry
 
 PASSES = (FORWARD, BACKWARD)
-# FLOP per query, key and feature that a call's rate counts, whatever its kernels run; a kernel's own rate counts what
-# that kernel runs.
-CALL_FLOPS = {FORWARD: 8, BACKWARD: 16}
 CONVENTION = (
-    "a call counts 8 B H L S D forward and 16 backward, the same for every form of it; a kernel's own line counts "
-    "2 L S D for each product that this kernel runs"
+    f"Counted rates: {FLOP_CONVENTION}. Executed rates: 2 L S D for each product that the kernels execute. "
+    "A kernel that computes a part of a pass has an executed rate only."
 )
+# Kernels that compute a whole pass.
+WHOLE_PASSES = {
+    "whole_row_forward": FORWARD,
+    "tiled_forward": FORWARD,
+    "gluon_forward": FORWARD,
+    "gluon_forward_kernel": FORWARD,
+    "forward": FORWARD,
+    "forward_short": FORWARD,
+    "hopper_forward": FORWARD,
+    "whole_row_backward": BACKWARD,
+}
 _LAUNCH_SECONDS = 2.5e-6  # from the end of one kernel to the work of the next
 _REACHED = 0.9  # of the memory's rate
 # Tensors of (B, H, L, D) that a kernel reads or writes, in the call's type and in float32.
@@ -32,10 +40,11 @@ _TRAFFIC = {
 
 
 class Predicted(NamedTuple):
-    """Seconds of a call, and whether memory alone bounds its longest kernel."""
+    """Seconds of a call, what bounds its longest kernel, and the matrix products that its kernels execute."""
 
     seconds: float
     bound: str
+    products: int
 
 
 def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool) -> Predicted:
@@ -45,7 +54,7 @@ def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool) -> Pr
         _seconds(launch, table.architecture, shape, bits)
         for launch in launches_of(table, one, bits, busy, pass_ == BACKWARD)
     ]
-    return Predicted(sum(p.seconds for p in parts), max(parts).bound)
+    return Predicted(sum(p.seconds for p in parts), max(parts).bound, sum(p.products for p in parts))
 
 
 def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Predicted:
@@ -56,7 +65,8 @@ def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Pred
     narrow, wide = _TRAFFIC[launch.role]
     elements = shape.batch * shape.heads * shape.length * shape.head_dim
     moving = elements * (narrow * bits // 8 + wide * 4) / (_REACHED * chip.memory_bytes)
-    return Predicted(max(computing, moving) + _LAUNCH_SECONDS, judged.bound if computing > moving else "memory")
+    bound = judged.bound if computing > moving else "memory"
+    return Predicted(max(computing, moving) + _LAUNCH_SECONDS, bound, kernel.PRODUCTS.get(launch.role, 0))
 
 
 def _iterations(launch: Launch, shape: Shape) -> int:
@@ -66,13 +76,22 @@ def _iterations(launch: Launch, shape: Shape) -> int:
     return math.ceil(shape.length / launch.config.block_n)
 
 
-def tflops(seconds: float, shape: Shape, pass_: str) -> float:
-    cells = shape.batch * shape.heads * shape.length**2
-    return CALL_FLOPS[pass_] * cells * shape.head_dim / seconds / 1e12
+def call_rates(predicted: Predicted, shape: Shape, pass_: str) -> tuple[float, float]:
+    """The counted and the executed rate of a call, in TFLOP/s."""
+    entries = shape.batch * shape.heads * shape.length**2 * shape.head_dim
+    flops = (QUASI_ATTENTION_FLOPS[pass_], 2 * predicted.products)
+    counted, executed = (count * entries / predicted.seconds / 1e12 for count in flops)
+    return counted, executed
+
+
+def counted_rate(kernel_name: str, executed: float, products: int) -> float | None:
+    """The counted rate of a kernel of `products` matrix products; None if it computes a part of a pass."""
+    pass_ = WHOLE_PASSES.get(kernel_name)
+    return None if pass_ is None else executed * QUASI_ATTENTION_FLOPS[pass_] / (2 * products)
 
 
 class JudgedRow(NamedTuple):
-    """An entry of a tile table, its analysis, and its rate with many tiles and blocks."""
+    """An entry of a tile table, its analysis, and its executed rate with many tiles and blocks, in TFLOP/s."""
 
     row: TileEntry
     judged: kernel.Judged

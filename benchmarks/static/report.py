@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from benchmarks.cases import Shape
 from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
-from benchmarks.static import hardware, kernel
+from benchmarks.static import cuda_kernels, hardware, kernel
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.cuda_kernels import STAGES, JudgedKernel
 from benchmarks.static.kernel import Judged
 from benchmarks.static.launches import launch_of_gluon
-from benchmarks.static.operator import PASSES, JudgedRow, judge_row, predict, tflops
+from benchmarks.static.operator import PASSES, JudgedRow, call_rates, counted_rate, judge_row, predict
 from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
 
 Record = dict[str, object]
@@ -61,7 +61,7 @@ def row_record(found: JudgedRow) -> Record:
         "warps": row.num_warps,
         "stages": row.num_stages,
     }
-    return own | _judged(found.judged, found.tflops)
+    return own | _judged(found.judged, row.kernel, found.tflops, kernel.PRODUCTS[row.kernel])
 
 
 def cuda_record(found: JudgedKernel) -> Record:
@@ -76,10 +76,11 @@ def cuda_record(found: JudgedKernel) -> Record:
         "warps": found.judged.warps,
         "stages": STAGES.get(found.name, 2),
     }
-    return own | _judged(found.judged, found.tflops)
+    return own | _judged(found.judged, found.name, found.tflops, cuda_kernels.PRODUCTS[found.name])
 
 
-def _judged(judged: Judged, tflops: float) -> Record:
+def _judged(judged: Judged, kernel_name: str, executed: float, products: int) -> Record:
+    counted = counted_rate(kernel_name, executed, products)
     return {
         "registers": judged.registers,
         "stack": judged.stack,
@@ -90,7 +91,8 @@ def _judged(judged: Judged, tflops: float) -> Record:
         "loads_in_flight": judged.loads_in_flight,
         "duplicated": judged.duplicated,
         "bound": judged.bound,
-        "predicted_tflops": _figure(tflops),
+        "counted_tflops": None if counted is None else _figure(counted),
+        "executed_tflops": _figure(executed),
     }
 
 
@@ -106,6 +108,7 @@ def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iter
         if BITS not in widths or shape.head_dim not in head_dims:
             continue
         found = predict(table, shape, pass_, BITS, busy=False)
+        counted, executed = call_rates(found, shape, pass_)
         yield {
             "backend": BACKEND,
             "shape": list(shape),
@@ -115,7 +118,8 @@ def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iter
             "busy": False,
             "bound": found.bound,
             "predicted_ms": _figure(1e3 * found.seconds),
-            "predicted_tflops": _figure(tflops(found.seconds, shape, pass_)),
+            "counted_tflops": _figure(counted),
+            "executed_tflops": _figure(executed),
         }
 
 
@@ -130,7 +134,7 @@ def sentence(record: Record) -> str:
         shape = Shape(*record["shape"])
         return (
             f"{shape} {record['bits']} bits {record['pass']}: {record['predicted_ms']} ms, "
-            f"{record['predicted_tflops']} TFLOP/s, bound by {record['bound']}"
+            f"{_rates(record)}, bound by {record['bound']}"
         )
     m, n = record["tile"]
     of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in hardware.UNITS)
@@ -141,5 +145,11 @@ def sentence(record: Record) -> str:
         f"{record['stack']} B of stack, {record['shared_bytes']} B shared, {record['resident']} blocks to a "
         f"multiprocessor; a warp's iteration {record['instructions']['all']} instructions ({of_units}); {products}; "
         f"{record['loads_in_flight']} loads in flight; work done {record['duplicated']:g} times; "
-        f"bound by {record['bound']}; {record['predicted_tflops']} TFLOP/s"
+        f"bound by {record['bound']}; {_rates(record)}"
     )
+
+
+def _rates(record: Record) -> str:
+    counted = record["counted_tflops"]
+    prefix = "" if counted is None else f"{counted} TFLOP/s counted, "
+    return f"{prefix}{record['executed_tflops']} TFLOP/s executed"

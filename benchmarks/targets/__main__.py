@@ -1,5 +1,8 @@
 """Measures the performance targets: `python -m benchmarks.targets [--out DIR] [--minutes N] [--quick]`.
 
+`--corners` measures those of `plans.CORNER_CASES` beside eager in place of the others: 86 cases of 1 to 8 queries, 1 to
+32,768 keys, three dtypes, inference and a training step, and one key for 128 queries.
+
 Prints each target with its measurement. The first line has the machine and its instruction sets;
 QACG_CPU_CAPABILITY selects others, for the kernels but not for the ceiling. A run that was interrupted resumes with
 the same command, as long as the sources are the same. `--records FILES` measures nothing and compares stored records
@@ -22,6 +25,8 @@ from benchmarks.measure.session import Budget, Session
 from benchmarks.targets.kinds import merged_items, print_results
 from benchmarks.targets.performance import TARGETS
 
+_CORNER_EFFORT = timing.Effort(seconds=1.0, fewest_rounds=5, most_rounds=200)
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
@@ -30,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_common_options(parser)
     parser.add_argument("--backend", choices=(*BACKENDS, "reference"), help="the fastest available by default")
     parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop starting new cases (never)")
+    parser.add_argument("--corners", action="store_true", help="measure few queries and few keys beside eager")
     parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
     parser.add_argument(
         "--records", nargs="+", metavar="FILE", help="measure nothing; judge these records of one machine and commit"
@@ -44,13 +50,17 @@ def _measure(options: argparse.Namespace) -> int:
     print(source, flush=True)
     backend = options.backend or _fastest()
     print(f"parity: {agreement.require_parity()} checks passed", flush=True)
-    # Records of few repeats get a file of their own.
-    name, effort = ("targets-quick", timing.QUICK) if options.quick else ("targets", timing.THOROUGH)
+    name, group, effort = "targets", "cpu", timing.THOROUGH
+    if options.corners:
+        name, group, effort = "corners", "corners", _CORNER_EFFORT
+    if options.quick:
+        name, effort = f"{name}-quick", timing.QUICK  # records of few repeats get a file of their own
     writer = records.Writer(options.out, name, source, resume=True)
     session = Session(writer, source, effort, Budget(60 * options.minutes))
-    targets = [target for target in TARGETS["cpu"] if options.stretch or not target.stretch]
+    targets = [target for target in TARGETS[group] if options.stretch or not target.stretch]
     items = merged_items(targets, backend)
-    session.measure_ceilings(dict.fromkeys(item.case.dtype for item in items), "cpu")
+    if not options.corners:  # which have no share of the ceiling
+        session.measure_ceilings(dict.fromkeys(item.case.dtype for item in items), "cpu")
     for item in items:
         session.measure(item)
     print_results([target.judge(backend, session.records) for target in targets], session.records)

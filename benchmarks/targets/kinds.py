@@ -1,15 +1,16 @@
 """Kinds of performance targets: what each requires to be measured, and how records are compared with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from benchmarks import records
 from benchmarks.cases import BACKWARD, FORWARD, FULL, SOFTMAX_ATTENTION_FLOPS, Case
 from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Item
 
-Times = Callable[[Case, str], records.TimeRecord | None]
-# FLOP per attention entry and feature that the tiled kernels execute; records count FLOP_CONVENTION's.
-EXECUTED_FLOPS = {FORWARD: 8, BACKWARD: 16}
+# FLOP per attention entry and feature of the targets' rates: forward those that the tiled kernels execute, backward
+# FLOP_CONVENTION's. The tiled backward executes 22.
+TARGET_FLOPS = {FORWARD: ("executed", 8), BACKWARD: ("counted", 16)}
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,9 @@ class Result:
 NOT_MEASURED = "not measured"
 
 
-def times_of(measured: Sequence[records.Record]) -> Times:
-    """Looks up the time of a case and an implementation; of several the latest."""
-    found = {(one.case, one.implementation): one for one in measured if isinstance(one, records.TimeRecord)}
-    return lambda case, name: found.get((case, name))
+def _latest(kind: str, case: Case, name: str, measured: Sequence[records.Record]) -> records.Record | None:
+    found = [one for one in measured if one.kind == kind and (one.case, one.implementation) == (case, name)]
+    return found[-1] if found else None
 
 
 def time_ratio(one: records.TimeRecord, other: records.TimeRecord) -> float:
@@ -55,29 +55,36 @@ class Target:
     Attributes:
         case: what is measured.
         stretch: whether it goes beyond what a release requires.
+        kind: which of the records of a case it reads.
     """
 
     case: Case
     stretch: bool = False
+    kind: ClassVar[str] = TIME
+
+    def reads(self, backend: str) -> list[tuple[Case, str]]:
+        """The cases and implementations that are compared, the target's own first."""
+        return [(self.case, backend)]
 
     def items(self, backend: str) -> list[Item]:
         """What has to be measured."""
-        return [Item(self.case, (backend,))]
+        return [Item(case, (name,), self.kind) for case, name in reversed(self.reads(backend))]
 
     def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
         """Compares the records of a backend with the target."""
         what, target = self.describe(backend)
-        found = self.compare(backend, measured)
-        if found is None:
+        found = [_latest(self.kind, case, name, measured) for case, name in self.reads(backend)]
+        compared = None if None in found else self.compare(*found)
+        if compared is None:
             return Result(what, target, NOT_MEASURED, False, self.stretch)
-        return Result(what, target, *found, self.stretch)
+        return Result(what, target, *compared, self.stretch)
 
     def describe(self, backend: str) -> tuple[str, str]:
         """What is measured, and the target value."""
         raise NotImplementedError
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        """The measured value and whether it meets the target; None without records."""
+    def compare(self, *found: records.Record) -> tuple[str, bool] | None:
+        """The measured value and whether it meets the target, of the records that `reads` names."""
         raise NotImplementedError
 
 
@@ -88,17 +95,13 @@ class SpeedUp(Target):
     baseline: str
     at_least: float
 
-    def items(self, backend: str) -> list[Item]:
-        return [Item(self.case, (self.baseline, backend))]
+    def reads(self, backend: str) -> list[tuple[Case, str]]:
+        return [(self.case, backend), (self.case, self.baseline)]
 
     def describe(self, backend: str) -> tuple[str, str]:
         return f"{self.case}, {backend} vs {self.baseline}", f"at least {self.at_least:.3g}x"
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        times = times_of(measured)
-        own, other = times(self.case, backend), times(self.case, self.baseline)
-        if own is None or other is None:
-            return None
+    def compare(self, own: records.TimeRecord, other: records.TimeRecord) -> tuple[str, bool]:
         ratio = other.median_ms / own.median_ms
         share = "" if own.share_of_peak is None else f" ({own.share_of_peak:.0%} of the ceiling)"
         return f"{ratio:.2f}x{share}", ratio >= self.at_least
@@ -111,8 +114,8 @@ class SpeedUpOverCase(Target):
     other: Case
     at_least: float
 
-    def items(self, backend: str) -> list[Item]:
-        return [Item(self.other, (backend,)), Item(self.case, (backend,))]
+    def reads(self, backend: str) -> list[tuple[Case, str]]:
+        return [(self.case, backend), (self.other, backend)]
 
     def describe(self, backend: str) -> tuple[str, str]:
         if self.other.lengths != self.case.lengths:
@@ -125,11 +128,7 @@ class SpeedUpOverCase(Target):
             against = f"dropout {self.other.dropout:g}"
         return f"{self.case}, {backend} vs {against}", f"at least {self.at_least:.3g}x"
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        times = times_of(measured)
-        own, other = times(self.case, backend), times(self.other, backend)
-        if own is None or other is None:
-            return None
+    def compare(self, own: records.TimeRecord, other: records.TimeRecord) -> tuple[str, bool]:
         ratio = time_ratio(other, own)
         return f"{ratio:.2f}x", ratio >= self.at_least
 
@@ -143,9 +142,8 @@ class CeilingShare(Target):
     def describe(self, backend: str) -> tuple[str, str]:
         return f"{self.case}, {backend} of the ceiling", f"at least {self.at_least:.0%}"
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        own = times_of(measured)(self.case, backend)
-        if own is None or own.share_of_peak is None:
+    def compare(self, own: records.TimeRecord) -> tuple[str, bool] | None:
+        if own.share_of_peak is None:
             return None
         value = f"{own.share_of_peak:.0%} ({own.gflops:.4g} of {own.matrix_peak_gflops:.4g} GFLOP/s)"
         return value, own.share_of_peak >= self.at_least
@@ -157,27 +155,23 @@ class RateOverBaseline(Target):
 
     Attributes:
         at_least: the ratio of the two rates.
-        executed: whether the backend's rate counts the FLOP that tiled kernels execute.
+        executed: whether the backend's rate counts TARGET_FLOPS, not FLOP_CONVENTION's.
     """
 
     baseline: str
     at_least: float = 1.0
     executed: bool = False
 
-    def items(self, backend: str) -> list[Item]:
-        return [Item(self.case, (self.baseline, backend))]
+    def reads(self, backend: str) -> list[tuple[Case, str]]:
+        return [(self.case, backend), (self.case, self.baseline)]
 
     def describe(self, backend: str) -> tuple[str, str]:
-        kind = "executed rate" if self.executed else "rate"
+        kind = f"{TARGET_FLOPS[self.case.mode][0]} rate" if self.executed else "rate"
         return f"{self.case}, {backend}'s {kind} vs {self.baseline}'s", f"at least {self.at_least:.3g}x"
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        times = times_of(measured)
-        own, other = times(self.case, backend), times(self.case, self.baseline)
-        if own is None or other is None:
-            return None
+    def compare(self, own: records.TimeRecord, other: records.TimeRecord) -> tuple[str, bool]:
         if self.executed:
-            rates = [_tflops(own, EXECUTED_FLOPS), _tflops(other, SOFTMAX_ATTENTION_FLOPS)]
+            rates = [_target_tflops(own), _tflops(other, SOFTMAX_ATTENTION_FLOPS[other.mode])]
             both = f" ({rates[0]:.4g} and {rates[1]:.4g} TFLOP/s)"
         else:
             rates = [own.gflops, other.gflops]
@@ -186,25 +180,26 @@ class RateOverBaseline(Target):
         return f"{rates[0] / rates[1]:.2f}x{both}", rates[0] >= self.at_least * rates[1]
 
 
-def _tflops(record: records.TimeRecord, per_entry: dict[str, int]) -> float:
-    return per_entry[record.mode] * record.case.products / record.median_ms / 1e9
+def _tflops(record: records.TimeRecord, per_entry: int) -> float:
+    return per_entry * record.case.products / record.median_ms / 1e9
+
+
+def _target_tflops(record: records.TimeRecord) -> float:
+    return _tflops(record, TARGET_FLOPS[record.mode][1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutedRate(Target):
-    """A backend reaches a rate in TFLOP/s, counting the FLOP that tiled kernels execute."""
+    """A backend reaches a rate in TFLOP/s of the FLOP in TARGET_FLOPS."""
 
     at_least: float
 
     def describe(self, backend: str) -> tuple[str, str]:
-        executed = EXECUTED_FLOPS[self.case.mode]
-        return f"{self.case}, {backend}, executed {executed} L S D", f"at least {self.at_least:.3g} TFLOP/s"
+        kind, count = TARGET_FLOPS[self.case.mode]
+        return f"{self.case}, {backend}, {kind} {count} L S D", f"at least {self.at_least:.3g} TFLOP/s"
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        own = times_of(measured)(self.case, backend)
-        if own is None:
-            return None
-        rate, peak = _tflops(own, EXECUTED_FLOPS), own.matrix_peak_gflops
+    def compare(self, own: records.TimeRecord) -> tuple[str, bool]:
+        rate, peak = _target_tflops(own), own.matrix_peak_gflops
         share = f", {rate / peak * 1e3:.0%} of the matrix peak" if peak else ""
         return f"{rate:.4g} TFLOP/s ({own.gflops / 1e3:.4g} counted{share})", rate >= self.at_least
 
@@ -213,11 +208,8 @@ class ExecutedRate(Target):
 class PackedCost(Target):
     """Packed sentences cost at most as much of the full batch as they have tokens."""
 
-    def _full(self) -> Case:
-        return Case(self.case.shape, self.case.dtype, self.case.mode)
-
-    def items(self, backend: str) -> list[Item]:
-        return [Item(self._full(), (backend,)), Item(self.case, (backend,))]
+    def reads(self, backend: str) -> list[tuple[Case, str]]:
+        return [(self.case, backend), (Case(self.case.shape, self.case.dtype, self.case.mode), backend)]
 
     def _most(self) -> float:
         batch, _, length, _ = self.case.shape
@@ -226,38 +218,24 @@ class PackedCost(Target):
     def describe(self, backend: str) -> tuple[str, str]:
         return f"{self.case}, {backend} of {FULL}", f"at most {self._most():.0%}"
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        times, full = times_of(measured), self._full()
-        own, other = times(self.case, backend), times(full, backend)
-        if own is None or other is None:
-            return None
-        share = time_ratio(own, other)
-        return f"{share:.0%} (with {self.case.products / full.products:.0%} of the entries)", share <= self._most()
-
-
-def _latest(kind: str, case: Case, backend: str, measured: Sequence[records.Record]) -> records.Record | None:
-    found = [one for one in measured if one.kind == kind and (one.case, one.implementation) == (case, backend)]
-    return found[-1] if found else None
+    def compare(self, own: records.TimeRecord, other: records.TimeRecord) -> tuple[str, bool]:
+        share, entries = time_ratio(own, other), self.case.products / other.case.products
+        return f"{share:.0%} (with {entries:.0%} of the entries)", share <= self._most()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemporaryMemory(Target):
     """Temporary memory is at most `most_mb`, or a share of inputs, output and saved tensors."""
 
+    kind: ClassVar[str] = MEMORY
     most_mb: float | None = None
     most_share: float | None = None
-
-    def items(self, backend: str) -> list[Item]:
-        return [Item(self.case, (backend,), MEMORY)]
 
     def describe(self, backend: str) -> tuple[str, str]:
         most = f"at most {self.most_share:.0%}" if self.most_mb is None else f"at most {self.most_mb:g} MB"
         return f"{self.case}, {backend}, temporary memory", most
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        own = _latest(MEMORY, self.case, backend, measured)
-        if own is None:
-            return None
+    def compare(self, own: records.MemoryRecord) -> tuple[str, bool]:
         if self.most_mb is None:
             share = own.extra_mb / (own.input_mb + own.output_mb + own.saved_mb)
             return f"{share:.1%} of inputs, output and saved tensors", share <= self.most_share
@@ -269,17 +247,14 @@ class TemporaryMemory(Target):
 class HostOverhead(Target):
     """A call returns to the host in less than `below_us`."""
 
+    kind: ClassVar[str] = OVERHEAD
     below_us: float
-
-    def items(self, backend: str) -> list[Item]:
-        return [Item(self.case, (backend,), OVERHEAD)]
 
     def describe(self, backend: str) -> tuple[str, str]:
         return f"{self.case}, {backend}, host overhead", f"below {self.below_us:g} us"
 
-    def compare(self, backend: str, measured: Sequence[records.Record]) -> tuple[str, bool] | None:
-        own = _latest(OVERHEAD, self.case, backend, measured)
-        return None if own is None else (f"{own.median_us:.1f} us", own.median_us < self.below_us)
+    def compare(self, own: records.OverheadRecord) -> tuple[str, bool]:
+        return f"{own.median_us:.1f} us", own.median_us < self.below_us
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The performance targets of the project, by what measures them.
 
     cpu      any instruction set; stretch targets are for two threads with AVX-512 (`benchmarks.targets`)
-    corners  decoding steps, tiny sequences and single keys (`benchmarks.corners`)
+    corners  decoding steps, tiny sequences and single keys (`benchmarks.targets --corners`)
     steps    whole steps of a model (`benchmarks.end_to_end`)
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
@@ -9,6 +9,7 @@ CPU targets are shares of the fastest matrix product of the machine. Multiples o
 time, spent on new memory, varies by half between runs.
 """
 
+from benchmarks import model_steps
 from benchmarks.cases import (
     BACKWARD,
     DOCUMENTS,
@@ -24,7 +25,6 @@ from benchmarks.cases import (
     Case,
 )
 from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, ONE_MAP
-from benchmarks.model_steps import names
 from benchmarks.plans import (
     CORNER_CASES,
     DROPOUT,
@@ -126,12 +126,12 @@ def _corner_factor(case: Case) -> float:
 
 
 _STEPS = [
-    StepSpeedUp("minilm", names.TRAINING, names.PACKED, "float32", names.RELEASED, 5),
-    StepSpeedUp("minilm", names.TRAINING, names.PACKED, "bfloat16", names.RELEASED, 8),
-    StepSpeedUp("minilm", names.INFERENCE, names.FOLDED, "float32", names.RELEASED, 5),
-    StepSpeedUp("base-12", names.TRAINING, names.PACKED, "float32", names.RELEASED, 6, stretch=True),
+    StepSpeedUp("minilm", model_steps.TRAINING, model_steps.PACKED, "float32", model_steps.RELEASED, 5),
+    StepSpeedUp("minilm", model_steps.TRAINING, model_steps.PACKED, "bfloat16", model_steps.RELEASED, 8),
+    StepSpeedUp("minilm", model_steps.INFERENCE, model_steps.FOLDED, "float32", model_steps.RELEASED, 5),
+    StepSpeedUp("base-12", model_steps.TRAINING, model_steps.PACKED, "float32", model_steps.RELEASED, 6, stretch=True),
     # At most 1.25 times the step of plain BERT.
-    StepSpeedUp("base-12", names.TRAINING, names.PACKED, "float32", names.BERT, 0.8, stretch=True),
+    StepSpeedUp("base-12", model_steps.TRAINING, model_steps.PACKED, "float32", model_steps.BERT, 0.8, stretch=True),
 ]
 
 # TFLOP/s by head size and pass at 4,096 keys.

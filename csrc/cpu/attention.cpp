@@ -19,6 +19,7 @@
 
 #include "../common/checks.h"
 #include "../common/dropout.h"
+#include "../common/first_calls.h"
 #include "capability.h"
 #include "errors.h"
 #include "huge_pages.h"
@@ -480,16 +481,24 @@ BackwardResult attention_backward(
           bias(1, gate_key_bias)};
 }
 
+constexpr first_calls::Operator kForward{"cpu_attention", first_calls::kForward};
+constexpr first_calls::Operator kBackward{"cpu_attention_backward", first_calls::kBackward};
+
 }  // namespace
 }  // namespace qacg
 
 // For qacg_kernels/backends/cpu.py. Each copy of the package in a process has a separate operator namespace
 // (qacg_kernels/operators/schema.py) and passes its name: torch's macro would compile one in.
-extern "C" __attribute__((visibility("default"))) void qacg_cpu_register(const char* operators) {
+#define QACG_EXPORTED extern "C" __attribute__((visibility("default")))
+
+QACG_EXPORTED void qacg_cpu_register(const char* operators) {
+  using namespace qacg;
   using torch::stable::detail::StableLibrary;
   static std::vector<std::unique_ptr<StableLibrary>> kept;  // destroying a library would unregister its operators
   kept.push_back(std::make_unique<StableLibrary>(StableLibrary::Kind::IMPL, operators, "CPU", __FILE__, __LINE__));
   StableLibrary& library = *kept.back();
-  library.impl("cpu_attention", qacg::guarded<TORCH_BOX(&qacg::attention)>);
-  library.impl("cpu_attention_backward", qacg::guarded<TORCH_BOX(&qacg::attention_backward)>);
+  library.impl(kForward.name, guarded<first_calls::checked<TORCH_BOX(&attention), kForward>>);
+  library.impl(kBackward.name, guarded<first_calls::checked<TORCH_BOX(&attention_backward), kBackward>>);
 }
+
+QACG_EXPORTED void qacg_cpu_check_first_calls(const char* operators) { qacg::first_calls::check_in(operators); }

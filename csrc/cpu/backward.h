@@ -1,4 +1,4 @@
-// The backward of one sequence and head, equations 9 to 14: scores are computed again by tiles of one row block and one
+// The backward of one sequence and head, equations 9 to 14: scores are computed again in tiles of one row block and one
 // span of keys; eight products a tile.
 //
 // run() does both sides at once. run_rows() and run_keys() do them apart (five and six products), so that threads can

@@ -15,6 +15,7 @@
 
 #include "../common/checks.h"
 #include "../common/dropout.h"
+#include "../common/first_calls.h"
 #include "kernels.h"
 
 #if defined(QACG_EMULATED)
@@ -440,12 +441,24 @@ BackwardResult attention_backward(
           results[6], results[7], results[8], results[9], results[10], results[11]};
 }
 
+constexpr first_calls::Operator kForward{"cuda_attention", first_calls::kForward},
+    kBackward{"cuda_attention_backward", first_calls::kBackward},
+    kHopperForward{"hopper_attention", first_calls::kForward},
+    kHopperBackward{"hopper_attention_backward", first_calls::kBackward};
+
 }  // namespace
 }  // namespace qacg::cuda
 
 STABLE_TORCH_LIBRARY_IMPL(qacg, QACG_DISPATCH_KEY, m) {
-  m.impl("cuda_attention", TORCH_BOX(&qacg::cuda::attention<qacg::cuda::Path::kMma>));
-  m.impl("cuda_attention_backward", TORCH_BOX(&qacg::cuda::attention_backward));
-  m.impl("hopper_attention", TORCH_BOX(&qacg::cuda::attention<qacg::cuda::Path::kHopper>));
-  m.impl("hopper_attention_backward", TORCH_BOX(&qacg::cuda::attention_backward));
+  using namespace qacg::cuda;
+  using qacg::first_calls::checked;
+  m.impl(kForward.name, checked<TORCH_BOX(&attention<Path::kMma>), kForward>);
+  m.impl(kBackward.name, checked<TORCH_BOX(&attention_backward), kBackward>);
+  m.impl(kHopperForward.name, checked<TORCH_BOX(&attention<Path::kHopper>), kHopperForward>);
+  m.impl(kHopperBackward.name, checked<TORCH_BOX(&attention_backward), kHopperBackward>);
+}
+
+// For qacg_kernels/backends/cuda.
+extern "C" __attribute__((visibility("default"))) void qacg_cuda_check_first_calls(const char* operators) {
+  qacg::first_calls::check_in(operators);
 }

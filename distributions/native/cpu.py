@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from native import compilers, environment, ninja_file, platforms, stable_abi, torch_headers
+from native import compilers, environment, ninja_file, platforms, torch_headers
 
 # -ffp-contract=fast compiles a * b + c to one instruction.
 KERNEL = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
@@ -56,7 +56,7 @@ def write_ninja(path: Path, library: Path) -> None:
     sources, without = sources_for()
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O3", "-DNDEBUG"]
     headers = torch_headers.include_folder()
-    torch_flags = [f"-isystem{headers}", stable_abi.CPU_FLAG, *without]
+    torch_flags = [f"-isystem{headers}", torch_headers.CPU_FLAG, *without]
     links = link_flags(path.parent, library.name)
     # Errors name their source file, so paths of this machine are replaced.
     here = [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ninja_file.ROOT}/="]

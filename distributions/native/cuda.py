@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from native import compilers, environment, ninja_file, stable_abi
+from native import compilers, environment, ninja_file, torch_headers
 
 HOST_SOURCE = "csrc/cuda/attention.cpp"
 KERNEL_SOURCES = (
@@ -133,7 +133,7 @@ def write_ninja(path: Path, library: Path) -> None:
     jobs = environment.jobs() or os.cpu_count() or 1
     kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O2", "-DNDEBUG"]
-    host_flags = [*compilers.COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), stable_abi.CUDA_FLAG]
+    host_flags = [*compilers.COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), torch_headers.CUDA_FLAG]
     lines = [
         *ninja_file.rules(f"$nvcc -shared $in {ninja_file.escaped(links)}"),
         f"nvcc = {cuda_compiler}",

@@ -1,11 +1,16 @@
-"""Finds the C++ headers of torch, also in pip's isolated builds."""
+"""Finds the C++ headers of torch, also in pip's isolated builds, and selects its stable ABI."""
 
 import importlib.util
 import re
 import sysconfig
 from pathlib import Path
 
-from native import stable_abi
+# The oldest torch that the libraries run on; they use its stable ABI only, also with newer headers. Repeated in
+# qacg_kernels/utils/native_libraries.py, which rejects older versions.
+OLDEST_TORCH = (2, 10)
+CPU_FLAG = "-DTORCH_TARGET_VERSION=0x020a000000000000"
+# 2.9, whose headers make tensors without looking the operator up by name.
+CUDA_FLAG = "-DTORCH_TARGET_VERSION=0x0209000000000000"
 
 ADVICE = (
     "run `pip install torch` first (README, Install), then this command again with --no-cache-dir. Tools that build in "
@@ -42,8 +47,8 @@ def why_not() -> str | None:
     if folder is None:
         return f"torch: expected an installed torch, got none; {ADVICE}"
     version = re.search(r"__version__ = '((\d+)\.(\d+)[^']*)'", (folder / "version.py").read_text(encoding="utf-8"))
-    if version is None or (int(version[2]), int(version[3])) < stable_abi.OLDEST_TORCH:
-        oldest = ".".join(map(str, stable_abi.OLDEST_TORCH))
+    if version is None or (int(version[2]), int(version[3])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
         found = version[1] if version else "an unknown version"
         return f"torch: expected {oldest} or newer, got {found}; upgrade torch"
     return None

@@ -194,17 +194,17 @@ def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tup
         d_context_query + tq * _per_head(p.gate_context_query),
         d_context_key,
         None,
-        _reduce(tq * p.query, p.gate_query),
-        _reduce(tq * p.context_query, p.gate_context_query),
-        _reduce(tk * key, p.gate_key),
-        _reduce(tk * context_key, p.gate_context_key),
-        None if p.gate_query_bias is None else _reduce(tq, p.gate_query_bias),
-        None if p.gate_key_bias is None else _reduce(tk, p.gate_key_bias),
+        reduced(tq * p.query, p.gate_query),
+        reduced(tq * p.context_query, p.gate_context_query),
+        reduced(tk * key, p.gate_key),
+        reduced(tk * context_key, p.gate_context_key),
+        None if p.gate_query_bias is None else reduced(tq, p.gate_query_bias),
+        None if p.gate_key_bias is None else reduced(tk, p.gate_key_bias),
     )
     return grads, m
 
 
-def _reduce(per_row: Tensor, like: Tensor) -> Tensor:
+def reduced(per_row: Tensor, like: Tensor) -> Tensor:
     """Sums (B, H, rows, D) to a gate vector's shape, (D) or (H, D); (B, H, rows, 1) to a bias's, () or (H)."""
     per_head = per_row.sum((0, 2))
     return per_head.sum(0).view(like.shape) if like.numel() == per_head.shape[-1] else per_head.view(like.shape)

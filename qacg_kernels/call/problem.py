@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,7 +49,7 @@ class Problem:
     gate_form: str
 
     @classmethod
-    def of_operator(cls, tensors: Sequence[Tensor | None], options: Mapping[str, object]) -> "Problem":
+    def of_operator(cls, tensors: Sequence[Any], options: Mapping[str, Any]) -> "Problem":
         """The call of a torch operator, whose arguments are `tensors()` and `options()`."""
         number = options["gate_form"]
         return cls(*tensors, **{**options, "gate_form": FORMS[number] if 0 <= number < _FORM_COUNT else None})
@@ -129,7 +129,8 @@ class Problem:
     def to(self, dtype: torch.dtype) -> "Problem":
         """The call with its differentiable tensors in another dtype; a mask keeps its own."""
         names = DIFFERENTIABLE
-        return replace(self, **{n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names})
+        changed: dict[str, Any] = {n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names}
+        return replace(self, **changed)
 
     def at_rows(self, rows: Tensor) -> "Problem":
         """A dense call's tensors at some query positions (int64, any order); keys stay whole."""

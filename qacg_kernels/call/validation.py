@@ -3,7 +3,7 @@
 import itertools
 import math
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _Optional = Tensor | None
+_GateTensors = tuple[Tensor, Tensor, Tensor, Tensor, _Optional, _Optional]
 
 
 def dense_problem(
@@ -55,7 +56,7 @@ def dense_problem(
         _check_shape("context_query", context_query, tuple(query.shape), meaning="(B, H, L, D) like query")
         _check_shape("context_key", context_key, tuple(key_shape), meaning="(B, H, S, D) like key")
     gates = _check_gate(gate, query, packed=False, lengths_differ=length != key_length)
-    dropout_p, scale, quasi_scale = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
+    numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     attn_mask = _mask_4d(attn_mask, query, key)
     if key_lengths is not None:
         key_lengths = _integers("key_lengths", key_lengths, query)
@@ -65,24 +66,9 @@ def dense_problem(
             if low < 0 or high > key_length:
                 raise ValueError(f"key_lengths: expected 0 to S = {key_length}, got values from {low} to {high}")
         key_lengths = _as_int32(key_lengths)
-    return Problem(
-        query,
-        key,
-        value,
-        context_query,
-        context_key,
-        *gates.tensors,
-        attn_mask,
-        key_lengths,
-        None,
-        dropout_seed,
-        0,
-        bool(is_causal),
-        dropout_p,
-        scale,
-        quasi_scale,
-        *gates.options,
-    )
+    wide = query, key, value, context_query, context_key
+    tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed
+    return Problem(*tensors, 0, bool(is_causal), *numbers, *gates.options)
 
 
 def packed_problem(
@@ -116,7 +102,7 @@ def packed_problem(
         if t.shape != query.shape:
             _check_shape(name, t, tuple(query.shape), meaning="(T, H, D) like query")
     gates = _check_gate(gate, query, packed=True, lengths_differ=False)
-    dropout_p, scale, quasi_scale = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
+    numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
     if cu_seqlens.shape[0] < 1:
         raise ValueError("cu_seqlens: expected offsets 0, ..., T, one more than sequences, got none")
@@ -126,24 +112,9 @@ def packed_problem(
         raise ValueError(f"max_seqlen: expected the length of the longest sequence, got {max_seqlen}")
     if values_readable(cu_seqlens):
         _check_offsets(cu_seqlens.tolist(), query.shape[0], max_seqlen)
-    return Problem(
-        query,
-        key,
-        value,
-        context_query,
-        context_key,
-        *gates.tensors,
-        None,
-        None,
-        _as_int32(cu_seqlens),
-        dropout_seed,
-        max_seqlen,
-        bool(is_causal),
-        dropout_p,
-        scale,
-        quasi_scale,
-        *gates.options,
-    )
+    wide = query, key, value, context_query, context_key
+    tensors = *wide, *gates.tensors, None, None, _as_int32(cu_seqlens), dropout_seed
+    return Problem(*tensors, max_seqlen, bool(is_causal), *numbers, *gates.options)
 
 
 def check_problem(p: Problem) -> None:
@@ -157,18 +128,36 @@ def check_problem(p: Problem) -> None:
         if p.column_gate:
             raise ValueError("gate_form: expected gate vectors for a column gate, got gate_lambda")
     else:
-        gate = GateParameters(*p.gate_parameters, beta=p.beta, gamma=p.gamma, form=p.gate_form)
-    others = dict(is_causal=p.is_causal, dropout_p=p.dropout_p, scale=p.scale, quasi_scale=p.quasi_scale)
-    if p.packed:
+        vectors = cast(_GateTensors, p.gate_parameters)  # absent ones are found as those of a public call are
+        gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
+    if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
             raise ValueError("attn_mask, key_lengths: expected None beside cu_seqlens, got a tensor")
-        offsets = dict(cu_seqlens=p.cu_seqlens, max_seqlen=p.max_seqlen)
-        packed_problem(*p.wide, gate, **offsets, **others, dropout_seed=p.dropout_seed)
+        packed_problem(
+            *p.wide,
+            gate,
+            cu_seqlens=p.cu_seqlens,
+            max_seqlen=p.max_seqlen,
+            is_causal=p.is_causal,
+            dropout_p=p.dropout_p,
+            scale=p.scale,
+            quasi_scale=p.quasi_scale,
+            dropout_seed=p.dropout_seed,
+        )
     else:
         if p.attn_mask is not None and p.attn_mask.dim() != 4:
             raise ValueError(f"attn_mask: expected four dimensions, got shape {_shape(p.attn_mask)}")
-        masks = dict(attn_mask=p.attn_mask, key_lengths=p.key_lengths)
-        dense_problem(*p.wide, gate, **masks, **others, dropout_seed=p.dropout_seed)
+        dense_problem(
+            *p.wide,
+            gate,
+            attn_mask=p.attn_mask,
+            key_lengths=p.key_lengths,
+            is_causal=p.is_causal,
+            dropout_p=p.dropout_p,
+            scale=p.scale,
+            quasi_scale=p.quasi_scale,
+            dropout_seed=p.dropout_seed,
+        )
     if p.dropout_p > 0 and p.dropout_seed is None:
         raise ValueError("dropout_seed: expected an int64 scalar tensor since dropout_p > 0, got None")
 
@@ -222,7 +211,7 @@ def _shape(t: Tensor) -> str:
     return f"({', '.join(str(n) for n in t.shape)})"
 
 
-def _check_tensors(query: object, *others: object) -> None:
+def _check_tensors(query: Tensor, *others: object) -> None:
     _check_tensor("query", query)
     for name, t in zip(_BESIDE_QUERY, others):
         _check_tensor(name, t, query)
@@ -304,7 +293,7 @@ def _number(name: str, value: object) -> float:
 def _check_options(
     dropout_p: float, scale: float | None, quasi_scale: float, seed: Tensor | None, query: Tensor
 ) -> tuple[float, float, float]:
-    """dropout_p, scale and quasi_scale as numbers in their ranges."""
+    """dropout_p, scale and quasi_scale as numbers in their ranges, in the order of Problem's fields."""
     if isinstance(dropout_p, (str, bytes)):
         raise TypeError(f"dropout_p: expected a number, got {type(dropout_p).__name__}")
     dropout_p = float(dropout_p)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
 from qacg_kernels.call.validation import check_problem, check_saved
@@ -30,23 +31,40 @@ def define_operators(
         torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=schema.library)
     autograd.register(backend)
     if forward is not None and backward is not None:
-        register_kernels(backend, Kernels(forward, backward))
+        python_kernels[backend] = Kernels(forward, backward)
+        for name, kernel in zip(names, (partial(_forward, forward), partial(_backward, backward))):
+            schema.library.impl(name, kernel, "CompositeExplicitAutograd")
 
 
-def register_kernels(
-    backend: str,
-    kernels: Kernels,
-    key: str = "CompositeExplicitAutograd",
-    library: torch.library.Library = schema.library,
-) -> None:
-    """Registers Python kernels for every device.
+def define_first_calls(backend: str, kernel: Callable) -> None:
+    """Defines the operators that a compiled library calls for what has not passed (csrc/common/first_calls.h).
 
     Args:
-        key: "BackendSelect" puts them in front of compiled ones.
+        kernel: both kernels, with a third argument: a function to call if such calls have passed.
     """
-    python_kernels[backend] = kernels
-    library.impl(f"{backend}_attention", partial(_forward, kernels.forward), key)
-    library.impl(f"{backend}_attention_backward", partial(_backward, kernels.backward), key)
+    sides = (("", schema.FORWARD_SCHEMA, _forward), ("_backward", schema.BACKWARD_SCHEMA, _backward))
+    for suffix, text, run in sides:
+        name, results = f"{backend}_attention{suffix}_first_call", text.partition("->")[2].count("Tensor")
+        schema.library.define(f"{name}{' '.join(text.split())[:-1]}, Tensor passed)")
+        schema.library.impl(name, partial(_first_call, run, kernel, results), "CompositeExplicitAutograd")
+
+
+def _first_call(run: Callable, kernel: Callable, results: int, *tensors, **options):
+    """The results of a call, and a text in bytes: "passed", "", or an error's, which must not pass through C++."""
+    passed: list[str] = []
+    try:
+        found = run(
+            lambda problem, others: kernel(problem, others, lambda: passed.append("passed")), *tensors, **options
+        )
+        return *found, _bytes("".join(passed))
+    except BaseException as error:
+        if schema.validated.active:
+            schema.validated.error = error
+        return *[tensors[0].new_empty((0,)) for _ in range(results)], _bytes(str(error) or type(error).__name__)
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
 
 def _forward(kernel: PythonForward, *tensors, save_softmax_out=True, save_quasi_out=False, **options):

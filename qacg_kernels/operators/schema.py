@@ -87,15 +87,25 @@ def _has_tangent(t: object) -> bool:
 
 
 class _Validated(threading.local):
-    """Within it, this thread's operator calls are already validated; Python kernels then skip their checks."""
+    """Within it, this thread's operator calls are already validated; Python kernels then skip their checks.
+
+    Attributes:
+        error: raised by Python that compiled code called, which passes on the text alone; raised again on leaving.
+    """
 
     active = False
+    error: BaseException | None = None
 
     def __enter__(self) -> None:
-        self.active = True
+        self.active, self.error = True, None
 
     def __exit__(self, *_: object) -> None:
         self.active = False
+        if self.error is not None:
+            try:
+                raise self.error from None
+            finally:
+                self.error = None
 
 
 validated = _Validated()

@@ -37,8 +37,9 @@ FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
 CHOICES = (FIRST, ALWAYS, OFF, STRICT)
 WAY_OUT = "QACG_BACKEND=reference runs without its kernels"
 REFERENCE = "reference"  # the backend whose results replace wrong ones
-_MOST_SIGNATURES = 4096  # one for each number of tokens of packed calls, among others
+_OPERATORS = schema.NAMESPACE.encode()  # compiled libraries keep a pointer to it
 
+_switches: dict[str, Callable[[bytes], None]] = {}  # of compiled libraries, by backend
 _right: set[tuple] = set()
 _wrong: dict[tuple, str] = {}  # with what was found
 
@@ -68,41 +69,42 @@ def forget() -> None:
     """Clears all results, for tests."""
     _right.clear()
     _wrong.clear()
+    for switch in _switches.values():
+        switch(_OPERATORS)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The forward or the backward of a backend, without any check.
+    """The forward or the backward of a backend, or both, without any check.
 
     Attributes:
-        run: the kernel; its second argument is Residuals in a forward and Saved in a backward.
+        run: launches it; its second argument is Residuals for a forward and Saved for a backward.
         row_max_of_empty: what the backend stores for a row that sees no key, beside a sum of 0.
     """
 
     backend: str
-    is_backward: bool
     run: Callable[[Problem, Others], Outputs]
     row_max_of_empty: float = 0.0
 
-    def first_call(self, problem: Problem, others: Others, settle: Callable[[], None]) -> Outputs:
+    def first_call(self, problem: Problem, others: Others, mark_checked: Callable[[], None]) -> Outputs:
         """Runs a call of a variant that may not have been checked yet.
 
         Args:
-            settle: called when calls like this one need not come here again.
+            mark_checked: called if later calls with the same signature need no check.
 
         Raises:
             RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
         """
         mode = requested_mode()
         if mode == OFF:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         variant = variant_of(self.backend, problem, others)
-        for known in (variant, self._forward_of(problem, others) if self.is_backward else variant):
-            if known in _wrong:
-                return self._fall_back(known, mode, problem, others)
+        known = variant if variant in _wrong else self._wrong_forward_of(problem, others)
+        if known is not None:
+            return self._fall_back(known, mode, problem, others)
         if variant in _right and mode != ALWAYS:
-            settle()
+            mark_checked()
             return self.run(problem, others)
         if not problem.query.numel() or not _can_check_now(problem.query):
             return self.run(problem, others)
@@ -113,7 +115,7 @@ class Kernel:
         if fault is None:
             if compared and mode != ALWAYS:
                 _right.add(variant)
-                settle()
+                mark_checked()
             return results
         if variant not in _wrong:
             _wrong[variant] = fault
@@ -124,12 +126,14 @@ class Kernel:
                 )
         return self._fall_back(variant, mode, problem, others)
 
-    def _forward_of(self, problem: Problem, saved: Saved) -> tuple | None:
+    def _wrong_forward_of(self, problem: Problem, others: Others) -> tuple | None:
         """The wrong forward variant for which the reference saved a backward's rows; None if there is none."""
-        saves = (t is not None and bool(t.numel()) for t in (saved.softmax_out, saved.quasi_out))
-        found = variant_of(self.backend, problem, Residuals(*saves))
-        others = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # whose backward this is
-        return next((variant for name in others if (variant := (name, *found[1:])) in _wrong), None)
+        if isinstance(others, Residuals):
+            return None
+        saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))
+        _, *variant = variant_of(self.backend, problem, Residuals(*saves))
+        backends = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # whose backward this is
+        return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 
     def _checked(self, problem: Problem, others: Others) -> tuple[Outputs, str | None, bool]:
         """The results of a call, what is wrong with them if anything is, and whether there was anything to compare."""
@@ -144,7 +148,9 @@ class Kernel:
                     return first, "memory beside an output was written", True
                 results = self.run(problem, others)
                 _wait(device)
-                if not all(map(_same_bits, first, results)):
+                if not all(
+                    t is u or torch.allclose(t, u, rtol=0, atol=0, equal_nan=True) for t, u in zip(first, results)
+                ):
                     return results, "the same call returned other bits the second time", True
                 return results, *self._compared(problem, others, results)
         except torch.OutOfMemoryError:
@@ -162,28 +168,19 @@ class Kernel:
         call = Call(problem)
         if not call.is_well_formed():
             return None, False
-        comparison = Comparison(call)
-        part, every_slice, every_row = call.sample()
-        upstream = None
-        if not self.is_backward:
+        comparison, (part, every_slice, every_row) = Comparison(call), call.sample()
+        if isinstance(others, Residuals):
             got = forward_results(results, _row_max_unit(self.backend, problem.attn_mask))
         else:
-            gates = {name: getattr(others, name) for name in ("grad_query_gate", "grad_key_gate")}
-            # Gradients of gates that are not there may be empty.
-            upstream = others._replace(**{n: t if t is not None and t.numel() else None for n, t in gates.items()})
             got = dict(zip(GRADIENTS, results))
-            if not (every_slice and every_row):
-                # Sums over rows or slices are compared in a launch whose upstream gradient is 0 outside the sample.
-                upstream = upstream._replace(
-                    grad_out=call.without_others(upstream.grad_out, part, False),
-                    grad_query_gate=call.without_others(upstream.grad_query_gate, part, False),
-                    grad_key_gate=call.without_others(upstream.grad_key_gate, part, problem.column_gate),
-                )
-                for name, t in zip(GRADIENTS, self.run(problem, upstream)):
-                    if name.startswith("grad gate.") or (name in PER_KEY and not every_row):
-                        got[name] = t
+        if isinstance(others, Saved) and not (every_slice and every_row):
+            # Sums over rows or slices are compared in a launch whose upstream gradient is 0 outside the sample.
+            others = call.upstream_in(part, others)
+            for name, t in zip(GRADIENTS, self.run(problem, others)):
+                if name.startswith("grad gate.") or (name in PER_KEY and not every_row):
+                    got[name] = t
         with torch.autocast(call.device.type, enabled=False):
-            comparison.add(part, upstream, got)
+            comparison.add(part, others, got)
         return comparison.fault(), comparison.compared
 
     def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
@@ -191,7 +188,7 @@ class Kernel:
         if mode == STRICT:
             raise RuntimeError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
         reference = schema.python_kernels[REFERENCE]
-        if self.is_backward:
+        if isinstance(others, Saved):
             return reference.backward(problem, others)
         outputs = reference.forward(problem, others)
         unit = _row_max_unit(self.backend, problem.attn_mask)
@@ -209,45 +206,22 @@ def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
     return 1.0 if backend == "cpu" and attn_mask is not None and attn_mask.is_floating_point() else math.log(2)
 
 
-def guard_compiled(backend: str, row_max_of_empty: float, library: torch.library.Library = schema.library) -> None:
-    """Registers the check in front of a backend's compiled operators, for every caller of these.
+def guard_compiled(backend: str, row_max_of_empty: float, switch: Callable[[bytes], None]) -> None:
+    """Checks the first calls of a backend's compiled operators, for every caller of these.
 
-    The dispatch key lies above that of the compiled kernels and below autograd and tracing.
+    Args:
+        switch: the library's function `check_in` of csrc/common/first_calls.h, which has the set of checked calls.
     """
-    fronts = (_Front(Kernel(backend, n, _compiled(backend, n), row_max_of_empty)) for n in (False, True))
-    registry.register_kernels(backend, schema.Kernels(*fronts), "BackendSelect", library)
+    kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), row_max_of_empty)
+    registry.define_first_calls(backend, kernel.first_call)
+    _switches[backend] = switch
+    switch(_OPERATORS)
 
 
-def _compiled(backend: str, is_backward: bool) -> Callable[[Problem, Others], Outputs]:
-    """The compiled kernel of a backend, called past the check in front of it."""
-    if is_backward:
-        run_backward = compiled_kernel(schema.backward_op(backend).default)
-        return lambda problem, saved: schema.call_backward(run_backward, problem, saved)
-    run_forward = compiled_kernel(schema.forward_op(backend).default)
-    return lambda problem, residuals: schema.call_forward(run_forward, problem, residuals)
-
-
-class _Front:
-    """The operator in front of a compiled kernel: it checks the first call of each variant and passes others on."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._run, self._settled = kernel, kernel.run, set()
-
-    def __call__(self, problem: Problem, others: Others) -> Outputs:
-        p = problem
-        tensors = (*p.tensors(), *others) if self._kernel.is_backward else p.tensors()
-        # What calls of one variant may share, and is quick to find. The shapes of the others follow.
-        facts = [None if t is None else (t.stride(), t.data_ptr() & 15) for t in tensors]
-        sizes = [None if t is None else (t.shape, t.dtype) for t in (p.query, p.key, p.attn_mask, p.cu_seqlens)]
-        options = (p.max_seqlen, p.is_causal, p.dropout_p, p.scale, p.quasi_scale, p.beta, p.gamma, p.gate_form)
-        saves = None if self._kernel.is_backward else others
-        switch = torch.are_deterministic_algorithms_enabled()
-        signature = (p.query.device, switch, saves, *options, *sizes, *facts)
-        if signature in self._settled or p.query.is_meta:
-            return self._run(problem, others)
-        if len(self._settled) >= _MOST_SIGNATURES:
-            self._settled.clear()
-        return self._kernel.first_call(problem, others, lambda: self._settled.add(signature))
+def _launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:
+    if isinstance(others, Saved):
+        return schema.call_backward(compiled_kernel(schema.backward_op(backend).default), problem, others)
+    return schema.call_forward(compiled_kernel(schema.forward_op(backend).default), problem, others)
 
 
 def variant_of(backend: str, p: Problem, others: Others) -> tuple:
@@ -301,12 +275,6 @@ def _can_check_now(query: Tensor) -> bool:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _report(variant: tuple, fault: str) -> str:

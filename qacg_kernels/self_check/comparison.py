@@ -9,7 +9,7 @@ and some random query rows. A fault in one other slice, or in one other row of s
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from qacg_kernels.call import equations
 from qacg_kernels.call.equations import Position
-from qacg_kernels.call.problem import ForwardOutputs, Problem, Saved
+from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, Saved
 from qacg_kernels.self_check.error_rule import GRADIENTS, SUM_BAND, Tally, squared_scales
 
 MOST_ENTRIES = 1 << 28
@@ -34,6 +34,10 @@ _TF32_EPS = 2.0**-10
 _SUM_BAND = 4 * SUM_BAND
 
 PER_KEY = ("grad key", "grad value", "grad context_key")
+_PER_QUERY_INPUTS = ("query", "context_query", "gate_lambda")
+_PER_KEY_INPUTS = ("key", "value", "context_key")
+_VECTORS = ("gate_query", "gate_context_query", "gate_key", "gate_context_key")
+_BIASES = ("gate_query_bias", "gate_key_bias")
 
 
 class Part(NamedTuple):
@@ -54,105 +58,93 @@ class Call:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = p = problem
-        self.device, self.heads, self.sequences = p.query.device, p.heads, p.sequences
-        self.lengths = None if p.key_lengths is None else p.key_lengths.long()
+        self.device, self.lengths = p.query.device, None if p.key_lengths is None else p.key_lengths.long()
         if p.packed:
             self.starts = p.cu_seqlens[:-1].long()
             self.lengths = p.cu_seqlens[1:].long() - self.starts
-            self.queries = self.keys = int(self.lengths.max()) if self.sequences else 0
+            self.queries = self.keys = int(self.lengths.max()) if p.sequences else 0
         else:
             self.queries, self.keys = p.query.shape[2], p.key.shape[2]
         self.every_key = torch.arange(self.keys, device=self.device)
 
     def is_well_formed(self) -> bool:
         """Whether a packed call's offsets fit its tokens; on a GPU the validation does not read them."""
-        if not self.problem.packed:
-            return True
-        ends = self.starts + self.lengths
-        tokens = self.problem.query.shape[0]
-        return bool((self.lengths >= 0).all() and self.starts[:1].eq(0).all() and ends[-1:].eq(tokens).all())
+        offsets, tokens = self.problem.cu_seqlens, self.problem.query.shape[0]
+        return offsets is None or bool((offsets.diff() >= 0).all() and offsets[0] == 0 and offsets[-1] == tokens)
 
     def sample(self) -> tuple[Part, bool, bool]:
         """What is compared; whether that is every slice, and whether it is every row of its slices."""
-        whole = self.sequences * self.heads * self.queries * self.keys
-        budget = min(MOST_ENTRIES, max(_WHOLE_ENTRIES[self.device.type], whole // _SHARE))
-        entries = max(self.queries * self.keys, 1)
+        # An empty packed sequence has no row.
+        sequences = (
+            self.lengths.nonzero()[:, 0].tolist() if self.problem.packed else list(range(self.problem.sequences))
+        )
+        all_slices = len(sequences) * self.problem.heads
+        heads, rows, entries = range(self.problem.heads), range(self.queries), max(self.queries * self.keys, 1)
+        budget = min(MOST_ENTRIES, max(_WHOLE_ENTRIES[self.device.type], all_slices * entries // _SHARE))
         draw = random.Random(0)
-        heads, sequences, rows = list(range(self.heads)), list(range(self.sequences)), list(range(self.queries))
-        if whole > budget:
-            by_length = [] if self.lengths is None else self.lengths.argsort()[[0, -1]].tolist()
+        if all_slices * entries > budget:
+            by_length = [] if self.lengths is None else self.lengths[sequences].argsort()[[0, -1]].tolist()
             heads = _some(heads, budget // (4 * entries), [], draw)
-            sequences = _some(sequences, budget // (len(heads) * entries), by_length, draw)
-            pairs = len(heads) * len(sequences)
-            if pairs * entries > budget:
-                rows = _some(rows, max(budget // (pairs * self.keys), _FEWEST_ROWS), [], draw)
-        part = Part(*(torch.tensor(t, device=self.device) for t in (sequences, heads, rows)))
-        return part, len(heads) * len(sequences) == self.heads * self.sequences, len(rows) == self.queries
+            sequences = _some(sequences, budget // (len(heads) * entries), [sequences[n] for n in by_length], draw)
+            rows = _some(rows, max(budget // (len(heads) * len(sequences) * max(self.keys, 1)), _FEWEST_ROWS), [], draw)
+        part = Part(*(torch.tensor(list(t), dtype=torch.long, device=self.device) for t in (sequences, heads, rows)))
+        return part, len(heads) * len(sequences) == all_slices, len(rows) == self.queries
 
-    def rows_of(self, t: Tensor | None, part: Part, rows: Tensor) -> Tensor | None:
-        """(sequences, heads, rows, ...) of a tensor (B, H, N, ...), or (T, H, ...) when packed, whose padding is 0."""
-        if t is None:
-            return None
+    def index(self, part: Part, rows: Tensor) -> tuple[Tensor, ...]:
+        """Index of (sequences, heads, rows) of a part in tensors (B, H, N, ...), or (T, H, ...) when packed.
+
+        In place of rows that a packed sequence lacks it has the first one, which every part has.
+        """
         if not self.problem.packed:
-            return t[part.sequences[:, None], part.heads][:, :, rows]
-        tokens = (self.starts[part.sequences, None] + rows).clamp(max=t.shape[0] - 1)
-        return self.without_padding(t[tokens][:, :, part.heads].transpose(1, 2), part, rows)
+            return part.sequences[:, None, None], part.heads[:, None], rows
+        inside = rows < self.lengths[part.sequences, None, None]
+        return self.starts[part.sequences, None, None] + rows * inside, part.heads[:, None]
 
-    def inside(self, part: Part, rows: Tensor) -> Tensor:
-        """Whether a packed sequence has these rows: (sequences, 1, rows)."""
-        return (rows < self.lengths[part.sequences, None]).unsqueeze(1)
+    def read(self, t: Tensor | None, part: Part, rows: Tensor) -> Tensor | None:
+        """(sequences, heads, rows, ...) of a tensor that `index` fits, 0 in rows that a packed sequence lacks."""
+        return None if t is None else self.where_inside(t[self.index(part, rows)], part, rows, 0.0)
 
-    def without_padding(self, t: Tensor, part: Part, rows: Tensor) -> Tensor:
-        """Rows (sequences, heads, rows, ...) with 0 in those that a packed sequence does not have."""
+    def where_inside(self, t: Tensor, part: Part, rows: Tensor, other: float) -> Tensor:
+        """Rows (sequences, heads, rows, ...), with another value in those that a packed sequence lacks."""
         if not self.problem.packed:
             return t
-        inside = self.inside(part, rows)
-        return t.masked_fill(~(inside if t.dim() == 3 else inside.unsqueeze(-1)), 0.0)
+        beyond = (rows >= self.lengths[part.sequences, None]).unsqueeze(1)
+        return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
-    def index(self, part: Part, place: tuple[int, ...], rows: Tensor) -> tuple[int, ...]:
-        """The index in the user's tensor of an element of `rows_of`."""
-        sequence, head, row, *rest = place
-        sequence, head, row = int(part.sequences[sequence]), int(part.heads[head]), int(rows[row])
-        return (int(self.starts[sequence]) + row, head, *rest) if self.problem.packed else (sequence, head, row, *rest)
+    def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Name, tensor and rows of the upstream gradients of some query rows; of a column gate those of all keys."""
+        of_keys = self.every_key if self.problem.column_gate else rows
+        for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
+            t = getattr(saved, name)
+            if t is not None and t.numel():  # that of a gate that is not there may be empty
+                yield name, t, at
 
-    def without_others(self, t: Tensor | None, part: Part, per_key: bool) -> Tensor | None:
-        """An upstream gradient, one row or value per query (or key), with 0 outside a part."""
-        if t is None:
-            return None
-        rows, packed = self.every_key if per_key else part.rows, self.problem.packed
-        kept = torch.zeros(t.shape[: 2 if packed else 3], dtype=torch.bool, device=self.device)
-        if packed:
-            tokens = (self.starts[part.sequences, None] + rows)[self.inside(part, rows)[:, 0]]
-            kept[tokens[:, None], part.heads] = True
-        else:
-            kept[part.sequences[:, None, None], part.heads[:, None], rows] = True
-        return t.masked_fill(~(kept.unsqueeze(-1) if t.dim() > kept.dim() else kept), 0.0)
+    def upstream_in(self, part: Part, saved: Saved) -> Saved:
+        """Upstream gradients with 0 outside a part."""
+        for name, t, rows in self.upstream(saved, part.rows):
+            index, kept = self.index(part, rows), torch.zeros_like(t)
+            kept[index] = t[index]
+            saved = saved._replace(**{name: kept})
+        return saved
 
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple[Problem, Position]:
-        """Some rows of a part as a dense problem in another dtype."""
+        """Some rows of a part as a dense problem in another dtype, with the gate's parameters for each head."""
         p = self.problem
-        per_query, per_key = ("query", "context_query", "gate_lambda"), ("key", "value", "context_key")
-        tensors = {name: self.rows_of(getattr(p, name), part, rows) for name in per_query}
-        tensors |= {name: self.rows_of(getattr(p, name), part, self.every_key) for name in per_key}
-        for name in GATE_FIELDS:
+        tensors = {name: self.read(getattr(p, name), part, rows) for name in _PER_QUERY_INPUTS}
+        tensors |= {name: self.read(getattr(p, name), part, self.every_key) for name in _PER_KEY_INPUTS}
+        for name in (*_VECTORS, *_BIASES):
             t = getattr(p, name)
-            per_head = t is not None and t.dim() == (1 if name.endswith("bias") else 2)
-            tensors[name] = t[part.heads] if per_head else t
+            own = t.shape[-1:] if name in _VECTORS and t is not None else ()
+            tensors[name] = None if t is None else t.expand(p.heads, *own)[part.heads]
         if p.attn_mask is not None:
-            sequences, heads, along_rows = (
-                index if size > 1 else torch.zeros_like(index[:1])
-                for index, size in zip((part.sequences, part.heads, rows), p.attn_mask.shape)
-            )
-            tensors["attn_mask"] = p.attn_mask[sequences[:, None], heads][:, :, along_rows]
+            index = zip(self.index(part, rows), p.attn_mask.shape)
+            tensors["attn_mask"] = p.attn_mask[tuple(at * (size > 1) for at, size in index)]
         lengths = None if self.lengths is None else self.lengths[part.sequences]
         dense = replace(p, **tensors, key_lengths=lengths, cu_seqlens=None).to(dtype)
-        return dense, Position(rows, part.sequences[:, None] * self.heads + part.heads)
+        return dense, Position(rows, part.sequences[:, None] * p.heads + part.heads)
 
 
-GATE_FIELDS = ("gate_query", "gate_context_query", "gate_key", "gate_context_key", "gate_query_bias", "gate_key_bias")
-
-
-def _some(candidates: list[int], count: int, others: list[int], draw: random.Random) -> list[int]:
+def _some(candidates: Sequence[int], count: int, others: list[int], draw: random.Random) -> Sequence[int]:
     """`count` of the candidates, or a few more: the first, the last, `others`, and random ones."""
     if count >= len(candidates):
         return candidates
@@ -171,7 +163,7 @@ class Comparison:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._tallies: dict[str, Tally] = {}
-        self._worst: dict[str, tuple[str, float, float]] = {}
+        self._worst: dict[str, str] = {}
         self.compared = False
         p = call.problem
         self._eps = _TF32_EPS if multiplies_in_tf32(p.query) else None
@@ -183,130 +175,88 @@ class Comparison:
         self._alike = max(call.queries, call.keys) ** 2 if alike else 1
 
     @torch.no_grad()
-    def add(self, part: Part, saved: Saved | None, got: Mapping[str, Tensor | None]) -> None:
+    def add(self, part: Part, others: Residuals | Saved, got: Mapping[str, Tensor | None]) -> None:
         """Compares results with those of the equations.
 
         Args:
-            saved: of a backward, whose upstream gradients are 0 outside `part` where a result sums over rows or slices.
+            others: of a backward Saved, whose upstream gradients are 0 outside `part` where a result sums over rows or
+                slices.
             got: tensors by the names of `forward_results`, or of GRADIENTS; None or empty for absent ones.
         """
         got = {name: t for name, t in got.items() if t is not None and t.numel()}
-        of_gate: list[dict[str, Tensor]] = [{}, {}, {}]
-        for group in self._groups(part):
-            of_keys: list[dict[str, Tensor]] = [{}, {}, {}]
-            for rows in self._rows(group):
-                sides = self._sides(group, rows, saved)
-                for name, t in got.items():
+        call, heads, of_gate = self._call, len(part.heads), {}
+        most = _AT_A_TIME[call.device.type] // max(call.keys, 2 * call.problem.head_dim)  # rows
+        for sequences in part.sequences.split(max(most // max(heads * len(part.rows), 1), 1)):
+            group, of_keys = part._replace(sequences=sequences), {}
+            for rows in part.rows.split(max(most // max(heads, 1), 1)):
+                for name, sides in self._sides(group, rows, others, got).items():
                     if name.startswith("grad gate."):
-                        self._add_gate(name, of_gate, sides, group.heads)
+                        of_gate[name] = of_gate.get(name, 0.0) + sides
                     elif name in PER_KEY:
-                        for total, side in zip(of_keys, sides):
-                            total[name] = total.get(name, 0.0) + side[name]
+                        of_keys[name] = of_keys.get(name, 0.0) + sides
                     else:
-                        per_key = name == "key_gate" and self._call.problem.column_gate
-                        along = self._call.every_key if per_key else rows
-                        self._add(name, t, [side[name] for side in sides], group, along)
-            for name in of_keys[0]:
-                self._add(name, got[name], [total[name] for total in of_keys], group, self._call.every_key)
-        for name in of_gate[0]:
+                        per_key = name == "key_gate" and call.problem.column_gate
+                        self._add(name, got[name], sides, group, call.every_key if per_key else rows)
+            for name, sides in of_keys.items():
+                self._add(name, got[name], sides, group, call.every_key)
+        for name, sides in of_gate.items():
+            every_head = sides.new_zeros(3, call.problem.heads, *sides.shape[2:]).index_copy(1, part.heads, sides)
+            shared = every_head.dim() - 1 > got[name].dim()
             # All under one name: a bias is a single number, in which eager's error would be a matter of luck.
-            self._tally("grad gate", name, got[name], *(total[name] for total in of_gate))
+            self._tally("grad gate", name, got[name], every_head.sum(1) if shared else every_head)
 
     def fault(self) -> str | None:
         """The first tensor that breaks the error rule, in a line; None if all are within it."""
         for name, tally in self._tallies.items():
             verdict = tally.verdict()
             if not verdict.ok:
-                where, got, exact = self._worst[name]
                 errors = f"error {verdict.error:.3g} of {verdict.budget:.3g} allowed"
                 squares = f"root mean square {verdict.rms_error:.3g} of {verdict.rms_budget:.3g}"
-                return f"{where}: expected {exact:.6g}, got {got:.6g} ({errors}, {squares})"
+                return f"{self._worst[name]} ({errors}, {squares})"
         return None
 
-    def _groups(self, part: Part) -> Iterator[Part]:
-        """The part in groups of slices, of which some rows at least are computed at a time."""
-        pairs = max(_AT_A_TIME[self._call.device.type] // max(len(part.rows) * self._width(), 1), 1)
-        heads = min(pairs, max(len(part.heads), 1))
-        for sequences in part.sequences.split(max(pairs // heads, 1)):
-            for some_heads in part.heads.split(heads):
-                yield Part(sequences, some_heads, part.rows)
-
-    def _rows(self, group: Part) -> tuple[Tensor, ...]:
-        pairs = len(group.sequences) * len(group.heads)
-        return group.rows.split(max(_AT_A_TIME[self._call.device.type] // (pairs * self._width()), 1))
-
-    def _width(self) -> int:
-        return max(self._call.keys, 2 * self._call.problem.head_dim)
-
-    def _sides(self, group: Part, rows: Tensor, saved: Saved | None) -> list[dict[str, Tensor]]:
-        """Eager results for some rows of a group, exact ones and the squares of their rounding scales."""
-        sides, grads, squared_grads = [], None, [0.0, 0.0]
+    def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
+        """For some rows of a group the eager results, the exact ones and the squares of their rounding scales."""
+        sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)
-            if saved is None:
+            if isinstance(others, Residuals):
                 outputs, maps = equations.dense_forward(problem, position)
                 sides.append(forward_results(outputs))
             else:
-                grads = self._upstream(saved, group, rows, dtype)
-                squared_grads = [0.0 if t is None else t.square() for t in (grads.grad_query_gate, grads.grad_key_gate)]
-                gradients, maps = equations.dense_backward(problem, grads, position)
+                upstream = self._upstream(others, group, rows, dtype)
+                grads = upstream[:3]
+                gradients, maps = equations.dense_backward(problem, upstream, position)
                 sides.append(dict(zip(GRADIENTS, gradients)))
-        squares = squared_scales(
-            maps,
-            problem,
-            1.0 if maps.keep is None else maps.keep.square(),
-            None if grads is None else grads.grad_out,
-            tuple(squared_grads),
-            rows=rows,
-            smallest=self._smallest,
-        )
-        gates = {name: torch.ones_like(t) for name, t in sides[1].items() if name.endswith("_gate") and t is not None}
-        return [*sides, {name: self._alike * t for name, t in squares.items()} | gates]
+        squares = squared_scales(maps, problem, maps.keep, *grads, rows=rows, smallest=self._smallest)
+        scales = (self._alike * squares[n] if n in squares else torch.ones_like(sides[1][n]) for n in names)
+        return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 
     def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
-        """Upstream gradients of some rows; each group of rows gets its share of a column gate's key gradient."""
-        along, share = rows, 1.0
-        if self._call.problem.column_gate:
-            along, share = self._call.every_key, len(rows) / len(group.rows)
-        found = {
-            name: self._call.rows_of(getattr(saved, name), group, rows) for name in ("grad_out", "grad_query_gate")
-        }
-        of_keys = self._call.rows_of(saved.grad_key_gate, group, along)
-        found["grad_key_gate"] = None if of_keys is None else share * of_keys
-        return saved._replace(**{name: None if t is None else t.to(dtype) for name, t in found.items()})
+        """Upstream gradients of some rows; each chunk of rows gets its share of a column gate's key gradient."""
+        found = dict.fromkeys(("grad_query_gate", "grad_key_gate"))
+        for name, t, along in self._call.upstream(saved, rows):
+            share = 1.0 if along is rows else len(rows) / len(group.rows)
+            found[name] = share * self._call.read(t, group, along).to(dtype)
+        return saved._replace(**found)
 
-    def _add_gate(self, name: str, totals: list[dict[str, Tensor]], sides: list[dict], heads: Tensor) -> None:
-        """Adds a group's share to the gradient of a parameter of the gate."""
-        parameter = getattr(self._call.problem, name.removeprefix("grad ").replace(".", "_"))
-        own = 0 if name.endswith("bias") else 1
-        per_head = parameter.dim() > own
-        for total, side in zip(totals, sides):
-            share = side[name]
-            if share.dim() > own + 1:  # squares of scales, of every slice
-                share = share.sum(0) if per_head else share.sum((0, 1))
-            sums = total.setdefault(name, torch.zeros(parameter.shape, dtype=share.dtype, device=share.device))
-            sums[heads if per_head else ...] += share
+    def _add(self, name: str, t: Tensor, sides: Tensor, group: Part, rows: Tensor) -> None:
+        """Compares some rows of a tensor."""
+        sides = torch.stack([self._call.where_inside(side, group, rows, torch.nan) for side in sides])
+        self._tally(name, name, self._call.read(t, group, rows), sides, self._call.index(group, rows))
 
-    def _add(self, name: str, t: Tensor, sides: list[Tensor], group: Part, rows: Tensor) -> None:
-        got = self._call.rows_of(t, group, rows)
-        place = self._tally(name, name, got, *(self._call.without_padding(side, group, rows) for side in sides))
-        if place is not None:
-            _, *values = self._worst[name]
-            self._worst[name] = (f"{name}{list(self._call.index(group, place, rows))}", *values)
-
-    def _tally(self, key, name, got, eager, exact, squares) -> tuple[int, ...] | None:
-        """Adds a part of a tensor; returns the place of its worst element where that is the worst so far."""
+    def _tally(self, key: str, name: str, got: Tensor, sides: Tensor, index: tuple[Tensor, ...] = ()) -> None:
+        """Adds a part of a tensor, whose first dimensions have an index in the user's tensor."""
         # No claim where the inputs' NaN or infinities come through, or where the dtype has no such number.
-        judged = exact.isfinite() & eager.isfinite() & squares.isfinite() & (exact.abs() < torch.finfo(got.dtype).max)
+        judged = sides.isfinite().all(0) & (sides[1].abs() < torch.finfo(got.dtype).max)
         self.compared = self.compared or bool(judged.any())
-        got, eager, exact, squares = (torch.where(judged, t, 0.0) for t in (got, eager, exact, squares))
+        got, (eager, exact, squares) = torch.where(judged, got, 0.0), torch.where(judged, sides, 0.0)
         tally = self._tallies.setdefault(key, Tally(key, got.dtype, self._eps, _SUM_BAND))
-        flat = tally.add(got, eager, exact, squares.sqrt())
-        if flat is None:
-            return None
-        place = tuple(int(n) for n in torch.unravel_index(torch.tensor(flat), got.shape))
-        self._worst[key] = (f"{name}{list(place)}", got[place].item(), exact[place].item())
-        return place
+        place = tally.add(got, eager, exact, squares.sqrt())
+        if place is not None:
+            first = [int(at.expand(got.shape[:3])[place[:3]]) for at in index]
+            where = [*first, *place[3:]] if index else list(place)
+            self._worst[key] = f"{name}{where}: expected {exact[place].item():.6g}, got {got[place].item():.6g}"
 
 
 def forward_results(outputs: ForwardOutputs, unit: float = 1.0) -> dict[str, Tensor | None]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from qacg_kernels.call.equations import cleared, key_side
+from qacg_kernels.call.equations import cleared, key_side, reduced
 from qacg_kernels.call.masks import hides
 from qacg_kernels.call.problem import Problem
 
@@ -81,8 +81,8 @@ class Tally:
         self.count = 0
         self.largest = self.largest_of_eager = self.squares = self.squares_of_eager = 0.0
 
-    def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> int | None:
-        """Adds a part; returns the flat index of its largest error where that is the largest so far."""
+    def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> tuple[int, ...] | None:
+        """Adds a part; returns the index of its largest error where that is the largest so far."""
         errors, of_eager = relative_errors(got, exact, scale), relative_errors(eager, exact, scale)
         if not errors.numel():
             return None
@@ -95,10 +95,10 @@ class Tally:
         if not first and found[0] <= self.largest:
             return None
         self.largest = found[0]
-        return int(errors.argmax())
+        return tuple(int(n) for n in torch.unravel_index(errors.argmax(), errors.shape))
 
     def verdict(self) -> Verdict:
-        """The verdict on all parts; where the worst element is, the caller knows."""
+        """The result over all parts, without the position of the worst element."""
         count = max(self.count, 1)
         return Verdict(
             error=self.largest,
@@ -134,7 +134,7 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
     errors = relative_errors(got.detach(), exact, scale)
     return verdict._replace(
         bad_share=(errors > verdict.budget).double().mean().item(),
-        worst=tuple(int(n) for n in torch.unravel_index(torch.tensor(worst), errors.shape)),
+        worst=worst,
     )
 
 
@@ -158,9 +158,10 @@ GRADIENTS = tuple(f"grad {name}" for name in GRADIENTS)  # the results' names, i
 def squared_scales(
     maps: Maps,
     p: Problem,
-    keep: Tensor | float = 1.0,
+    keep: Tensor | None = None,
     grad_out: Tensor | None = None,
-    grad_gates: tuple[Tensor | float, Tensor | float] = (0.0, 0.0),
+    grad_query_gate: Tensor | None = None,
+    grad_key_gate: Tensor | None = None,
     *,
     rows: Tensor | None = None,
     smallest: float = 0.0,
@@ -172,10 +173,9 @@ def squared_scales(
 
     Args:
         maps, p: the maps and the problem, in float64.
-        keep: squares of Z, eq. 7.
-        grad_out: (B, H, L, D); with it gradients are among the results. Those of gate vectors and biases are (B, H, D)
-            and (B, H), not yet summed over what shares them.
-        grad_gates: squares of the upstream gradients of the two gates.
+        keep: Z, eq. 7.
+        grad_out: (B, H, L, D); with it gradients are among the results.
+        grad_query_gate, grad_key_gate: upstream gradients of the two gates.
         rows: query positions of `p` in the whole call, where a row gate reads its keys.
         smallest: the number below which operands of products have an absolute rounding error.
     """
@@ -196,18 +196,19 @@ def squared_scales(
     softmax2 = softmax.square() * (1 + (1 - 2 * softmax) * scores2 + scores2_of_row)
     quasi2 = quasi.square() * (1 + (1 - maps.sigmoid).square() * context2)
 
-    softmax_rows2, quasi_rows2 = (_operand(keep * t, smallest) for t in (softmax2, lam2 * quasi2))
+    keep2 = 1.0 if keep is None else keep.square()
+    softmax_rows2, quasi_rows2 = (_operand(keep2 * t, smallest) for t in (softmax2, lam2 * quasi2))
     squares = {
         "out": (softmax_rows2 + quasi_rows2) @ value2,
         "softmax_out": softmax_rows2 @ value2,
-        "quasi_out": _operand(keep * quasi2, smallest) @ value2,
+        "quasi_out": _operand(keep2 * quasi2, smallest) @ value2,
         "log_sum": 1 + scores2_of_row.squeeze(-1),
         "lambda": lam2.squeeze(-1),
     }
     if grad_out is None:
         return squares
     grad_out2 = grad_out.square()
-    d_attention = keep * (grad_out2 @ value2.transpose(-1, -2))
+    d_attention = keep2 * (grad_out2 @ value2.transpose(-1, -2))
     weighted = softmax2 * d_attention
     d_scores = _operand(weighted + softmax2 * weighted.sum(-1, keepdim=True), smallest) * p.scale**2
     # 1 - sigmoid is a difference too: far out on the right, where it vanishes, its terms are both one.
@@ -222,7 +223,7 @@ def squared_scales(
         "grad lambda": d_gate.sum(-1),
     }
     if p.gate_lambda is None:
-        _add_gate_squares(squares, maps, p, d_gate, grad_gates, rows)
+        _add_gate_squares(squares, maps, p, d_gate, (grad_query_gate, grad_key_gate), rows)
     return squares
 
 
@@ -235,27 +236,24 @@ def _add_gate_squares(
     maps: Maps,
     p: Problem,
     d_gate: Tensor,
-    grad_gates: tuple[Tensor | float, Tensor | float],
+    grad_gates: tuple[Tensor | None, Tensor | None],
     rows: Tensor | None,
 ) -> None:
     """Adds the squares of the gate's parameters, and the gate's share in those of the tensors that it reads."""
+    across = -2 if p.column_gate else -1
+    of_query, of_key = (p.gate_query, p.gate_context_query), (p.gate_key, p.gate_context_key)
     sides = (
-        ("query", p.beta, maps.query_gate, -1, (p.query, p.context_query), (p.gate_query, p.gate_context_query)),
-        (
-            "key",
-            p.gamma,
-            maps.key_gate,
-            -2 if p.column_gate else -1,
-            key_side(p, rows),
-            (p.gate_key, p.gate_context_key),
-        ),
+        ("query", p.beta, maps.query_gate, -1, (p.query, p.context_query), of_query),
+        ("key", p.gamma, maps.key_gate, across, key_side(p, rows), of_key),
     )
     for (side, weight, lam, axis, operands, vectors), grad_gate in zip(sides, grad_gates):
         slope = (lam * (1 - lam)).square()
-        logit = slope * (weight**2 * d_gate.sum(axis) + grad_gate)
+        logit = slope * (weight**2 * d_gate.sum(axis) + (0.0 if grad_gate is None else grad_gate.square()))
         at = rows if side == "key" and rows is not None and not p.column_gate else slice(None)
         for name, operand, vector in zip((side, f"context_{side}"), operands, vectors):
             per_row = vector.square().unsqueeze(1) if vector.dim() == 2 else vector.square()
             squares[f"grad {name}"][:, :, at] += logit.unsqueeze(-1) * per_row
-            squares[f"grad gate.{name}"] = (logit.unsqueeze(-1) * operand.square()).sum(-2)
-        squares[f"grad gate.{side}_bias"] = logit.sum(-1)
+            squares[f"grad gate.{name}"] = reduced(logit.unsqueeze(-1) * operand.square(), vector)
+        bias = getattr(p, f"gate_{side}_bias")
+        if bias is not None:
+            squares[f"grad gate.{side}_bias"] = reduced(logit.unsqueeze(-1), bias)

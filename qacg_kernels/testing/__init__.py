@@ -16,7 +16,7 @@ from qacg_kernels.call.validation import dense_problem
 from qacg_kernels.dispatch import available_backends
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
 from qacg_kernels.self_check.error_rule import judge, squared_scales
-from qacg_kernels.testing.inputs import BIASES, VECTORS, Case, Inputs, make_inputs
+from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
 
 class _Maps(NamedTuple):
@@ -101,10 +101,18 @@ def eager_attention(
     """Computes quasi-attention in plain PyTorch, with every map stored and every step in the inputs' dtype.
 
     Args:
-        query, context_query: (B, H, L, D).
-        key, value, context_key: (B, H, S, D).
+        query: (B, H, L, D).
+        key: (B, H, S, D).
+        value: (B, H, S, D).
+        context_query: (B, H, L, D).
+        context_key: (B, H, S, D).
         gate: lambda, (B, H, L), or GateParameters.
-        attn_mask, key_lengths, is_causal, dropout_p, scale, quasi_scale: those of `quasi_attention`.
+        attn_mask: boolean, True where a key is visible, or added to both scores; broadcasts to (B, H, L, S).
+        key_lengths: (B,) integers; keys at and beyond the length are hidden.
+        is_causal: whether query i attends to keys j <= i only.
+        dropout_p: probability, in [0, 1), that an attention entry is dropped.
+        scale: factor on both scores, 1 / sqrt(D) when None.
+        quasi_scale: alpha, the factor on the sigmoid map.
         keep: boolean keep-mask (B, H, L, S) to use instead of drawing one with torch's dropout.
 
     Returns:
@@ -245,25 +253,21 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Squared scales of a dense part by the names of its results, summed over what shares a parameter of the gate."""
+    """Squared scales of a dense part by the names of its results."""
     case, options = inputs.case, dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
     kept = options.pop("keep", None)
     maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], inputs.gate(x), **options)
-    through = 0.0 if inputs.grad_lambda is None else inputs.grad_lambda.square()
+    through = inputs.grad_lambda
     found = squared_scales(
         maps,
         dense_problem(*inputs.arguments(x), **options),
-        keep=1.0 if kept is None else (kept.double() * keep_scale(case.dropout_p)).square(),
+        keep=None if kept is None else kept.double() * keep_scale(case.dropout_p),
         grad_out=inputs.grad_out,
-        grad_gates=(case.beta**2 * through, case.gamma**2 * through),
+        grad_query_gate=None if through is None else case.beta * through,
+        grad_key_gate=None if through is None else case.gamma * through,
     )
     names = ["out", *(f"grad {name}" for name in x), *(["lambda"] if case.returns_lambda else [])]
-    squares = {name: found[name] for name in names if name in found}
-    for name, t in x.items():
-        if name in BIASES or name in VECTORS:
-            shared = squares[f"grad {name}"].sum(0)
-            squares[f"grad {name}"] = shared if t.dim() == (1 if name in BIASES else 2) else shared.sum(0)
-    return squares
+    return {name: found[name] for name in names if name in found}
 
 
 def assert_within_budget(
@@ -275,14 +279,18 @@ def assert_within_budget(
     *,
     where: str = "",
 ) -> None:
-    """Raises AssertionError when a tensor breaks the error rule.
+    """Compares a tensor with the error rule.
 
     Args:
         name: the tensor's; the names of gradients begin with "grad" and get the gradients' factor.
-        got, eager: the backend's and eager PyTorch's result in the same dtype.
+        got: the backend's result.
+        eager: eager PyTorch's result in the same dtype.
         exact: the float64 result.
         scale: the tensor's rounding scale; the size of `exact` when None.
         where: case, backend or whatever else finds the place, for the message.
+
+    Raises:
+        AssertionError: the tensor is outside its budget.
     """
     verdict = judge(name, got, eager, exact, scale)
     if verdict.ok:
@@ -337,6 +345,9 @@ def parity_report(backends: Iterable[str] | None = None, device: torch.device | 
     Args:
         backends: names, all available ones when None; run in float32, bfloat16 and float16 where they take them.
         device: where the tensors live.
+
+    Returns:
+        The error and budget of each tensor of each case.
     """
     rows = []
     names = available_backends() if backends is None else tuple(backends)

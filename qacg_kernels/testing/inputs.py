@@ -44,6 +44,7 @@ class Case:
 
     @property
     def key_count(self) -> int:
+        """S, the number of keys."""
         return self.queries if self.keys is None else self.keys
 
     @property
@@ -180,10 +181,6 @@ def _boolean_keys(shape: Shape4, generator) -> Tensor:
     return torch.arange(keys) < lengths
 
 
-def _boolean_two_dims(shape: Shape4, generator) -> Tensor:
-    return torch.rand(shape[2:], generator=generator) < 0.8
-
-
 def _additive(*dims: int, generator) -> Tensor:
     return torch.randn(dims, generator=generator, dtype=torch.float64)
 
@@ -207,7 +204,7 @@ MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
     "boolean_empty_rows": _boolean_empty_rows,
     "boolean_keys": _boolean_keys,
     "boolean_expanded": lambda shape, g: _boolean_keys(shape, g).expand(shape),
-    "boolean_two_dims": _boolean_two_dims,
+    "boolean_two_dims": lambda shape, g: torch.rand(shape[2:], generator=g) < 0.8,
     "none_visible": lambda shape, g: torch.zeros(shape[0], 1, 1, shape[3], dtype=torch.bool),
     "additive": lambda shape, g: _additive(1, *shape[1:], generator=g),
     "additive_row": lambda shape, g: _additive(shape[3], generator=g),

@@ -1,4 +1,4 @@
-"""Records: what is computed for them, and their files."""
+"""Benchmark records: computed fields and files."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_rate_counts_the_flop_convention(mode, quasi, one_map):
     assert floor.gflops == pytest.approx(one_map * 2 * 3 * 100 * 100 * 10 / 1e6, rel=1e-4)
 
 
-def test_writer_stores_records_and_starts_anew(tmp_path):
+def test_writer_stores_records_and_replaces_a_file(tmp_path):
     writer = records.Writer(tmp_path / "new", "targets", ORIGIN)
     measured, memory_used = times(eager=[0.2], cpu=[0.1]), memory(50.0)
     writer.add(measured)
@@ -59,7 +59,7 @@ def test_writer_stores_shared_fields_once(tmp_path):
     assert records.load([writer.path]) == measured
     text = writer.path.read_text()
     assert text.count("Some CPU") == 4  # the origin, twice with a convention that changes, and the later origin
-    writer.path.write_text(records.to_line(measured[0]) + "\n" + text)  # lines that have all to themselves are read too
+    writer.path.write_text(records.to_line(measured[0]) + "\n" + text)  # lines with all fields are read too
     assert records.load([writer.path]) == [measured[0], *measured]
 
 
@@ -78,7 +78,7 @@ def test_writer_without_a_folder_writes_nothing(tmp_path, monkeypatch):
         (lambda record: record.update(kind="guess"), "expected one of 'time', 'memory'.*got 'guess'"),
     ],
 )
-def test_a_malformed_record_raises_with_file_and_line(tmp_path, change, message):
+def test_malformed_record_raises_with_file_and_line(tmp_path, change, message):
     good = records.to_line(times(cpu=[0.1])[0])
     record = json.loads(good)
     change(record)
@@ -96,7 +96,7 @@ def test_origin_is_that_of_this_process():
     assert json.loads(json.dumps(source.machine)) == source.machine
 
 
-def test_a_file_of_another_format_raises(tmp_path):
+def test_file_of_another_format_raises(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text('{"kind": "shared", "format": 2}\n')
     with pytest.raises(ValueError, match=r"records\.jsonl:1: format: expected 1, got 2"):

@@ -42,7 +42,7 @@ def test_markdown_shows_shares_lengths_and_overhead():
     assert "and the share of the matrix-product ceiling" in text
 
 
-def test_markdown_refuses_records_of_two_commits():
+def test_markdown_of_records_of_two_commits_raises():
     mixed = [memory(1.0), replace(memory(1.0), origin=replace(ORIGIN, commit="fedcba987654"))]
     with pytest.raises(ValueError, match="different machines, versions or commits"):
         table.markdown(mixed)

@@ -45,11 +45,12 @@ def test_measure_keeps_the_fastest_product(small, monkeypatch, capsys, dtype):
 def test_measure_without_brgemm_prints_a_note(small, monkeypatch, capsys):
     monkeypatch.setenv("CXX", "no-such-compiler")
     kept, tried = ceiling.measure("float32", ORIGIN)
-    assert len(tried) == 2 and kept.name.startswith("torch.")
+    assert len(tried) == 2
+    assert kept.name.startswith("torch.")
     assert "brgemm.cpp cannot be built" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler")
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
 @pytest.mark.full  # builds its library
 def test_brgemm_multiplies():
     try:
@@ -65,7 +66,7 @@ def test_brgemm_multiplies():
         torch.ops.qacg_benchmarks.brgemm(a, b, c[:1], 1)
 
 
-def test_a_failed_build_raises_the_compiler_message(monkeypatch, tmp_path):
+def test_failed_build_raises_the_compiler_message(monkeypatch, tmp_path):
     def fails(command, **_):
         raise subprocess.CalledProcessError(1, command, stderr="brgemm.cpp:3: no such header\nmore")
 
@@ -99,7 +100,8 @@ def test_run_has_shares_for_all_lengths(small, monkeypatch, tmp_path, capsys):
 
 def test_default_names_support_the_case():
     here = default_names(SMALL)
-    assert here[:4] == [EAGER, COMPILED, COMPOSITION, ONE_MAP] and "reference" not in here
+    assert here[:4] == [EAGER, COMPILED, COMPOSITION, ONE_MAP]
+    assert "reference" not in here
     packed = replace(SMALL, lengths=PACKED)
     assert default_names(packed) == [COMPOSITION, *here[4:]]
     assert COMPOSITION not in default_names(replace(SMALL, mode=FORWARD_BACKWARD, dropout=0.1))

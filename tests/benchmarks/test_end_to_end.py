@@ -1,4 +1,4 @@
-"""Whole steps: what is run, and what is computed from the times."""
+"""Whole steps of models: agreement of implementations, records, and ratios of times."""
 
 import json
 from dataclasses import replace
@@ -9,20 +9,15 @@ from benchmark_records import ORIGIN
 from model_sizes import TINY
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 
-from benchmarks import end_to_end, records
-from benchmarks.model_steps import implementations, names as step_names
+from benchmarks import end_to_end, model_steps as step_names, records
+from benchmarks.model_steps import implementations
 from benchmarks.model_steps.released import ReleasedQACGBert
 from benchmarks.model_steps.sentences import load_sentences
 from benchmarks.model_steps.times import Workload, step_records
 from benchmarks.table import markdown
 from benchmarks.targets.performance import TARGETS
 
-SMALL = {
-    **TINY,
-    "vocab_size": 40,
-    "contexts": 3,
-    "num_labels": 3,
-}
+SMALL = {**TINY, "vocab_size": 40, "contexts": 3, "num_labels": 3}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +66,8 @@ def test_batches_have_the_same_sentences_in_both_forms(sentences):
     for batch in batches:
         assert batch.sentences == 16
         mask = batch.padded["attention_mask"].bool()
-        assert batch.tokens == int(mask.sum()) < batch.padded_tokens == mask.numel()
+        assert (batch.tokens, batch.padded_tokens) == (int(mask.sum()), mask.numel())
+        assert batch.tokens < batch.padded_tokens
         for name in ("input_ids", "token_type_ids"):
             assert torch.equal(batch.padded[name][mask], batch.packed[name])
         assert torch.equal(batch.padded["context_ids"], batch.packed["context_ids"])
@@ -118,20 +114,11 @@ COMPARED = [step_names.RELEASED, step_names.FUSED, step_names.PACKED, step_names
 
 
 @pytest.mark.full
-def test_a_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
+def test_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("QACG_DATA", raising=False)
     threads = str(torch.get_num_threads())
-    arguments = [
-        "--quick",
-        "--threads",
-        threads,
-        "--out",
-        str(tmp_path),
-        "--dtypes",
-        "float32",
-        "--implementations",
-        *COMPARED,
-    ]
+    arguments = ["--quick", "--threads", threads, "--out", str(tmp_path), "--dtypes", "float32"]
+    arguments += ["--implementations", *COMPARED]
     clean = replace(records.origin(), dirty=False)
     monkeypatch.setattr(records, "origin", lambda: clean)
     assert end_to_end.main([*arguments, "--minutes", "0"]) == 0
@@ -145,17 +132,17 @@ def test_a_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
         assert row.size == "tiny"
         assert row.sentences == 16
         assert 0 < row.tokens < row.padded_tokens
-        rival = next(
+        released = next(
             other for other in measured if (other.mode, other.implementation) == (row.mode, step_names.RELEASED)
         )
-        assert row.ratio_to_released == pytest.approx(rival.median_ms / row.median_ms, rel=1e-3)
+        assert row.ratio_to_released == pytest.approx(released.median_ms / row.median_ms, rel=1e-3)
     monkeypatch.setattr(end_to_end, "measure", lambda *_: pytest.fail("measured again"))
     assert end_to_end.main(arguments) == 0
     assert records.load([path]) == measured
     assert capsys.readouterr().out.count(": kept") == 2
 
 
-def test_a_wrong_implementation_is_not_measured(monkeypatch, capsys):
+def test_wrong_implementation_is_not_measured(monkeypatch, capsys):
     monkeypatch.delenv("QACG_DATA", raising=False)
 
     def wrong(builder):

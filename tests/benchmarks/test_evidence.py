@@ -28,7 +28,8 @@ def row(value, seconds=60.0):
 def test_every_model_has_the_same_number_of_settings():
     tries = {}
     for trial in searches():
-        assert isinstance(trial.options, TrainingOptions) and trial.is_search
+        assert isinstance(trial.options, TrainingOptions)
+        assert trial.is_search
         tries.setdefault(trial.contestant, set()).add(trial.setting)
     assert {len(settings) for settings in tries.values()} == {6}
     assert set(tries) == {name for name, one in CONTESTANTS.items() if one.settings_of is None}
@@ -44,13 +45,15 @@ def test_chosen_settings_are_shared_with_variants():
     assert chosen == {"qacg-bert": "documents", "lambda-0": "documents"}
     found = evaluated(chosen)
     assert {trial.seed for trial in found if trial.data == "sentihood"} == set(DATA["sentihood"].seeds)
-    assert not any(trial.is_search for trial in found) and len({trial.name for trial in found}) == len(found)
-    # The variant differs from its model in the one point.
+    assert not any(trial.is_search for trial in found)
+    assert len({trial.name for trial in found}) == len(found)
+    # The variant differs from its model in one option only.
     one, other = (Trial("sentihood", name, "documents", 3).options for name in ("qacg-bert", "lambda-0"))
-    assert dataclasses.replace(other, quasi_scale=None) == one and other.quasi_scale == 0
+    assert dataclasses.replace(other, quasi_scale=None) == one
+    assert other.quasi_scale == 0
     assert len(every_trial()) == 18 + 4 * (5 + 3) + 3 + 3 * 3
-    let_in = {one.check: one.options.quasi_attention for one in found if one.check in study.HYPOTHESES}
-    assert let_in == {
+    quasi_options = {one.check: one.options.quasi_attention for one in found if one.check in study.HYPOTHESES}
+    assert quasi_options == {
         "scale-8": {"quasi_scale": 8.0},
         "lambda-half": {"beta": 0.5, "gamma": 0.5},
         "lambda-sixteenth": {"beta": 0.9375, "gamma": 0.9375},
@@ -66,7 +69,7 @@ def test_a_search_has_no_test_split(monkeypatch):
 
 
 class Shares:
-    """A metric whose distribution is known: the share of rows that are right."""
+    """A metric with a known distribution: the share of correct examples."""
 
     def __init__(self, right):
         self.right = np.asarray(right, float)
@@ -77,7 +80,7 @@ class Shares:
 
 
 def test_intervals_match_the_theory():
-    """Of a share p of N sentences the bootstrap's deviation is sqrt(p (1 - p) / N); of equal ones it is 0."""
+    """For a share p of N sentences the deviation of the bootstrap is sqrt(p (1 - p) / N); for equal models it is 0."""
     generator = np.random.default_rng(5)
     one = generator.random(400) < 0.7
     draws = Draws({"one": [Shares(one)], "same": [Shares(one)], "none": [Shares(one * 0)]}, range(400), ["right"], 4000)
@@ -85,9 +88,10 @@ def test_intervals_match_the_theory():
     assert (same.mean, same.low, same.high, same.above) == (0, 0, 0, 0)
     share = one.mean()
     expected = 1.96 * np.sqrt(share * (1 - share) / 400)
-    assert all_.mean == pytest.approx(share) and all_.above == 1
+    assert all_.mean == pytest.approx(share)
+    assert all_.above == 1
     assert (all_.high - all_.low) / 2 == pytest.approx(expected, rel=0.1)
-    # Rows of one sentence are drawn together: with four alike in each, the interval is that of a quarter of the rows.
+    # Examples of one sentence are drawn together: four equal ones per sentence give the interval of a quarter as many.
     of_four = Draws({"one": [Shares(one)], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
     sorted_ = Draws({"one": [Shares(np.sort(one))], "none": [Shares(one * 0)]}, np.arange(400) // 4, ["right"], 4000)
     width = sorted_.difference("one", "none", "right")
@@ -96,10 +100,11 @@ def test_intervals_match_the_theory():
 
 
 def test_intervals_include_the_seeds():
-    """Two seeds, right everywhere and nowhere: a mean over two drawn ones is 0, 1/2 and 1 with 1/4, 1/2 and 1/4."""
+    """One seed is always correct, one never: the mean of two draws is 0, 1/2 or 1 with probability 1/4, 1/2 and 1/4."""
     draws = Draws({"two": [Shares([1] * 8), Shares([0] * 8)], "none": [Shares([0] * 8)]}, range(8), ["right"], 4000)
     found = draws.difference("two", "none", "right")
-    assert (found.mean, found.low, found.high) == (0.5, 0, 1) and found.above == pytest.approx(0.75, abs=0.03)
+    assert (found.mean, found.low, found.high) == (0.5, 0, 1)
+    assert found.above == pytest.approx(0.75, abs=0.03)
     assert draws.deviation("two", "right") == pytest.approx(np.std([0, 1], ddof=1))
     assert np.isnan(draws.deviation("none", "right"))
 
@@ -113,26 +118,31 @@ def test_results_are_stored_and_loaded(tmp_path):
         Result(trial, row(0.5), as_scores(probabilities), processor_seconds=30.0, gates=[{"lambda_mean": 0.5}]),
     )
     store(tmp_path, Result(search := searches()[0], row(0.25)))
-    (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without figures it is not there
+    (tmp_path / f"{trial.name}-half.npy").write_bytes(b"")  # without metrics it is ignored
     found = load(tmp_path)
-    assert set(found) == {trial.name, search.name} and found[search.name].scores is None
+    assert set(found) == {trial.name, search.name}
+    assert found[search.name].scores is None
     assert (found[trial.name].processor_seconds, found[search.name].processor_seconds) == (30.0, None)
     assert (found[trial.name].gates, found[search.name].gates) == ([{"lambda_mean": 0.5}], None)
-    assert found[trial.name].trial == trial and found[trial.name].dev == 0.5
+    assert found[trial.name].trial == trial
+    assert found[trial.name].dev == 0.5
     scores = found[trial.name].scores
-    assert scores.shape == (300, 3) and (scores.argmax(axis=1) == probabilities.argmax(axis=1)).all()
+    assert scores.shape == (300, 3)
+    assert (scores.argmax(axis=1) == probabilities.argmax(axis=1)).all()
     assert np.abs(np.exp(scores.astype(float)) - probabilities).max() < 2e-3
 
 
 def test_gate_statistics_of_a_uniform_map(tmp_path):
-    """Without context projections every cell of the map is 1/2, and without gates lambda is 1 - (1/2 + 1/2)."""
+    """Without context projections every entry of the map is 1/2, and without gates lambda is 1 - (1/2 + 1/2)."""
     trained = load_trained(write_model(tmp_path / "m"))
     rows = [Example(str(n), text, name, "", name, 0, n) for n, (text, name) in enumerate(zip(TEXTS, OWN.aspects))]
     usual = gate_statistics(trained, rows)
-    assert len(usual) == 2 and all(layer["deviation_over_keys"] > 0.01 for layer in usual)
+    assert len(usual) == 2
+    assert all(layer["deviation_over_keys"] > 0.01 for layer in usual)
     for layer in usual:
         quantiles = layer["lambda_quantiles"]
-        assert sorted(quantiles) == quantiles and -1 <= quantiles[0] < layer["lambda_mean"] < quantiles[-1] <= 1
+        assert sorted(quantiles) == quantiles
+        assert -1 <= quantiles[0] < layer["lambda_mean"] < quantiles[-1] <= 1
     attentions = [layer.attention.self for layer in trained.model.bert.encoder.layer]
     with torch.no_grad():
         for attention in attentions:
@@ -147,7 +157,9 @@ def test_gate_statistics_of_a_uniform_map(tmp_path):
 def test_settings_table_marks_missing_settings():
     first = searches()[0]
     table = settings_table({first.name: Result(first, row(0.753))})
-    assert "75.3" in table and NOT_YET in table and "**" not in table
+    assert "75.3" in table
+    assert NOT_YET in table
+    assert "**" not in table
 
 
 def test_checks_table_has_minutes_of_one_cpu():
@@ -165,10 +177,11 @@ def test_checks_table_has_minutes_of_one_cpu():
 
 
 def kill_once(monkeypatch, name):
-    through = getattr(training, name)
+    """Makes the next call of a function of `training` raise KeyboardInterrupt."""
+    original = getattr(training, name)
 
     def killed(*_):
-        monkeypatch.setattr(training, name, through)
+        monkeypatch.setattr(training, name, original)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(training, name, killed)
@@ -176,7 +189,7 @@ def kill_once(monkeypatch, name):
 
 @pytest.mark.full
 def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkeypatch, capsys):
-    """All of it, with data and models so small that only the way is tested; the second time nothing is trained."""
+    """The whole study with tiny data and models; the second run trains nothing."""
     small = {"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     of_trial = Trial.options.fget
 
@@ -197,21 +210,23 @@ def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkey
     (tmp_path / "data" / "sentihood").symlink_to(small_data, target_is_directory=True)
     arguments = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
 
-    # Once a model is in its place and not yet looked at; once its result is not yet kept.
+    # Killed after a model is published but not loaded, and before its result is stored.
     for name in ("load_trained", "store"):
         kill_once(monkeypatch, name)
         assert program.main(arguments) == INTERRUPTED
     assert program.main(arguments) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert len(every_trial()) == 5 + 4 + 3 + 3
-    assert "15 of 15" in said
-    assert NOT_YET not in said.split("### Settings")[-1]
+    assert "15 of 15" in printed
+    assert NOT_YET not in printed.split("### Settings")[-1]
     results = load(tmp_path / "out")
     resumed = [one.trial for one in results.values() if one.processor_seconds is None]
     assert resumed == searches()[:1]
     assert not list((tmp_path / "out" / program.UNFINISHED).iterdir())
     text = (tmp_path / "out" / "evidence.md").read_text()
-    assert text.count("**") == 2 * 3 and "QACG-BERT, lambda 0" in text and "TF-IDF" in text
+    assert text.count("**") == 2 * 3
+    assert "QACG-BERT, lambda 0" in text
+    assert "TF-IDF" in text
     weights = text.split("### Weight of the quasi-attention map")[1].split("###")[0]
     assert [line.split(" | ")[0] for line in weights.splitlines() if "| 1 |" in line] == [
         "| no quasi-attention map",
@@ -226,7 +241,7 @@ def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkey
     assert picture.startswith("<?xml")
     monkeypatch.setattr(training, "train_seeds", None)
     assert program.main(arguments) == 0
-    assert (tmp_path / "out" / "evidence.md").read_text() == text, "the draws have a seed"
+    assert (tmp_path / "out" / "evidence.md").read_text() == text, "the draws must have a seed"
     assert (tmp_path / "out" / "evidence.svg").read_text() == picture
 
 
@@ -235,5 +250,5 @@ def test_evidence_with_unknown_trial_or_no_data(tmp_path, capsys):
     assert program.main([*arguments, "--only", "nothing"]) == 1
     assert "--only: expected one of sentihood_bert_rate-2e-4_0" in capsys.readouterr().err
     store(tmp_path / "out", Result(searches()[0], row(1)))
-    assert program.main([*arguments, "--table"]) == 0, "searches alone need no data"
+    assert program.main([*arguments, "--table"]) == 0, "searches need no data"
     assert "1 of 62" in capsys.readouterr().out

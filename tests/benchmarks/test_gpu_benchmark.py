@@ -31,14 +31,7 @@ from benchmarks.cases import (
     sentence_lengths,
 )
 from benchmarks.implementations import baselines, registry
-from benchmarks.implementations.registry import (
-    COMPILED,
-    COMPOSITION,
-    EAGER,
-    IMPLEMENTATIONS,
-    ONE_MAP,
-    ONE_MAP_ON_GPU,
-)
+from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, IMPLEMENTATIONS, ONE_MAP, ONE_MAP_ON_GPU
 from benchmarks.measure import agreement, timing
 from benchmarks.measure.session import OVERHEAD, TIME, Budget, Item, Session, measure_overhead
 from benchmarks.targets import kinds
@@ -49,20 +42,27 @@ TINY = Case(Shape(3, 2, 24, 16), mode=FORWARD_BACKWARD)
 NO_EFFORT = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=2, warmup_rounds=1)
 
 
-def judged(backend, measured):
+def results_of(backend, measured):
     return [target.judge(backend, measured) for target in TARGETS["gpu"]]
+
+
+def result_of(what, measured, backend="triton"):
+    (result,) = (result for result in results_of(backend, measured) if result.what == what)
+    return result
 
 
 def test_products_of_a_case_count_no_padding():
     case = Case(Shape(3, 2, 24, 16), lengths=PADDED)
     expected = 2 * 16 * sum(n * n for n in sentence_lengths(3, 24))
-    assert case.products == replace(case, lengths=PACKED).products == expected
+    assert case.products == expected
+    assert replace(case, lengths=PACKED).products == expected
     assert replace(case, lengths="full").products == 2 * 16 * 3 * 24 * 24
 
 
 def test_packed_and_padded_records_count_the_same_work():
     packed, padded = (time_of(replace(TINY, lengths=lengths), "reference", 2.0) for lengths in (PACKED, PADDED))
-    assert packed.gflops == padded.gflops == pytest.approx(22 * replace(TINY, lengths=PACKED).products / 2e6, rel=1e-4)
+    expected = pytest.approx(22 * replace(TINY, lengths=PACKED).products / 2e6, rel=1e-4)
+    assert (packed.gflops, padded.gflops) == (expected, expected)
     assert packed.case.lengths == PACKED
     assert records.from_line(records.to_line(packed)) == packed
 
@@ -77,7 +77,7 @@ def test_implementations_agree_in_all_modes_and_lengths(mode, lengths):
 
 
 def test_flex_composition_agrees_with_eager():
-    """Without the factor exp(logsumexp) it is another function."""
+    """A composition without the factor exp(logsumexp) fails."""
     case = replace(TINY, mode=FORWARD)
     call = partial(baselines.flex_composition, F.scaled_dot_product_attention, flex_attention)
     agreement.require_agreement({"through flex": call}, case, draw_sets(case)[0])
@@ -101,7 +101,8 @@ def test_packed_inputs_match_their_offsets():
     case = replace(TINY, lengths=PACKED)
     inputs = draw_sets(case)[0]
     ends = offsets(case).tolist()
-    assert inputs.query.shape == (ends[-1], 2, 16) and inputs.gate[0].shape == (ends[-1], 2)
+    assert inputs.query.shape == (ends[-1], 2, 16)
+    assert inputs.gate[0].shape == (ends[-1], 2)
     assert [b - a for a, b in pairwise(ends)] == list(case.sequence_lengths)
 
 
@@ -173,18 +174,18 @@ def test_graph_is_captured_once_per_set_of_operands(monkeypatch):
     assert len(captured) == len(sets)
     with torch.no_grad():
         replay(*sets[0].operands)
-    assert len(captured) == len(sets) + 1, "a graph without the backward is another"
+    assert len(captured) == len(sets) + 1, "a graph without the backward is a new one"
 
 
 def test_gpu_plan_measures_all_targets():
-    """The records of the plan have all but memory and overhead."""
+    """The records of the plan cover all targets except memory and overhead."""
     measured = [
         time_of(item.case, name, 1.0, 8e5)
         for item in plans.gpu_items(("triton",))
         if item.kind == TIME
         for name in item.implementations
     ]
-    missing = [v.what for v in judged("triton", measured) if v.measured == kinds.NOT_MEASURED]
+    missing = [v.what for v in results_of("triton", measured) if v.measured == kinds.NOT_MEASURED]
     assert len(missing) == 2
     assert "temporary memory" in missing[0]
     assert "host overhead" in missing[1]
@@ -210,9 +211,10 @@ def test_gpu_targets_of_all_kinds():
         replace(used, extra_mb=0.049 * (1 + 2 + 3)),
         overhead(Case(plans.GPU_OVERHEAD_SHAPE, plans.GPU_DTYPE, FORWARD, 0.0, device), "triton", 30.0, 29, 31),
     ]
-    by_what = {v.what: v for v in judged("triton", measured)}
+    by_what = {v.what: v for v in results_of("triton", measured)}
     rate = by_what[f"{long}, triton, executed 8 L S D"]
-    assert rate.met and rate.measured == "410 TFLOP/s (307.5 counted, 51% of the matrix peak)"
+    assert rate.met
+    assert rate.measured == "410 TFLOP/s (307.5 counted, 51% of the matrix peak)"
     assert not by_what[f"{sentences}, triton vs eager"].met  # 5.9 < 6
     assert by_what[f"{sentences}, triton vs sdpa-one-map"].met  # 1 / 0.72 < 1.4
     assert by_what[f"{replace(sentences, lengths=PACKED)}, triton vs padded"].met
@@ -224,23 +226,25 @@ def test_gpu_targets_of_all_kinds():
 @pytest.mark.parametrize(("rate", "met"), [(521, False), (522, True)])
 def test_long_calls_at_64_compare_with_flash_attention_3(rate, met):
     case = Case(plans.gpu_shape(8192, 64), plans.GPU_DTYPE, FORWARD, 0.0, "cuda")
-    verdicts = judged("cuda", [time_of(case, "cuda", 8 * case.products / rate / 1e9)])
-    (verdict,) = (v for v in verdicts if v.what == f"{case}, cuda, executed 8 L S D")
-    assert (verdict.target, verdict.met) == ("at least 522 TFLOP/s", met)
-    (backward,) = (v for v in verdicts if v.what == f"{replace(case, mode=BACKWARD)}, cuda, executed 16 L S D")
+    measured = [time_of(case, "cuda", 8 * case.products / rate / 1e9)]
+    result = result_of(f"{case}, cuda, executed 8 L S D", measured, "cuda")
+    assert (result.target, result.met) == ("at least 522 TFLOP/s", met)
+    backward = result_of(f"{replace(case, mode=BACKWARD)}, cuda, counted 16 L S D", measured, "cuda")
     assert (backward.target, backward.measured) == ("at least 498 TFLOP/s", "not measured")
 
 
-@pytest.mark.parametrize(("mode", "of_one_map"), [(FORWARD, 2.0), (BACKWARD, 1.6)])
+@pytest.mark.parametrize(("mode", "kind", "of_one_map"), [(FORWARD, "executed", 2.0), (BACKWARD, "counted", 1.6)])
 @pytest.mark.parametrize(("share", "met"), [(0.94, False), (0.96, True)])
-def test_long_calls_at_128_compare_with_the_best_sdpa(mode, of_one_map, share, met):
-    """By rates: two maps are twice the products forward, and 16 for 10 backward."""
+def test_long_calls_at_128_compare_with_the_best_sdpa(mode, kind, of_one_map, share, met):
+    """The rates are compared: two maps are twice the products forward, and 16 instead of 10 backward."""
     case = Case(plans.gpu_shape(16384, 128), plans.GPU_DTYPE, mode, 0.0, "cuda")
     measured = [time_of(case, ONE_MAP, 1.0), time_of(case, "triton", of_one_map / share)]
-    (verdict,) = (v for v in judged("triton", measured) if v.what == f"{case}, triton's executed rate vs {ONE_MAP}'s")
-    assert verdict.met is met and verdict.measured.startswith(f"{share:.2f}x (")
-    (without,) = (v for v in judged("triton", measured[1:]) if v.what == verdict.what)
-    assert without.measured == "not measured" and not without.met
+    result = result_of(f"{case}, triton's {kind} rate vs {ONE_MAP}'s", measured)
+    assert result.met is met
+    assert result.measured.startswith(f"{share:.2f}x (")
+    without = result_of(result.what, measured[1:])
+    assert without.measured == "not measured"
+    assert not without.met
 
 
 @pytest.mark.parametrize(("milliseconds", "met"), [(1.39, True), (1.41, False)])
@@ -248,8 +252,7 @@ def test_sentences_compare_with_one_map(milliseconds, met):
     for shape in (SENTENCES, plans.gpu_shape(128, 64), plans.gpu_shape(32, 64)):
         case = Case(shape, plans.GPU_DTYPE, FORWARD, 0.0, "cuda")
         measured = [time_of(case, ONE_MAP, 1.0), time_of(case, "triton", milliseconds)]
-        (verdict,) = (v for v in judged("triton", measured) if v.what == f"{case}, triton vs {ONE_MAP}")
-        assert verdict.met is met
+        assert result_of(f"{case}, triton vs {ONE_MAP}", measured).met is met
 
 
 def a_run(tmp_path, seconds=60.0):
@@ -284,13 +287,14 @@ def test_session_keeps_records_and_reasons(tmp_path, monkeypatch, capsys):
         "cpu",
         "dropout of its two maps is not dropout of their sum",
     ]
-    assert "out has error" in run.missing[1] and len(run.wrong) == 1
+    assert "out has error" in run.missing[1]
+    assert len(run.wrong) == 1
     assert "reference" in capsys.readouterr().out
 
 
-def test_session_leaves_out_what_does_not_compile(tmp_path, monkeypatch):
+def test_session_omits_an_implementation_that_fails(tmp_path, monkeypatch):
     class CompilationError(Exception):
-        """As Triton's: no RuntimeError."""
+        """Like that of Triton, not a RuntimeError."""
 
     def fails(case):
         def call(*operands):
@@ -308,21 +312,22 @@ def test_session_leaves_out_what_does_not_compile(tmp_path, monkeypatch):
 @pytest.mark.compiles
 @pytest.mark.full
 def test_session_resets_the_recompilation_limit(tmp_path, monkeypatch):
-    """The same function compiled for one shape after another, as the composition is."""
+    """A function that is compiled for many shapes, like the composition."""
 
     def build(case):
         return torch.compile(IMPLEMENTATIONS["reference"].build(case), backend="eager", fullgraph=True, dynamic=False)
 
     monkeypatch.setitem(IMPLEMENTATIONS, EAGER, replace(IMPLEMENTATIONS[EAGER], build=build))
     run, writer = a_run(tmp_path)
-    with torch._dynamo.config.patch(recompile_limit=2):  # undone by monkeypatch, the setting would be gone
+    with torch._dynamo.config.patch(recompile_limit=2):  # monkeypatch would delete the setting
         for length in range(3, 9):
             run.measure(Item(Case(Shape(1, 1, length, 8), mode=FORWARD), (EAGER,)))
-    assert run.missing == [] and len(records.load([writer.path])) == 6
+    assert run.missing == []
+    assert len(records.load([writer.path])) == 6
 
 
 @pytest.mark.parametrize("error", members([RuntimeError, KeyError], fast=[KeyError]))
-def test_a_backend_that_fails_parity_is_not_measured(error, monkeypatch, capsys):
+def test_backend_that_fails_parity_is_not_measured(error, monkeypatch, capsys):
     assert gpu.is_correct("reference", "cpu")
     assert "parity of reference: " in capsys.readouterr().out
 
@@ -332,11 +337,12 @@ def test_a_backend_that_fails_parity_is_not_measured(error, monkeypatch, capsys)
     monkeypatch.setattr(agreement, "parity_report", fails)
     assert not gpu.is_correct("reference", "cpu")
     shown = capsys.readouterr().err
-    assert "parity of reference fails" in shown and "no kernel image" in shown
+    assert "parity of reference fails" in shown
+    assert "no kernel image" in shown
 
 
 @pytest.mark.full
-def test_a_failed_gpu_ends_the_run_with_a_report(tmp_path, monkeypatch, capsys):
+def test_failed_gpu_ends_the_run_with_a_report(tmp_path, monkeypatch, capsys):
     def dead():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -359,14 +365,16 @@ def test_a_failed_gpu_ends_the_run_with_a_report(tmp_path, monkeypatch, capsys):
     (path,) = tmp_path.glob("*-gpu.jsonl")
     assert [row.case.mode for row in records.load([path])] == [MODES[0]]
     shown = capsys.readouterr().out
-    assert "the rest of the plan: CUDA error: an illegal memory access" in shown and "targets met on GPU" in shown
+    assert "the rest of the plan: CUDA error: an illegal memory access" in shown
+    assert "targets met on GPU" in shown
     assert ("cpu: parity fails" in shown) == ("cpu" in qk.available_backends())
 
 
-def test_a_spent_budget_lists_the_missing_cases(tmp_path):
+def test_spent_budget_lists_the_missing_cases(tmp_path):
     run, _ = a_run(tmp_path, seconds=0.0)
     run.measure(Item(TINY, ("reference",)))
-    assert run.records == [] and run.missing == [f"{TINY}, time: the time is spent"]
+    assert run.records == []
+    assert run.missing == [f"{TINY}, time: the time is spent"]
 
 
 @pytest.mark.full
@@ -378,9 +386,9 @@ def test_report_has_targets_missing_cases_and_a_plot(tmp_path, capsys):
     run.missing.append("something: the time is spent")
     gpu.report(run, ("reference",), "NVIDIA H200", writer, "sm_90")
     text = writer.path.with_suffix(".txt").read_text()
-    assert (
-        "reference: 0 of " in text and "targets met on NVIDIA H200" in text and "something: the time is spent" in text
-    )
+    assert "reference: 0 of " in text
+    assert "targets met on NVIDIA H200" in text
+    assert "something: the time is spent" in text
     assert text.strip() in capsys.readouterr().out
     drawing = writer.path.with_suffix(".svg").read_text()
     for shown in ("TFLOP/s", "D = 16, backward", "reference", "Some CPU (R) 9000"):
@@ -415,8 +423,10 @@ def test_measure_overhead_returns_a_record(tmp_path):
     row = measure_overhead(
         replace(TINY, mode=FORWARD), "reference", lambda *operands: calls.append(torch.is_grad_enabled()), ORIGIN, 30
     )
-    assert row.repeats == 30 and 0 < row.q1_us <= row.median_us <= row.q3_us < 1e4
-    assert len(calls) == 50 and not any(calls)
+    assert row.repeats == 30
+    assert 0 < row.q1_us <= row.median_us <= row.q3_us < 1e4
+    assert len(calls) == 50
+    assert not any(calls)
     assert records.from_line(records.to_line(row)) == row
 
 
@@ -428,7 +438,7 @@ def test_available_on_omits_unsupported_backends(monkeypatch):
         assert gpu.available_on(torch.device("cuda", 0)) == expected
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_gpu_benchmark_without_a_gpu_exits(tmp_path, capsys):
     assert gpu.main(["--out", str(tmp_path / "rows")]) == 2
     assert "expected an NVIDIA GPU" in capsys.readouterr().err

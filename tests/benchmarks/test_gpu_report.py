@@ -1,4 +1,4 @@
-"""The report of a GPU, with a device and steps that are replaced."""
+"""The report of a GPU, with a simulated device and steps."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ def python(code):
 
 @pytest.fixture
 def fake_gpu(monkeypatch):
-    """A GPU whose steps write small files; the list of steps can be changed."""
+    """Simulates a GPU and steps that write small files; returns the steps, which a test may change."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: GPU)
     monkeypatch.setattr(records, "origin", lambda: ON_GPU)
@@ -112,7 +112,7 @@ def test_committed_reports_have_the_format():
     }
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_report_without_a_gpu_exits(tmp_path, capsys):
     assert gpu_report.main(["--out", str(tmp_path / "report")]) == 2
     assert "expected an NVIDIA GPU" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from benchmarks.learning_texts import LANGUAGES, as_csv, dataset_of, reviews
 
 
 def pairs(texts, language):
-    """Pairs of a thing and a verdict that stand in texts, with their aspect and label."""
+    """Pairs of a thing and a verdict in texts, with their aspect and label."""
     every = [
         (f"{thing} {verdict}", aspect, label)
         for aspect, things in language.things.items()
@@ -21,7 +21,7 @@ def pairs(texts, language):
         for label, verdicts in language.verdicts.items()
         for verdict in verdicts
     ]
-    # "is good" is no pair of a text with "is good enough": longer pairs are looked for first, and taken out.
+    # Longer pairs are found first and removed, so that "is good" is not found in "is good enough".
     every.sort(key=lambda one: -len(one[0]))
     found = []
     for text, labels in texts:
@@ -40,18 +40,22 @@ def test_held_out_reviews_have_known_words_in_new_pairs(name):
     language = LANGUAGES[name]
     train = [*reviews(400, 1, held_out=False, language=language)]
     test = [*reviews(200, 0, held_out=True, language=language)]
-    assert len({text for text, _ in train}) == 400 and train == [*reviews(400, 1, held_out=False, language=language)]
+    assert len({text for text, _ in train}) == 400
+    assert train == [*reviews(400, 1, held_out=False, language=language)]
     assert train[:50] != [*reviews(50, 2, held_out=False, language=language)]
     seen, unseen = pairs(train, language), pairs(test, language)
     assert not {pair for pair, *_ in seen} & {pair for pair, *_ in unseen}
     words = {word for text, _ in train for word in text.split()}
-    assert {word for text, _ in test for word in text.split()} <= words, "every word of it has been seen"
+    assert {word for text, _ in test for word in text.split()} <= words, (
+        "words of the test split must be in the training split"
+    )
     for found in (seen, unseen):
         assert {(aspect, label) for _, aspect, label in found} == {
             (aspect, label) for aspect in language.things for label in language.verdicts
         }
     rows = list(csv.DictReader(as_csv(iter(train[:3])).splitlines()))
-    assert len(rows) == 3 * len(language.things) and rows[0]["label"] == train[0][1][rows[0]["aspect"]]
+    assert len(rows) == 3 * len(language.things)
+    assert rows[0]["label"] == train[0][1][rows[0]["aspect"]]
 
 
 def test_dataset_of_has_the_number_of_sentences(tmp_path):
@@ -63,7 +67,7 @@ def test_dataset_of_has_the_number_of_sentences(tmp_path):
         dataset_of("sentihood", 50, 0, None, tmp_path)
 
 
-def test_a_training_is_measured_once(tmp_path, monkeypatch, capsys):
+def test_training_is_measured_once(tmp_path, monkeypatch, capsys):
     sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**sizes, **given))
     command = ["--out", str(tmp_path), "--texts", "english", "--sizes", "50", "--from", "scratch", "--seeds", "4"]
@@ -72,30 +76,33 @@ def test_a_training_is_measured_once(tmp_path, monkeypatch, capsys):
     assert (row["text"], row["sentences"], row["begun_from"], row["seed"]) == ("english", 50, "scratch", 4)
     printed = capsys.readouterr().out
     assert row["processor_seconds"] > 0
-    figure = f"{100 * row['metrics']['test']['macro_f1']:.1f}"
-    assert f"| english | 50 | {100 * row['tfidf']['test']['macro_f1']:.1f} | {figure} |" in printed
-    assert "| not yet measured |" in printed and not [*(tmp_path / "unfinished").iterdir()]
+    score = f"{100 * row['metrics']['test']['macro_f1']:.1f}"
+    assert f"| english | 50 | {100 * row['tfidf']['test']['macro_f1']:.1f} | {score} |" in printed
+    assert "| not yet measured |" in printed
+    assert not [*(tmp_path / "unfinished").iterdir()]
     before = (tmp_path / FILE).read_bytes()
     assert learning_curves.main(command) == 0
-    assert (tmp_path / FILE).read_bytes() == before and "english, 50 sentences, from" not in capsys.readouterr().out
+    assert (tmp_path / FILE).read_bytes() == before
+    assert "english, 50 sentences, from" not in capsys.readouterr().out
     assert str(tmp_path) not in json.dumps(row)
 
 
-def test_a_resumed_training_has_no_cpu_time(tmp_path, monkeypatch):
-    """Its first process took a part of it with it."""
+def test_resumed_training_has_no_cpu_time(tmp_path, monkeypatch):
+    """The CPU time of its first process is unknown."""
     sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     (tmp_path / "unfinished" / "english-50-scratch-4").mkdir(parents=True)
     learning_curves.measure(tmp_path, ("english", 50, "scratch", 4), None, TrainingOptions(**sizes))
     (row,) = read(tmp_path)
-    assert row["processor_seconds"] is None and row["seconds"] > 0
+    assert row["processor_seconds"] is None
+    assert row["seconds"] > 0
 
 
 def test_table_has_mean_and_deviation_over_seeds(tmp_path):
     for seed, share in ((0, 0.5), (1, 0.7)):
-        figures = {"test": {"macro_f1": share}}
+        metrics = {"test": {"macro_f1": share}}
         row = {"text": "english", "sentences": 100, "begun_from": "minilm", "seed": seed, "seconds": 120}
-        took = {"processor_seconds": 60} if seed else {}
-        append(tmp_path, row | took | {"metrics": figures, "tfidf": {"test": {"macro_f1": 0.4}}})
+        cpu_time = {"processor_seconds": 60} if seed else {}
+        append(tmp_path, row | cpu_time | {"metrics": metrics, "tfidf": {"test": {"macro_f1": 0.4}}})
     lines = table(read(tmp_path), ["english"], [100]).splitlines()
     assert lines[2] == (
         "| english | 100 | 40.0 ± 0.0 (2 seeds) | not yet measured |  | 60.0 ± 14.1 (2 seeds) | 1.5 ± 0.7 (2 seeds) |"
@@ -112,7 +119,8 @@ def test_published_texts_without_data_exit(tmp_path, capsys):
 def test_published_sentences_are_reproducible(sentihood_folder, tmp_path):
     splits = dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits
     sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}
-    assert len(sentences["train"] | sentences["dev"]) == 60 and not sentences["train"] & sentences["dev"]
+    assert len(sentences["train"] | sentences["dev"]) == 60
+    assert not sentences["train"] & sentences["dev"]
     assert len(sentences["test"]) == 300
     assert dataset_of("sentihood", 60, 0, sentihood_folder, tmp_path).splits == splits
     assert dataset_of("sentihood", 60, 1, sentihood_folder, tmp_path).splits["train"] != splits["train"]
@@ -143,7 +151,8 @@ def test_baseline_only_replaces_only_baseline_metrics(tmp_path, monkeypatch, cap
     (again,) = read(tmp_path)
     refitted = again.pop("tfidf_refitted")
     assert again == row
-    assert refitted.keys() == {"commit", "written", "setting"} and "C = " in refitted["setting"]
+    assert refitted.keys() == {"commit", "written", "setting"}
+    assert "C = " in refitted["setting"]
     replace_all(tmp_path, [row | {"data": dict.fromkeys(row["data"], "another")}])
     assert learning_curves.main([*command, "--baseline-only"]) == 1
     assert "expected the files of the training" in capsys.readouterr().err

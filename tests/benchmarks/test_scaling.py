@@ -17,7 +17,7 @@ SHAPES += [Shape(batch, 12, 128, 64) for batch in (1, 16)] + [Shape(4, heads, 12
 
 
 def seconds(case, flops):
-    """The formula of MATH.md for sequences n: written out, apart from the code that is judged."""
+    """The formula of the cost model, independent of the tested code."""
     _, heads, _, head_dim = case.shape
     tokens, pairs = sum(case.sequence_lengths), sum(n * n for n in case.sequence_lengths)
     return CALL + ELEMENT * heads * tokens * head_dim + (ENTRY + flops * head_dim / RATE) * heads * pairs
@@ -28,10 +28,10 @@ FLOPS = {FORWARD: 6, BACKWARD: 16}
 
 def measured_times(cases, origin=ORIGIN, factor=1.0):
     cpu = {"cpu": IMPLEMENTATIONS["cpu"]}
-    taken = [factor * seconds(case, FLOPS[case.mode]) for case in cases]
+    durations = [factor * seconds(case, FLOPS[case.mode]) for case in cases]
     return [
         row
-        for case, s in zip(cases, taken)
+        for case, s in zip(cases, durations)
         for row in session.time_records(case, cpu, {"cpu": [0.99 * s, s, 1.01 * s]}, 0.01, origin)
     ]
 
@@ -43,14 +43,15 @@ def test_fit_finds_the_constants(mode):
     assert model.element == pytest.approx(ELEMENT, rel=0.02)
     assert model.entry == pytest.approx(ENTRY, rel=0.02)
     assert 1 / model.flop == pytest.approx(RATE, rel=0.02)
-    assert model.error < 1e-3 and model.cases == len(SHAPES)
+    assert model.error < 1e-3
+    assert model.cases == len(SHAPES)
     packed = Case(SENTENCES, mode=mode, lengths=PACKED)
     assert model.seconds(packed) == pytest.approx(seconds(packed, FLOPS[mode]), rel=0.01)
     assert "GFLOP/s; off by 0%" in str(model)
 
 
 def test_fit_has_no_negative_constant():
-    # A least-squares fit would have a negative first constant: it is 0, and the other is fitted without it.
+    # A least-squares fit would give a negative first constant; instead it is 0, and the other is fitted without it.
     features = torch.tensor([[1.0, 1.0], [1.0, 2.0], [1.0, 4.0]], dtype=torch.float64)
     times = torch.tensor([0.5, 1.8, 4.4], dtype=torch.float64)
     found = cost_model._non_negative(features / times[:, None])
@@ -85,7 +86,8 @@ def test_draw_writes_the_plot_and_returns_the_report(tmp_path):
     text = (tmp_path / "a.svg").read_text()
     for shown in ("over threads", "D = 128", "L = 4096", "(·,12,128,64)", "(4,·,128,64)", "Some CPU (R) 9000"):
         assert shown in text
-    assert lines[0].startswith("forward: call 20 us") and lines[1].startswith("backward: call 20 us")
+    assert lines[0].startswith("forward: call 20 us")
+    assert lines[1].startswith("backward: call 20 us")
     total, pairs = seconds(Case(SENTENCES), 6), 64 * 12 * 128 * 128
     shares = (CALL, ELEMENT * 64 * 12 * 128 * 64, ENTRY * pairs, 6 * 64 / RATE * pairs)
     call, elements, entries, products = (f"{share / total:.0%}" for share in shares)

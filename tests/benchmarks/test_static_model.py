@@ -1,4 +1,4 @@
-"""The model of machine code, on programs of a few lines whose clocks are counted by hand."""
+"""The model of machine code, on short programs whose clocks are counted by hand."""
 
 import importlib.util
 import struct
@@ -30,9 +30,12 @@ def independent(opcode, count):
 def test_parse_reads_registers_targets_and_guards():
     code = program(".L_x_0:", "@P1 LDG.E.128 R4, desc[UR2][R8.64]", "STS.64 [R4], R6", "@!P0 BRA `(.L_x_0)")
     load, store, branch = code
-    assert load.writes == ("R4", "R5", "R6", "R7") and set(load.reads) >= {"P1", "R8", "UR2"}
-    assert store.writes == () and set(store.reads) >= {"R4", "R6"}
-    assert branch.target == 0 and branch.guard == "@!P0"
+    assert load.writes == ("R4", "R5", "R6", "R7")
+    assert set(load.reads) >= {"P1", "R8", "UR2"}
+    assert store.writes == ()
+    assert set(store.reads) >= {"R4", "R6"}
+    assert branch.target == 0
+    assert branch.guard == "@!P0"
     assert hardware.counts(code) == {
         "all": 3, "tensor": 0, "mufu": 0, "fma": 0, "integer": 1, "shared": 1, "global": 1, "barrier": 0,
     }  # fmt: skip
@@ -40,18 +43,19 @@ def test_parse_reads_registers_targets_and_guards():
 
 def test_parse_reads_the_result_of_a_shuffle():
     (to_none, to_one) = program("SHFL.BFLY PT, R5, R4, 0x1, 0x1f", "SHFL.UP P0, R6, R4, 0x1, RZ")
-    assert to_none.writes == ("R5",) and to_none.reads == ("R4",)
+    assert to_none.writes == ("R5",)
+    assert to_none.reads == ("R4",)
     assert to_one.writes == ("P0", "R6")
 
 
 def test_indices_repeat_the_main_loop():
     code = program(
-        "@P0 BRA `(.L_x_1)",  # the way that falls through never meets the loop
+        "@P0 BRA `(.L_x_1)",  # the path that falls through does not reach the loop
         "MOV R1, RZ",
         "BRA `(.L_x_3)",
         ".L_x_1:",
         "HMMA.16816.F32.BF16 R4, R8, R12, R4",
-        "@P2 BRA `(.L_x_2)",  # on the way: not taken
+        "@P2 BRA `(.L_x_2)",  # inside the loop: not taken
         "FADD R1, R2, R3",
         ".L_x_2:",
         "@!P1 BRA `(.L_x_1)",
@@ -65,7 +69,7 @@ def test_indices_repeat_the_main_loop():
 
 def test_indices_without_a_loop_reach_the_last_product():
     code = program(
-        "@P0 BRA `(.L_x_1)",  # the way that falls through leaves
+        "@P0 BRA `(.L_x_1)",  # the path that falls through exits
         "EXIT",
         ".L_x_1:",
         "UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8]",
@@ -88,7 +92,7 @@ def test_clocks_of_a_unit_grow_with_the_warps(opcode, each):
 def test_clocks_include_the_latency_of_results():
     code = program("MUFU.EX2 R1, R0", *["MUFU.EX2 R1, R1"] * 9, "EXIT")
     assert clocks(code) == pytest.approx(10 * 22, abs=22)
-    assert clocks(code, warps=8) == clocks(code, warps=4) + 8  # the second warp works while the first waits
+    assert clocks(code, warps=8) == clocks(code, warps=4) + 8  # the second warp runs while the first waits
 
 
 def wgmma(*between):
@@ -114,7 +118,7 @@ def test_clocks_wait_for_groups_of_copies():
 
 
 def test_clocks_wait_at_a_barrier_for_the_block():
-    # The two warps of a block take turns at the unit before the barrier; those of two blocks need not wait.
+    # The two warps of a block alternate at the unit before the barrier; warps of two blocks need not wait.
     code = program(*independent("MUFU.EX2", 50), "BAR.SYNC.DEFER_BLOCKING 0x0", *independent("FFMA", 400), "EXIT")
     assert clocks(code, warps=8) == pytest.approx(2 * 400 + 2 * 400, abs=40)
     assert clocks(code, warps=4, blocks=2) < clocks(code, warps=8)
@@ -170,29 +174,29 @@ def test_trace_path_of_an_unknown_branch_raises():
         sass_trace.trace_path(program(".L_x_0:", "BRA `(.L_x_0)"), b"", 0)
 
 
-# Each with what P0 has to be, when c[0x0][0x10] is 100 and c[0x0][0x14] is -7.
+# Programs that must set P0, if c[0x0][0x10] is 100 and c[0x0][0x14] is -7.
 COMPUTED = {
-    "a quotient by way of a float": (
+    "quotient by a float reciprocal": (
         "I2F.U32.RP R1, 0x7", "MUFU.RCP R1, R1", "VIADD R1, R1, 0xffffffe", "F2I.FTZ.U32.TRUNC.NTZ R3, R1",
         "IMAD.MOV.U32 R2, RZ, RZ, RZ", "IMAD.MOV R4, RZ, RZ, -R3", "IMAD R4, R4, 0x7, RZ", "IMAD.HI.U32 R3, R3, R4, R2",
         "IMAD.HI.U32 R5, R3, c[0x0][0x10], RZ", "ISETP.EQ.AND P0, PT, R5, 0xe, PT",
     ),
-    "a sum of 64 bits": (
+    "sum of 64 bits": (
         "IADD3 R1, P1, RZ, -0x1, RZ", "IADD3 R2, P1, R1, 0x2, RZ", "IADD3.X R3, RZ, RZ, RZ, P1, !PT",
         "ISETP.EQ.U32.AND P0, PT, R2, 0x1, PT", "ISETP.EQ.AND.EX P0, PT, R3, 0x1, PT, P0",
     ),
-    "a difference that borrows": (
+    "difference with a borrow": (
         "MOV R9, 0x1", "IADD3 R2, P1, RZ, -R9, RZ", "IADD3.X R3, RZ, ~RZ, RZ, P1, !PT",
         "ISETP.EQ.AND P0, PT, R3, -0x1, PT",
     ),
-    "a shift that keeps the sign": (
+    "arithmetic shift": (
         "LDC R1, c[0x0][0x14]", "SHF.R.S32.HI R2, RZ, 0x1, R1", "ISETP.EQ.AND P0, PT, R2, -0x4, PT",
     ),
-    "the rest by a power of two": (
+    "remainder by a power of two": (
         "MOV R1, c[0x0][0x10]", "LEA.HI R2, RZ, R1, RZ, 0x3", "LOP3.LUT R2, R2, 0xfffffff8, RZ, 0xc0, !PT",
         "IMAD.IADD R1, R1, 0x1, -R2", "ISETP.EQ.AND P0, PT, R1, 0x4, PT",
     ),
-    "the least of a sum and a number": (
+    "minimum of a sum and a number": (
         "MOV R1, c[0x0][0x10]", "VIADDMNMX R2, R1, -0x3, 0x40, PT", "ISETP.EQ.AND P0, PT, R2, 0x40, PT",
     ),
     "predicates kept in a register": (
@@ -201,7 +205,7 @@ COMPUTED = {
     "bytes of two words": (
         "MOV R1, 0x11223380", "PRMT R2, R1, 0x9810, RZ", "ISETP.EQ.AND P0, PT, R2, 0xff3380, PT",
     ),
-    "floats, which are ordinary": ("LDG.E R1, desc[UR4][R2.64]", "FSETP.GT.AND P0, PT, |R1|, -INF , PT"),
+    "floats, assumed to be finite": ("LDG.E R1, desc[UR4][R2.64]", "FSETP.GT.AND P0, PT, |R1|, -INF , PT"),
     "predicates by a table": (
         "ISETP.EQ.AND P1, PT, RZ, RZ, PT", "ISETP.NE.AND P2, PT, RZ, RZ, PT", "PLOP3.LUT P0, PT, P1, P2, PT, 0x20, 0x0",
     ),
@@ -235,10 +239,52 @@ def test_row_record_has_the_documented_fields():
     record = report.row_record(JudgedRow(row, judged, 312.4))
     assert " ".join(record) == (
         "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes resident instructions "
-        "wgmma loads_in_flight duplicated bound predicted_tflops"
+        "wgmma loads_in_flight duplicated bound counted_tflops executed_tflops"
     )
-    assert record["pass"] == "forward" and record["predicted_tflops"] == 312.0
+    assert record["pass"] == "forward"
+    assert (record["counted_tflops"], record["executed_tflops"]) == (234.0, 312.0)
+    assert report.sentence(record).endswith("234.0 TFLOP/s counted, 312.0 TFLOP/s executed")
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_row_record_of_part_of_a_pass_has_no_counted_rate():
+    from benchmarks.static import report
+    from benchmarks.static.kernel import Judged
+    from benchmarks.static.operator import JudgedRow
+    from qacg_kernels.backends.triton.tile_tables import TileEntry
+
+    row = TileEntry("key_gradients", 16, 64, False, 64, 128, 8, 3)
+    counted = hardware.counts(program("MUFU.EX2 R1, R0"))
+    judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
+    record = report.row_record(JudgedRow(row, judged, 312.4))
+    assert (record["counted_tflops"], record["executed_tflops"]) == (None, 312.0)
+    assert report.sentence(record).endswith("mufu; 312.0 TFLOP/s executed")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("pass_", "products", "counted", "executed"), [("forward", 4, 6.0, 8.0), ("backward", 11, 16.0, 22.0)]
+)
+def test_call_rates_count_flops_and_products(pass_, products, counted, executed):
+    from benchmarks.cases import Shape
+    from benchmarks.static.operator import Predicted, call_rates
+
+    rates = call_rates(Predicted(1e-3, "tensor", products), Shape(10, 10, 1000, 10), pass_)
+    assert rates == pytest.approx((counted, executed))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("kernel_name", ["whole_row_forward", "whole_row_backward", "key_gradients", "query_gradients"])
+def test_work_of_every_tile_table_kernel(kernel_name):
+    from benchmarks.static import kernel
+    from benchmarks.static.launches import launch_of_row
+    from qacg_kernels.backends.triton.tile_tables import shipped
+
+    table = shipped("sm_90")
+    row = table.by_key[kernel_name, 16, 64, False]
+    work = kernel.work_of(launch_of_row(table, row))
+    assert work.flops == 2 * row.block_m * row.block_n * 64 * kernel.PRODUCTS[kernel_name]
 
 
 def test_clocks_include_warps_that_only_copy():
@@ -252,16 +298,18 @@ def test_clocks_include_warps_that_only_copy():
     code = program(*dispatch, *copying, "BRA `(.L_x_1)", *computing)
     main = sass.main_loop(code)
     copies = sass.copying_loop(code, main)
-    assert code[copies.start].stem == "LDGSTS" and copies.stop - copies.start == 10
+    assert code[copies.start].stem == "LDGSTS"
+    assert copies.stop - copies.start == 10
     of_copies = list(sass.indices(code, copies, lambda loop: 3))
-    # Back to where they wait for other work they go no further.
-    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3 and code[of_copies[-1]].opcode == "BRA"
+    # The path ends where they wait for other work.
+    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3
+    assert code[of_copies[-1]].opcode == "BRA"
     assert not set(of_copies) & set(range(main.start, main.stop + 1))
     path = list(range(main.start, main.stop)) * 10
     alone = scheduler.clocks(code, [path], 4, 1, HOPPER)
     both = scheduler.clocks(code, [path], 4, 1, HOPPER, beside=[(of_copies, 4)])
     assert alone < both <= alone + len(of_copies) + 40
-    assert sass.copying_loop(program(*copying), sass.Loop(0, 10)) is None  # the main loop's warps copy
+    assert sass.copying_loop(program(*copying), sass.Loop(0, 10)) is None  # the warps of the main loop copy
 
 
 def test_clocks_of_a_barrier_do_not_wait_for_wgmma():

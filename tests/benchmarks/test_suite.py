@@ -89,10 +89,11 @@ def run_suite(folder, *more):
 
 
 @pytest.mark.full
-def test_an_interrupted_suite_resumes(tiny_suite, tmp_path, monkeypatch, capsys):
+def test_interrupted_suite_resumes(tiny_suite, tmp_path, monkeypatch, capsys):
     assert run_suite(tmp_path, "--minutes", "0") == 0
     shown = capsys.readouterr().out
-    assert shown.count("the time is spent") == 3 and "0 of 21 stretch targets met" in shown
+    assert shown.count("the time is spent") == 3
+    assert "0 of 21 stretch targets met" in shown
     everything, tiny_suite[:] = list(tiny_suite), tiny_suite[:1]
     assert run_suite(tmp_path) == 0
     (path,) = tmp_path.iterdir()
@@ -102,7 +103,8 @@ def test_an_interrupted_suite_resumes(tiny_suite, tmp_path, monkeypatch, capsys)
     tiny_suite[:] = everything
     assert run_suite(tmp_path) == 0
     again = records.load([path])
-    assert again[:2] == first and len(again) == 5
+    assert again[:2] == first
+    assert len(again) == 5
     assert {(row.kind, row.mode) for row in again[2:]} == {("time", FORWARD_BACKWARD), ("overhead", FORWARD)}
     assert all(row.matrix_peak_gflops for row in again if row.kind == "time")
     assert "everything of the plan was measured" in capsys.readouterr().out
@@ -129,7 +131,7 @@ def test_suite_while_parity_fails_writes_nothing(tiny_suite, tmp_path, monkeypat
     assert not (tmp_path / "rows").exists()
 
 
-def test_a_wrong_implementation_fails_the_suite(tiny_suite, tmp_path, monkeypatch, capsys):
+def test_wrong_implementation_fails_the_suite(tiny_suite, tmp_path, monkeypatch, capsys):
     wrong = replace(IMPLEMENTATIONS["reference"], build=lambda case: lambda query, *_: 2 * query)
     monkeypatch.setitem(IMPLEMENTATIONS, "reference", wrong)
     assert run_suite(tmp_path) == 1
@@ -139,10 +141,10 @@ def test_a_wrong_implementation_fails_the_suite(tiny_suite, tmp_path, monkeypatc
 
 
 def test_session_measures_memory_in_a_new_process(tmp_path, monkeypatch):
-    asked = []
+    requests = []
 
     def measured(case, name, threads):
-        asked.append((case, name, threads))
+        requests.append((case, name, threads))
         if name == EAGER:
             raise RuntimeError("not measured: no such file")
         return replace(memory(1.0), **records.case_fields(case), implementation=name)
@@ -150,7 +152,7 @@ def test_session_measures_memory_in_a_new_process(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.measure.session.measure_in_process", measured)
     session = Session(records.Writer(tmp_path, "suite", ORIGIN), ORIGIN, NO_EFFORT, Budget(60))
     session.measure(Item(TINY, (EAGER, "reference"), MEMORY))
-    assert [name for _, name, _ in asked] == [EAGER, "reference"]
+    assert [name for _, name, _ in requests] == [EAGER, "reference"]
     assert session.missing == [f"{TINY}, {EAGER}: not measured: no such file"]
     assert [row.implementation for row in session.records] == ["reference"]
 

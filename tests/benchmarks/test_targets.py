@@ -66,7 +66,7 @@ def test_speed_up_over_another_dtype_ignores_the_ceilings():
 def test_speed_up_over_case_divides_by_the_product_times():
     both = Case(SENTENCES, mode=FORWARD_BACKWARD)
     dropout = replace(both, dropout=0.1)
-    # The machine ran at half its speed in the second case: dropout cost a tenth more, not 2.2 times as much.
+    # The machine ran at half its speed in the second case: dropout cost 1.1 times as much, not 2.2 times.
     measured = [time_of(both, "cpu", 10.0, peak=100.0), time_of(dropout, "cpu", 22.0, peak=50.0)]
     result = kinds.SpeedUpOverCase(dropout, other=both, at_least=1 / 1.25).judge("cpu", measured)
     assert result.measured == "0.91x"
@@ -152,7 +152,7 @@ def test_stretch_targets_are_judged_from_records():
 
 @pytest.fixture
 def measuring(monkeypatch):
-    """The command on sources without local changes, whose measurements are replaced; the list of measured cases."""
+    """The command on sources without local changes, with simulated measurements; returns the measured cases."""
     source = replace(ORIGIN, dirty=False)
     monkeypatch.setattr(agreement, "require_parity", lambda: 1)
     monkeypatch.setattr(ceiling, "measure", lambda dtype, *_: (product(dtype), []))
@@ -197,12 +197,12 @@ def test_command_with_a_wrong_result_fails(measuring, monkeypatch, capsys):
 
 
 def test_command_after_ctrl_c_keeps_its_records(measuring, monkeypatch, capsys, tmp_path):
-    through = session.Session._in_this_process
+    original = session.Session._in_this_process
 
     def once(self, item, names):
         if measuring:
             raise KeyboardInterrupt
-        return through(self, item, names)
+        return original(self, item, names)
 
     monkeypatch.setattr(session.Session, "_in_this_process", once)
     assert command.main(["--backend", "reference", "--out", str(tmp_path)]) == 130
@@ -228,7 +228,8 @@ def test_command_resumes_after_its_minutes(measuring, monkeypatch, capsys, tmp_p
     assert len(measuring) == 2
     assert "the time is spent" in capsys.readouterr().out
     command.main(arguments)
-    assert len(measuring) == len(set(measuring)) == len({(target.case) for target in REQUIRED})
+    assert set(measuring) == {target.case for target in REQUIRED}
+    assert len(measuring) == len(set(measuring))
     assert "not measured:" not in capsys.readouterr().out
     command.main(arguments)
     assert len(measuring) == len(set(measuring))

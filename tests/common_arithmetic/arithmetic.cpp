@@ -1,4 +1,4 @@
-// csrc/common as functions of arrays, for tests/kernels/test_common_arithmetic.py.
+// The arithmetic of csrc/common as functions of arrays, for tests/kernels/test_common_arithmetic.py.
 #include "../../csrc/common/attention_math.h"
 #include "../../csrc/common/dropout.h"
 #include "../../csrc/common/half_types.h"

@@ -1,11 +1,11 @@
 // csrc/cuda/cuda_intrinsics.h on a CPU: the threads of a block are fibers on one core, and a barrier switches between
 // them.
 //
-// What a GPU leaves open is drawn from a seed (QACG_EMULATOR_SEED): the order of a block's warps; how far one runs
-// ahead of the others; whether a warp's lanes take turns from the first or from the last on; and for each asynchronous
-// copy whether it happens when it is issued or when it is waited for. With seed 0 lanes ascend and copies happen late,
-// with seed 1 they descend and happen early; with both, warps run until they wait. Shared memory starts as NaN and ends
-// in a guard that no kernel may touch; race_detector.h looks at every access to it.
+// A seed (QACG_EMULATOR_SEED) decides what a GPU does not specify: the order of a block's warps; how far one runs ahead
+// of the others; whether a warp's lanes run in ascending or descending order; and for each asynchronous copy whether it
+// happens at its issue or at its wait. With seed 0 lanes ascend and copies happen late, with seed 1 they descend and
+// happen early; with both, warps run until they wait. Shared memory starts as NaN and ends in a guard that no kernel
+// may write; race_detector.h checks every access to it.
 #pragma once
 
 #include <setjmp.h>
@@ -35,11 +35,11 @@ constexpr int kWarp = 32;
 
 namespace emulator {
 
-constexpr int kGroup = 4 * kWarp;  // of warps that multiply together
+constexpr int kGroup = 4 * kWarp;  // threads of a warp group
 
 constexpr size_t kStackBytes = 256 * 1024;
 constexpr int64_t kGuardBytes = 256, kSharedAlignment = 256;
-// What a block may ask for on the smallest GPU with the instructions of sm_80 that has the large configuration.
+// Shared memory of a block on sm_80.
 constexpr int64_t kSharedLimit = 163 * 1024;
 
 enum class State { kReady, kInWarp, kInGroup, kInBlock, kDone };
@@ -77,7 +77,7 @@ struct Warp {
 
 struct Group {
   Gathering gathering;
-  std::vector<std::shared_ptr<void>> queue;  // of products that have not happened yet
+  std::vector<std::shared_ptr<void>> queue;  // products that have not happened yet
 };
 
 // The operands of an instruction that threads run together.
@@ -113,7 +113,7 @@ class Machine {
   char* shared = nullptr;
   int64_t shared_bytes = 0;
 
-  // Runs one block of a kernel; null, or what went wrong.
+  // Runs one block of a kernel; returns null or an error message.
   const char* run(const void* kernel, int threads, int64_t bytes, uint64_t seed, const std::function<void()>& body) {
     body_ = &body;
     error_ = nullptr;
@@ -164,8 +164,8 @@ class Machine {
 
   void wait_for_block() { leave(State::kInBlock); }
 
-  // Gathers the operands of a warp's 32 threads; the last to come does the work for all. That all have come orders no
-  // accesses to memory, but for the one instruction that says so, and whose work is to tell races::warp_met.
+  // Gathers the operands of a warp's 32 threads; the last one does the work for all. This orders no accesses to memory,
+  // except for the instruction whose work calls races::warp_met.
   template <typename Operand>
   void together(const char* operation, Operand operand, void (*work)(const Lanes<Operand>&)) {
     gather(warp_of(current->index).gathering, kWarp, State::kInWarp, operation, operand, work);
@@ -184,11 +184,11 @@ class Machine {
     if (!error_) error_ = what;
   }
 
-  // Whether a copy that is issued now happens now.
+  // Whether a copy or a product that is issued now happens now.
   bool copies_at_once() { return drawn(false, true); }
   bool products_at_once() { return drawn(false, true); }
 
-  bool truncates = false;  // whether products are added as tensor_core_emulator.h says of tensor cores
+  bool truncates = false;  // whether sums are truncated as by tensor cores, see tensor_core_emulator.h
 
  private:
   static constexpr size_t kAllSteps = ~size_t{0};
@@ -213,10 +213,10 @@ class Machine {
     return (draw_ >> 33) % below;
   }
 
-  // What seeds 0 and 1 stand for; from 2 on, a throw.
+  // The fixed choices of seeds 0 and 1; from 2 on, a random one.
   bool drawn(bool with_0, bool with_1) { return seed_ == 0 ? with_0 : seed_ == 1 ? with_1 : random(2) == 1; }
 
-  // Runs a warp's threads up to the next instruction that they run together, that many times or until all wait.
+  // Runs a warp's threads up to the next instruction that they run together, `steps` times or until all wait.
   void run_warp(int warp, size_t steps) {
     const size_t first = static_cast<size_t>(warp) * kWarp, lanes = std::min<size_t>(kWarp, fibers_.size() - first);
     for (bool moved = true; moved && steps > 0 && !error_; --steps) {
@@ -308,8 +308,8 @@ inline float shuffle_xor(float x, int lanes) {
 }
 
 inline const char* shared_memory_limit(int64_t* bytes) {
-  const char* wish = getenv("QACG_EMULATOR_SHARED_LIMIT");
-  *bytes = wish ? atoll(wish) : emulator::kSharedLimit;
+  const char* value = getenv("QACG_EMULATOR_SHARED_LIMIT");
+  *bytes = value ? atoll(value) : emulator::kSharedLimit;
   return nullptr;
 }
 
@@ -317,8 +317,8 @@ template <typename... Parameters>
 const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* /*stream*/,
                    const Parameters&... parameters) {
   emulator::Machine& machine = emulator::machine();
-  const char* wish = getenv("QACG_EMULATOR_SEED");
-  const uint64_t seed = wish ? strtoull(wish, nullptr, 10) : 0;
+  const char* value = getenv("QACG_EMULATOR_SEED");
+  const uint64_t seed = value ? strtoull(value, nullptr, 10) : 0;
   int64_t limit = 0;
   shared_memory_limit(&limit);
   if (shared_bytes > limit) return "a kernel asked for more shared memory than there is";

@@ -1,4 +1,4 @@
-// The stream of csrc/cuda/attention.cpp on a CPU: there are no streams, and the operators are the CPU's.
+// The stream of csrc/cuda/attention.cpp on a CPU: there are no streams, and the operators are registered for the CPU.
 #pragma once
 
 #define QACG_DISPATCH_KEY CPU

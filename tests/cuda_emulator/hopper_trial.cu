@@ -1,4 +1,4 @@
-// The Hopper forward on its own, without torch: what the emulator says of the kernel, and its output.
+// The Hopper forward without torch: returns its output and the emulator's error message.
 #include "cuda/hopper_forward.h"
 
 namespace qacg::cuda {

@@ -11,7 +11,7 @@ namespace qacg::cuda {
 
 namespace emulator {
 
-inline int64_t products = 0;  // so that a test knows which path a call took
+inline int64_t products = 0;  // shows tests whether a call used the tensor cores
 
 // The warp's 16 x 16 times 16 x 8: with group = lane / 4 and pair = lane % 4,
 //   a: register r holds columns 2 pair, 2 pair + 1 (+ 8 for r >= 2) of row group (+ 8 for odd r);
@@ -44,7 +44,7 @@ QACG_UNHOOKED void multiply_add(const Lanes<Product>& of) {
   }
 }
 
-// The bytes at an address of shared memory, which counts from the block's first; a place of no use if it is a bad one.
+// The bytes at an address in the block's shared memory. An invalid address fails the launch and returns a dummy.
 inline char* shared_bytes(uint32_t address, uint32_t bytes, const char* what) {
   static char nowhere[16];
   Machine& m = machine();
@@ -54,8 +54,8 @@ inline char* shared_bytes(uint32_t address, uint32_t bytes, const char* what) {
 }
 
 // Matrix r: thread `lane` receives elements 2 (lane % 4) and the next of row lane / 4, or of column lane / 4 if
-// transposed. It is that thread which reads them, whichever names the row. That all threads are there when the
-// instruction begins orders nothing: PTX calls it a weak operation on memory, and what others stored may come later.
+// transposed. That thread counts as their reader, whichever thread names the row. Although all threads meet at the
+// instruction, it orders no memory: PTX defines it as a weak operation, so stores of others may arrive later.
 struct MatrixRow {
   const uint16_t* row;
   uint32_t* to;
@@ -115,7 +115,7 @@ QACG_UNHOOKED inline void begin_copy(uint32_t to, const void* from, bool inside,
   if (copy.done) {
     perform(copy);
   } else {
-    // Until the copy is waited for, its target holds nothing that may be used.
+    // NaN until the copy is waited for.
     memset(target, 0xff, 16);
   }
   m.current->open.push_back(copy);

@@ -1,4 +1,4 @@
-// The shadow of shared memory, the words for a race, and the compiler's hooks.
+// The shadow memory, the text of a race report, and the compiler's hooks.
 #include "race_detector.h"
 
 #include <dlfcn.h>
@@ -17,20 +17,21 @@ constexpr int kWarp = 32, kWarpsOfAProduct = 4;
 enum class Kind : uint16_t { kRead, kWrite, kBeginCopy, kEndCopy, kBeginProduct, kEndProduct };
 constexpr const char* kNames[] = {"read", "write", "cp.async", "cp.async", "wgmma", "wgmma"};
 
-// One access to a byte. A clock that every barrier moves on says when it was.
+// One access to a byte. Its time is that of a clock which every barrier advances.
 struct Access {
   uint32_t when = 0;  // 0: there was none
-  int32_t where = 0;  // in the code, from origin() on
+  int32_t where = 0;  // address in the code, relative to origin()
   uint16_t thread = 0;
   Kind kind = Kind::kRead;
 };
 
-// What is remembered of a byte. The last write is enough, since one that is not ordered behind the write before has
-// been reported. So are two readers, if they are chosen such that a write that races with any races with one of these.
+// The stored accesses to a byte. The last write is enough, because a write that is not ordered after the one before has
+// been reported. Two readers are enough: they are chosen so that a write that races with any reader races with one of
+// them.
 struct Byte {
   Access write;
   Access reads[2];
-  Access product;         // the last that reads it
+  Access product;         // the last product that reads it
   uint16_t in_flight = 0;  // warps that have not waited yet for products that read it
 };
 
@@ -40,16 +41,16 @@ struct Block {
   uintptr_t shared = 0;
   uint64_t bytes = 0;  // 0: no block runs
   int thread = 0;
-  uint32_t clock = 0, met = 0;     // now, and when the block met
-  std::vector<uint32_t> warp_met;  // when each warp did; not before the block
-  // When each thread last showed its writes to the tensor cores, and when it had at the block's last barrier.
+  uint32_t clock = 0, met = 0;     // now, and the time of the block's last barrier
+  std::vector<uint32_t> warp_met;  // time of each warp's last barrier, which may be the block's
+  // When each thread last ran a proxy fence, and that time as of the block's last barrier.
   std::vector<uint32_t> shown, shown_and_met;
 };
 
 Block block;
 std::vector<Byte> shadow;
 std::string report;
-int64_t looked_at = 0;
+int64_t accesses = 0;
 
 const char* origin() { return reinterpret_cast<const char*>(&place); }
 
@@ -71,7 +72,7 @@ void remember_read(Byte& byte, const Access& now) {
     first = now;
     second = {};
   } else if (in_this_epoch(second) && !same_warp(first, second)) {
-    // Whoever writes is of another warp than one of the two.
+    // Any writer is of another warp than one of the two.
   } else if (!same_warp(first, now)) {
     second = now;
   } else if (!in_this_step(first)) {
@@ -93,61 +94,60 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-// A place in the code as its lines in the kernels, innermost first, and the function that they were inlined into.
-struct Words {
+// An address in the code as source lines of the kernels, innermost first, and the function that they are inlined into.
+struct SourceLocation {
   std::string lines, function;
 };
 
-Words words_for(const char* where) {
+SourceLocation source_location(const char* where) {
   Dl_info module{};
   if (!dladdr(where, &module)) return {"?", "?"};
   char address[32];
   snprintf(address, sizeof(address), "0x%zx", static_cast<size_t>(where - static_cast<const char*>(module.dli_fbase)));
-  Words words;
-  // Two lines for each function: its name, its file and line.
+  SourceLocation found;
+  // addr2line prints two lines for each function: its name; its file and line.
   const std::string text = output_of(std::string("addr2line -Cif -e '") + module.dli_fname + "' " + address + " 2>&1");
   for (size_t at = 0; at < text.size();) {
     const size_t name_end = text.find('\n', at), end = text.find('\n', name_end + 1);
     if (end == std::string::npos) break;
-    words.function = text.substr(at, name_end - at);
+    found.function = text.substr(at, name_end - at);
     std::string line = text.substr(name_end + 1, end - name_end - 1);
     line = line.substr(line.rfind('/') + 1);
     line = line.substr(0, line.find(" ("));  // "(discriminator 3)"
-    if (line.find("_emulator.h") == std::string::npos) words.lines += (words.lines.empty() ? "" : ", from ") + line;
+    if (line.find("_emulator.h") == std::string::npos) found.lines += (found.lines.empty() ? "" : ", from ") + line;
     at = end + 1;
   }
-  if (words.lines.empty()) words.lines = std::string(module.dli_fname) + "+" + address;
-  // Without the types of its parameters.
-  words.function = words.function.substr(0, words.function.find('('));
-  return words;
+  if (found.lines.empty()) found.lines = std::string(module.dli_fname) + "+" + address;
+  found.function = found.function.substr(0, found.function.find('('));  // without the types of its parameters
+  return found;
 }
 
-std::string side(const Access& access) {
-  // A place is where a call returns to, which may be the next line already.
-  const std::string lines = words_for(origin() + access.where - 1).lines;
+std::string describe(const Access& access) {
+  // The stored address is the return address of a call, which may belong to the next line.
+  const std::string lines = source_location(origin() + access.where - 1).lines;
   return std::string(kNames[static_cast<int>(access.kind)]) + " by lane " + std::to_string(access.thread % kWarp) +
          " of warp " + std::to_string(access.thread / kWarp) + " (" + lines + ")";
 }
 
-void describe(const Access& before, const Access& now, uint64_t offset) {
-  const std::string kernel = words_for(static_cast<const char*>(block.kernel)).function;
+void report_race(const Access& before, const Access& now, uint64_t offset) {
+  const std::string kernel = source_location(static_cast<const char*>(block.kernel)).function;
   const bool in_flight = before.kind == Kind::kBeginCopy || before.kind == Kind::kBeginProduct;
   report = "a race in " + kernel + ", block " + std::to_string(block.index) + ", byte " + std::to_string(offset) +
-           " of shared memory: " + side(before) +
+           " of shared memory: " + describe(before) +
            (in_flight                         ? "; before its thread has waited for it, "
             : now.kind == Kind::kBeginProduct ? "; with no proxy fence and barrier between, "
                                               : "; with no barrier between, ") +
-           side(now);
+           describe(now);
 }
 
 // The first earlier access to a byte that an access races with, or null.
-const Access* rival(const Byte& byte, const Access& now) {
+const Access* conflicting_access(const Byte& byte, const Access& now) {
   // Until a copy has been waited for, not even its own thread may touch the bytes.
   if (byte.write.kind == Kind::kBeginCopy) {
     if (now.kind == Kind::kEndCopy && now.thread == byte.write.thread) return nullptr;
     return &byte.write;
   }
-  // The tensor cores read by way of another proxy, which knows of a write what its thread has shown.
+  // The tensor cores read through the async proxy, which sees a write only after the writing thread's proxy fence.
   if (now.kind == Kind::kBeginProduct) {
     const bool shown = block.shown_and_met[byte.write.thread] > byte.write.when;
     return byte.write.when == 0 || shown ? nullptr : &byte.write;
@@ -161,10 +161,10 @@ const Access* rival(const Byte& byte, const Access& now) {
   return nullptr;
 }
 
-void look(Kind kind, int thread, const void* at, uint64_t bytes, Place where) {
+void check_access(Kind kind, int thread, const void* at, uint64_t bytes, Place where) {
   const uint64_t first = reinterpret_cast<uintptr_t>(at) - block.shared;
   if (first >= block.bytes) return;
-  ++looked_at;
+  ++accesses;
   if (!report.empty()) return;
   const Access now{block.clock, static_cast<int32_t>(static_cast<const char*>(where) - origin()),
                    static_cast<uint16_t>(thread), kind};
@@ -176,7 +176,7 @@ void look(Kind kind, int thread, const void* at, uint64_t bytes, Place where) {
       remember_read(byte, now);
       continue;
     }
-    if (const Access* before = rival(byte, now)) return describe(*before, now, n);
+    if (const Access* before = conflicting_access(byte, now)) return report_race(*before, now, n);
     if (kind == Kind::kRead) {
       remember_read(byte, now);
     } else if (kind == Kind::kBeginProduct) {
@@ -217,38 +217,42 @@ void block_met() {
 
 void warp_met(int warp) { block.warp_met[warp] = ++block.clock; }
 
-void read(int thread, const void* from, int64_t bytes, Place where) { look(Kind::kRead, thread, from, bytes, where); }
+void read(int thread, const void* from, int64_t bytes, Place where) {
+  check_access(Kind::kRead, thread, from, bytes, where);
+}
 
-void write(int thread, const void* to, int64_t bytes, Place where) { look(Kind::kWrite, thread, to, bytes, where); }
+void write(int thread, const void* to, int64_t bytes, Place where) {
+  check_access(Kind::kWrite, thread, to, bytes, where);
+}
 
 void begin_copy(int thread, const void* to, int64_t bytes, Place where) {
-  look(Kind::kBeginCopy, thread, to, bytes, where);
+  check_access(Kind::kBeginCopy, thread, to, bytes, where);
 }
 
 void end_copy(int thread, const void* to, int64_t bytes, Place where) {
-  look(Kind::kEndCopy, thread, to, bytes, where);
+  check_access(Kind::kEndCopy, thread, to, bytes, where);
 }
 
 void show_to_products(int thread) { block.shown[thread] = ++block.clock; }
 
 void begin_product(int thread, const void* from, int64_t bytes, Place where) {
-  look(Kind::kBeginProduct, thread, from, bytes, where);
+  check_access(Kind::kBeginProduct, thread, from, bytes, where);
 }
 
 void end_product(int thread, const void* from, int64_t bytes, Place where) {
-  look(Kind::kEndProduct, thread, from, bytes, where);
+  check_access(Kind::kEndProduct, thread, from, bytes, where);
 }
 
 const char* found() { return report.empty() ? nullptr : report.c_str(); }
 
 }  // namespace qacg::cuda::emulator::races
 
-// What GCC calls in code compiled with -fsanitize=thread, before each access to memory.
+// GCC calls these before each access to memory, in code compiled with -fsanitize=thread.
 #define QACG_HOOK extern "C" __attribute__((visibility("hidden")))
-#define QACG_ACCESS(name, kind, bytes)                                      \
-  QACG_HOOK void __tsan_##name(const void* at) {                            \
-    using namespace qacg::cuda::emulator::races;                            \
-    look(Kind::kind, block.thread, at, bytes, __builtin_return_address(0)); \
+#define QACG_ACCESS(name, kind, bytes)                                              \
+  QACG_HOOK void __tsan_##name(const void* at) {                                    \
+    using namespace qacg::cuda::emulator::races;                                    \
+    check_access(Kind::kind, block.thread, at, bytes, __builtin_return_address(0)); \
   }
 #define QACG_ACCESSES(bytes)             \
   QACG_ACCESS(read##bytes, kRead, bytes) \
@@ -270,15 +274,15 @@ QACG_ACCESS(unaligned_write16, kWrite, 16)
 
 QACG_HOOK void __tsan_read_range(const void* at, unsigned long bytes) {
   using namespace qacg::cuda::emulator::races;
-  look(Kind::kRead, block.thread, at, bytes, __builtin_return_address(0));
+  check_access(Kind::kRead, block.thread, at, bytes, __builtin_return_address(0));
 }
 
 QACG_HOOK void __tsan_write_range(const void* at, unsigned long bytes) {
   using namespace qacg::cuda::emulator::races;
-  look(Kind::kWrite, block.thread, at, bytes, __builtin_return_address(0));
+  check_access(Kind::kWrite, block.thread, at, bytes, __builtin_return_address(0));
 }
 
-// Of the emulator's own objects: no kernel has atomics or virtual functions.
+// For the emulator's own objects: no kernel has atomics or virtual functions.
 QACG_HOOK void __tsan_init() {}
 QACG_HOOK void __tsan_func_entry(void*) {}
 QACG_HOOK void __tsan_func_exit() {}
@@ -290,5 +294,5 @@ QACG_HOOK int __tsan_atomic32_fetch_add(volatile int* at, int more, int) {
   return before;
 }
 
-// Accesses to shared memory that were looked at so far, one for each thread and instruction.
-extern "C" int64_t qacg_emulator_accesses() { return qacg::cuda::emulator::races::looked_at; }
+// The number of accesses to shared memory that were checked, one for each thread and instruction.
+extern "C" int64_t qacg_emulator_accesses() { return qacg::cuda::emulator::races::accesses; }

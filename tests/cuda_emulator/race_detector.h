@@ -1,15 +1,14 @@
 // Finds accesses to a block's shared memory that no barrier orders: see README.md for the rules.
 //
-// The emulator tells it which thread runs, which barriers were met and what its own instructions read and write. All
-// other accesses come from the compiler: kernels built with -fsanitize=thread call the hooks in race_detector.cpp.
-// Without QACG_RACES nothing is looked at.
+// The emulator reports the running thread, the barriers, and the accesses of its own instructions. Kernels built with
+// -fsanitize=thread report all other accesses by the hooks in race_detector.cpp. Without QACG_RACES nothing is checked.
 #pragma once
 
 #include <stdint.h>
 
-// For what touches shared memory on the emulator's own account: instead of hooks, it calls the functions below.
+// For emulator functions that access shared memory: they call the functions below instead of the hooks.
 #define QACG_UNHOOKED __attribute__((noinline, no_sanitize("thread")))
-// For the functions that kernels call, so that a place in the code is one in the kernel, not in the emulator.
+// For functions that kernels call: place() is then an address in the kernel, not in the emulator.
 #define QACG_IN_PLACE __attribute__((always_inline)) inline
 
 namespace qacg::cuda::emulator::races {
@@ -18,17 +17,17 @@ using Place = const void*;  // an address in the code
 
 #if defined(QACG_RACES)
 
-// Where the caller is.
+// The address of the caller.
 Place place();
 
-// A block begins, with this shared memory; then its end, after which nothing counts as an access.
+// Accesses are checked between these two calls, for a block with this shared memory.
 void begin_block(const void* kernel, int64_t block, const char* shared, int64_t bytes, int threads);
 void end_block();
 
-// From here on, accesses that are reported by hooks are this thread's.
+// Sets the thread of the accesses that hooks report.
 void run_thread(int thread);
 
-// All threads of the block, or of a warp, have met: what they did before happened before what they do from now on.
+// All threads of the block, or of a warp, are at a barrier, which orders their earlier and later accesses.
 void block_met();
 void warp_met(int warp);
 
@@ -39,15 +38,15 @@ void write(int thread, const void* to, int64_t bytes, Place where);
 void begin_copy(int thread, const void* to, int64_t bytes, Place where);
 void end_copy(int thread, const void* to, int64_t bytes, Place where);
 
-// What this thread has written so far may be read by the tensor cores behind the next barrier of the block.
+// A proxy fence: after the next barrier of the block, the tensor cores may read what this thread has written.
 void show_to_products(int thread);
 
-// A product of a warp group, whose first thread is given, reads at any time between its issue and the waits of all four
-// warps, of each of which the first thread is given.
+// A product of a warp group reads at any time between its issue and the waits of all four warps. `thread` is the first
+// of the group at the issue, the first of each warp at the waits.
 void begin_product(int thread, const void* from, int64_t bytes, Place where);
 void end_product(int thread, const void* from, int64_t bytes, Place where);
 
-// The first race of the block in words, or null.
+// The report of the block's first race, or null.
 const char* found();
 
 #else

@@ -1,10 +1,10 @@
 // The arithmetic of one tensor-core instruction on float32 sums of products of 16-bit elements.
 //
-// NVIDIA documents no rounding of it. QACG_EMULATOR_ROUNDING chooses one: "float32", the default, rounds every addition
-// to nearest; "truncate" does what experiments found (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA
+// NVIDIA does not document its rounding. QACG_EMULATOR_ROUNDING selects one: "float32", the default, rounds every
+// addition to nearest; "truncate" follows experiments (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA
 // tensor cores, PeerJ Computer Science 2021, on V100, T4 and A100): products are exact; a sum and the products that are
-// added to it at a time are shifted to the largest exponent among them, and what falls off the end is cut off, not
-// rounded; so is what their sum has beyond the 24 bits of a float32.
+// added in one step are shifted to the largest exponent among them, and lower bits are truncated, not rounded; bits of
+// their sum beyond the 24 of a float32 are truncated too.
 #pragma once
 
 #include <math.h>
@@ -19,11 +19,11 @@
 namespace qacg::cuda::emulator {
 
 constexpr int kDepth = 16;  // of a product
-// Products that are added at a time, and bits that addends keep beyond the 24 of the largest: of an A100, which cuts
-// off more, and more often, than the GPUs after it.
+// Products that are added in one step, and bits that addends keep beyond the 24 of the largest: those of an A100, which
+// truncates more, and more often, than newer GPUs.
 constexpr int kAddedAtATime = 8, kExtraBits = 1;
 
-// x without what a float32 can not hold.
+// x truncated to float32.
 inline float truncated(double x) {
   const float nearest = static_cast<float>(x);
   return fabs(static_cast<double>(nearest)) > fabs(x) ? nextafterf(nearest, 0.0f) : nearest;
@@ -50,10 +50,10 @@ inline float add_truncated(float sum, const double* products) {
 }
 
 inline bool truncates() {
-  const char* wish = getenv("QACG_EMULATOR_ROUNDING");
-  if (!wish || strcmp(wish, "float32") == 0) return false;
-  if (strcmp(wish, "truncate") == 0) return true;
-  fprintf(stderr, "QACG_EMULATOR_ROUNDING: got %s, wanted float32 or truncate\n", wish);
+  const char* value = getenv("QACG_EMULATOR_ROUNDING");
+  if (!value || strcmp(value, "float32") == 0) return false;
+  if (strcmp(value, "truncate") == 0) return true;
+  fprintf(stderr, "QACG_EMULATOR_ROUNDING: expected float32 or truncate, got %s\n", value);
   abort();
 }
 

@@ -1,4 +1,4 @@
-// Kernels that test the emulator: the tensor cores' instructions on their own, and kernels with one mistake each.
+// Kernels that test the emulator: single instructions of tensor cores, and kernels with one mistake each.
 #include "cuda/mma.h"
 
 namespace qacg::cuda {
@@ -84,7 +84,7 @@ void a_bad_row(const Numbers) {
 
 void a_source_off_16_bytes(const Numbers n) { copy_async(0, n.in + 1, true); }
 
-// What may stand between two accesses of two threads.
+// Synchronisation between two accesses of two threads.
 enum class Between { kNothing, kShuffle, kWarp, kBlock };
 
 template <Between kBetween>
@@ -94,7 +94,7 @@ void pass() {
   if (kBetween == Between::kBlock) synchronise_block();
 }
 
-// Thread 1, of the same warp, or 32, of the next, touches the word that thread 0 has touched.
+// Thread 0 accesses a word, then thread kOther: 1, of the same warp, or 32, of the next.
 template <Between kBetween, int kOther, bool kFirstWrites, bool kSecondWrites>
 void two_threads(const Numbers n) {
   float* word = reinterpret_cast<float*>(shared_memory()) + 5;
@@ -110,7 +110,7 @@ void two_threads(const Numbers n) {
   if (thread_index() == kOther) touch(kSecondWrites);
 }
 
-// Every thread of the first warp reads a word, before and behind a barrier of the warp; then thread kWriter writes it.
+// Every thread of the first warp reads a word, before and after a barrier of the warp; then thread kWriter writes it.
 template <int kWriter, bool kBarrierLast>
 void write_behind_readers(const Numbers n) {
   float* word = reinterpret_cast<float*>(shared_memory());
@@ -143,7 +143,7 @@ void copy_onto_a_copy(const Numbers n) {
   copy_async(16 * thread_index(), n.in, true);
 }
 
-// ldmatrix hands a row to other lanes than the one that stored it.
+// ldmatrix gives a row to other lanes than the one that stored it.
 template <Between kBefore, Between kBehind>
 void matrices_between_stores(const Numbers n) {
   const auto store = [&] {
@@ -209,7 +209,7 @@ constexpr Trial kTrials[] = {
 
 }  // namespace
 
-// Runs a trial; null, or what the emulator found wrong.
+// Runs a trial; returns null or the emulator's error message.
 extern "C" const char* run_trial(const char* name, const uint32_t* in, uint32_t* out) {
   for (const Trial& trial : kTrials) {
     if (strcmp(trial.name, name) == 0) {

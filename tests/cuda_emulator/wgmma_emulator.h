@@ -1,6 +1,6 @@
 // csrc/cuda/wgmma.h on a CPU: products of a warp group, which happen at their issue or at a wait that covers them.
-// Until that wait their sums hold NaN, and neither those nor the weights that come from registers may change. PTX ISA,
-// "Asynchronous Warpgroup Level Matrix Instructions": fragments, canonical layouts of shared memory, descriptors.
+// Until that wait their sums are NaN, and neither the sums nor the weights in registers may change. Fragments,
+// canonical layouts of shared memory and descriptors: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 // tests/kernels/test_wgmma.py checks these one element at a time.
 #pragma once
 
@@ -11,11 +11,11 @@
 
 namespace qacg::cuda::emulator {
 
-inline int64_t group_products = 0;  // so that a test knows which path a call took
+inline int64_t group_products = 0;  // shows tests whether a call used wgmma
 
 constexpr int kStrips = kGroup / kWarp, kGroupRows = 16 * kStrips;
 
-// A matrix descriptor, taken to pieces.
+// The fields of a matrix descriptor.
 struct Matrix {
   uint32_t address, leading, stride, base_offset, mode;
 
@@ -28,11 +28,11 @@ struct Matrix {
 
   static uint32_t field(uint64_t bits, int first, int count) { return bits >> first & ((uint64_t{1} << count) - 1); }
 
-  // Of an atom: 16, 128, 64 or 32 bytes for the modes 0 to 3.
+  // Row of an atom: 16, 128, 64 or 32 bytes for the modes 0 to 3.
   uint32_t atom_row_bytes() const { return mode == 0 ? 16 : 256 >> mode; }
 
-  // Where the 16 bytes lie that begin with element (line, 8 chunk): lines are rows of the matrix if these lie along the
-  // sum, else steps of the sum, and chunks are along the line.
+  // Address of the 16 bytes that begin with element (line, 8 chunk). Lines are rows of the matrix if these are along
+  // the sum, else steps of the sum; chunks are along the line.
   uint32_t chunk_address(int line, int chunk, bool along_the_sum) const {
     const uint32_t in_atom = atom_row_bytes() / 16, row = line % 8 * atom_row_bytes(), atom = line / 8;
     uint32_t to;
@@ -44,12 +44,12 @@ struct Matrix {
       to = row + atom * stride + chunk % in_atom * 16 + chunk / in_atom * leading;
     }
     to += address;
-    // Bits of an address that number the chunks of an atom's row are exchanged by those that number rows of 128 bytes.
+    // The swizzle: the address bits of a chunk in an atom's row are combined with those of the 128-byte row.
     return to ^ (to >> 7 & (in_atom - 1)) << 4;
   }
 };
 
-// What sums hold while they are computed: they outlive the product that began them, for those that go on with them.
+// Sums while they are computed. Later products that add to them share them with the product that began them.
 struct Sums {
   float at[kGroupRows][256];
 };
@@ -67,13 +67,13 @@ struct GroupProduct {
   void (*perform)(GroupProduct&) = nullptr;
 };
 
-// Registers that a fence has named, and what they held.
+// Registers that a fence has named, and their contents at that time.
 struct Named {
   const char* at;
   std::vector<char> bytes;
 };
 
-// What the warps of a group know of products.
+// The products of a warp that it has not waited for.
 struct WarpProducts {
   std::vector<std::shared_ptr<GroupProduct>> open;
   std::deque<std::vector<std::shared_ptr<GroupProduct>>> groups;  // committed, oldest first
@@ -168,13 +168,13 @@ QACG_UNHOOKED void perform(GroupProduct& product) {
   product.done = true;
 }
 
-// The sum that a thread holds as element e of fragment t.
+// The sum that is element e of a thread's fragment t.
 inline float& sum_of(Sums& sums, int thread, int t, int e) {
   const int row = thread / kWarp * 16 + thread % kWarp / 4 + e / 2 * 8;
   return sums.at[row][8 * t + 2 * (thread % 4) + e % 2];
 }
 
-// All that was issued up to a product happens in order.
+// Performs all products that were issued up to `last`, in order.
 QACG_UNHOOKED inline void perform_up_to(const GroupProduct* last) {
   auto& queue = machine().group_of(machine().current->index).queue;
   while (last && !last->done && !queue.empty()) {
@@ -184,7 +184,7 @@ QACG_UNHOOKED inline void perform_up_to(const GroupProduct* last) {
   }
 }
 
-// What one thread brings to a product.
+// The operands of one thread of a product.
 struct Part {
   int columns;
   float* sums;
@@ -225,7 +225,7 @@ QACG_UNHOOKED void begin(const Lanes<Part>& of) {
   product->where = one.where;
   product->perform = perform<Scalar>;
   for (const uint64_t bits : {one.left, one.right}) {
-    if (Matrix(bits).base_offset) m.fail("wgmma: a descriptor's base offset, which the emulator does not know");
+    if (Matrix(bits).base_offset) m.fail("wgmma: a descriptor's base offset, which the emulator does not support");
   }
   const GroupProduct* before = products_of(first).under_way(one.sums, first);
   product->result = before ? before->result : std::make_shared<Sums>();
@@ -264,7 +264,7 @@ QACG_UNHOOKED void issue(const Part& part) {
   machine().together_as_group<Part>("wgmma", part, begin<Scalar>);
 }
 
-// A product is over, as far as one warp knows.
+// Ends a product for one warp.
 QACG_UNHOOKED inline void finish(const GroupProduct& product, int first_thread) {
   Machine& m = machine();
   perform_up_to(&product);
@@ -297,7 +297,7 @@ QACG_UNHOOKED inline void end_products(const Lanes<Spans>& of) {
   WarpProducts& products = products_of(first);
   products.fenced = false;
   while (static_cast<int>(products.groups.size()) > of(0).groups_left) {
-    // One by one: a sum comes back with the last product that it takes part in.
+    // One by one: the last product that adds to a sum writes it back.
     auto& group = products.groups.front();
     while (!group.empty()) {
       const auto product = group.front();
@@ -387,8 +387,8 @@ QACG_IN_PLACE void multiply_add(float (&c)[kTiles][4], const uint32_t (&weights)
 
 // Whether the GPU has these instructions and the library code for it.
 inline const char* find_wgmma(bool* there) {
-  const char* wish = getenv("QACG_EMULATOR_WGMMA");
-  *there = !wish || strcmp(wish, "0") != 0;
+  const char* value = getenv("QACG_EMULATOR_WGMMA");
+  *there = !value || strcmp(value, "0") != 0;
   return nullptr;
 }
 

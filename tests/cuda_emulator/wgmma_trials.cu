@@ -1,4 +1,4 @@
-// Kernels that test the emulator's products of warp groups: on their own, and with one mistake each.
+// Kernels that test the emulator's products of warp groups: single products, and kernels with one mistake each.
 #include "cuda/hopper_tile.h"
 
 namespace qacg::cuda {
@@ -59,8 +59,8 @@ void descriptor(const Numbers n) {
   if (thread_index() == 0) memcpy(n.out, all, sizeof(all));
 }
 
-// out: of a tile of 128 rows of 128 dims at 4,096, where each row's chunks lie, row by row; then the descriptors of
-// rows from 64 on, for dims from 0, 16, ... on, and of all dims, for rows from 0, 16, ... on.
+// For a tile of 128 rows of 128 dims at address 4,096. out: the addresses of each row's chunks, row by row; then the
+// descriptors of the rows from 64 on, at dims 0, 16, ...; then those of all dims, at rows 0, 16, ...
 void tile(const Numbers n) {
   const mma::Panels<128, 128> panels{4096};
   if (thread_index() > 0) return;
@@ -173,7 +173,7 @@ constexpr Trial kTrials[] = {
 
 }  // namespace
 
-// Runs a trial; null, or what the emulator found wrong.
+// Runs a trial; returns null or the emulator's error message.
 extern "C" const char* run_trial(const char* name, const uint32_t* in, uint32_t* out) {
   for (const Trial& trial : kTrials) {
     if (strcmp(trial.name, name) == 0) {

@@ -1,9 +1,10 @@
-"""Gluon's and Triton's language on torch tensors, as far as the kernels use it: their own Python runs, on a `Machine`.
+"""The part of the Gluon and Triton languages that the kernels use, on torch tensors and a `Machine`.
 
-A kernel's function is taken as it is written; the names that it looks up are replaced. Layouts say where a value lies
-and change no value, so they are nothing here: that they fit is what the compiler sees to.
+The unchanged Python function of a kernel runs; the names that it looks up are replaced. Layouts determine where a value
+is stored and change no value, so they are ignored here; the compiler checks them.
 """
 
+import functools
 import inspect
 import types
 from collections.abc import Callable
@@ -55,20 +56,20 @@ def store(pointer: Pointer, values, mask=None) -> None:
 class Tile:
     """A view of one buffer of shared memory."""
 
-    def __init__(self, buffer: Buffer, turned: bool = False) -> None:
-        self.buffer, self.turned = buffer, turned
+    def __init__(self, buffer: Buffer, transposed: bool = False) -> None:
+        self.buffer, self.transposed = buffer, transposed
         self.dtype, self.shape = buffer.cells.dtype, buffer.cells.shape
 
     def permute(self, order) -> "Tile":
         assert tuple(order) == (1, 0)
-        return Tile(self.buffer, not self.turned)
+        return Tile(self.buffer, not self.transposed)
 
     def cells(self) -> torch.Tensor:
-        return self.buffer.cells.T if self.turned else self.buffer.cells
+        return self.buffer.cells.T if self.transposed else self.buffer.cells
 
 
 class Ring:
-    """Tiles or barriers, one a stage."""
+    """Tiles or barriers, one per stage."""
 
     def __init__(self, members: list) -> None:
         self.members = members
@@ -82,7 +83,7 @@ def _scalar(x) -> torch.Tensor:
 
 
 def names(machine: Machine, program: int) -> dict[str, object]:
-    """What the kernels' modules call by `gl`, `tl` and by the names of Hopper's instructions, in one program."""
+    """Replacements of `gl`, `tl` and of the names of Hopper's instructions for one program."""
 
     def allocate(dtype, shape, layout):
         if dtype == torch.int64:
@@ -92,7 +93,7 @@ def names(machine: Machine, program: int) -> dict[str, object]:
         return Ring([Tile(Buffer(*shape[1:], dtype)) for _ in range(shape[0])])
 
     def specialise(partitions, warps, registers):
-        functions = [(lambda run=run, given=given: run(*given)) for run, given in partitions]
+        functions = [functools.partial(run, *arguments) for run, arguments in partitions]
         machine.run(list(zip(functions, (8, *warps))))
 
     def wait_for_barrier(barrier, parity):
@@ -106,15 +107,15 @@ def names(machine: Machine, program: int) -> dict[str, object]:
         machine.pause()
 
     def finished(value):
-        """The sums of a product that has been waited for; other values as they are."""
+        """The sums of a product that has been waited for; other values unchanged."""
         if isinstance(value, Product):
             if not value.awaited:
-                raise Fault("the sums of a product in flight are asked for")
+                raise Fault("a product in flight is read")
             return value.result.clone()
         return value
 
-    def wait_for_products(running_on, values):
-        machine.await_products(running_on)
+    def wait_for_products(pending, values):
+        machine.await_products(pending)
         found = tuple(map(finished, values))
         return found if len(found) > 1 else found[0]
 
@@ -167,35 +168,35 @@ def names(machine: Machine, program: int) -> dict[str, object]:
 
 def as_python(function: Callable, replaced: dict[str, object]) -> Callable:
     """A kernel's function, and those that it calls, with names replaced and constants as plain values."""
-    known: dict[Callable, Callable] = {}
+    converted: dict[Callable, Callable] = {}
 
-    def of(source: Callable) -> Callable:
-        if source not in known:
-            taken = dict(source.__globals__)
-            known[source] = types.FunctionType(source.__code__, taken, source.__name__, source.__defaults__)
+    def convert(source: Callable) -> Callable:
+        if source not in converted:
+            names = dict(source.__globals__)
+            converted[source] = types.FunctionType(source.__code__, names, source.__name__, source.__defaults__)
             for name, value in source.__globals__.items():
                 if name in replaced:
-                    taken[name] = replaced[name]
+                    names[name] = replaced[name]
                 elif isinstance(value, triton.language.constexpr):
-                    taken[name] = value.value
+                    names[name] = value.value
                 elif inspect.isfunction(getattr(value, "fn", None)):
-                    taken[name] = of(value.fn)
-        return known[source]
+                    names[name] = convert(value.fn)
+        return converted[source]
 
-    return of(function)
+    return convert(function)
 
 
-def handed(value):
-    """An argument as a kernel sees it: tensors are pointers, also within groups; integers are on the GPU."""
+def kernel_argument(value):
+    """An argument as a kernel receives it: tensors become pointers, also within tuples."""
     if isinstance(value, torch.Tensor):
         return pointer_to(value)
     if isinstance(value, tuple):
-        return type(value)(*map(handed, value))
+        return type(value)(*map(kernel_argument, value))
     return value
 
 
 def run(kernel, programs: int, arguments: tuple, constants: dict[str, object], **machine: object) -> None:
-    """Every program of a launch, one after another."""
-    given = tuple(map(handed, arguments))
+    """Runs the programs of a launch, one after another."""
+    given = tuple(map(kernel_argument, arguments))
     for program in range(programs):
         as_python(kernel.fn, names(Machine(**machine), program))(*given, **constants)

@@ -1,9 +1,8 @@
-"""One block of a GPU for the Gluon kernels: partitions of warps, barriers in shared memory, copies and products that
-run on while their warps go on.
+"""A model of one block of a GPU for the Gluon kernels: partitions of warps, barriers, asynchronous copies and products.
 
-Partitions take turns, one at a time, in an order that a seed decides. What runs on by itself, a copy or a product,
-happens as early as it may or as late: at once, or when nobody can go on without it. Each is a run of its own, since
-each hides other faults. Whatever a real GPU would leave undefined raises `Fault`.
+Partitions run one at a time, in an order that a seed determines. Copies and products happen either at once or as late
+as possible, when no partition can continue without them. Tests run both variants, because each hides other faults.
+`Fault` is raised where the behaviour of a GPU is undefined.
 """
 
 import random
@@ -15,11 +14,11 @@ import torch
 
 
 class Fault(AssertionError):
-    """What a kernel must not do."""
+    """Behaviour of a kernel that is undefined on a GPU."""
 
 
 class Barrier:
-    """An mbarrier: its phase ends when `count` have arrived."""
+    """An mbarrier: its phase ends after `count` arrivals."""
 
     def __init__(self) -> None:
         self.count = self.left = self.phases = 0
@@ -34,25 +33,25 @@ class Barrier:
             self.phases, self.left = self.phases + 1, self.count
 
     def is_over(self, parity: int) -> bool:
-        """Whether the phase of this parity has ended: the one that runs has the other."""
+        """Whether the phase of this parity has ended; the current phase has the other parity."""
         return self.phases % 2 != parity
 
 
 class Buffer:
-    """One tile of shared memory; nothing is in it until a copy has come."""
+    """One tile of shared memory, NaN until a copy has arrived."""
 
     def __init__(self, rows: int, columns: int, dtype: torch.dtype) -> None:
         self.cells = torch.full((rows, columns), float("nan"), dtype=dtype)
         self.copies = 0  # in flight
         self.readers = 0  # products in flight that read it
-        self.written = 0  # when, by the machine's count of events
+        self.written = 0  # time of the last write, in events of the machine
 
 
 class Product:
-    """A product in flight; its sums are nobody's until it has been waited for."""
+    """A product in flight; its sums are undefined until it has been waited for."""
 
-    def __init__(self, a, b, sums, adds: bool) -> None:
-        self.a, self.b, self.adds = a, b, adds
+    def __init__(self, a, b, sums, accumulates: bool) -> None:
+        self.a, self.b, self.accumulates = a, b, accumulates
         self.sums = sums.clone() if isinstance(sums, torch.Tensor) else sums
         self.result: torch.Tensor | None = None
         self.awaited = False
@@ -62,18 +61,18 @@ class Product:
     def tiles(self):
         return [operand for operand in (self.a, self.b) if not isinstance(operand, torch.Tensor)]
 
-    def happen(self) -> None:
+    def compute(self) -> None:
         if self.result is not None:
             return
         a = self.a if isinstance(self.a, torch.Tensor) else self.a.cells()
         self.result = a.float() @ self.b.cells().float()
-        if self.adds:
+        if self.accumulates:
             if isinstance(self.sums, Product):
-                self.sums.happen()
+                self.sums.compute()
             self.result += self.sums.result if isinstance(self.sums, Product) else self.sums
 
     def end(self) -> None:
-        self.happen()
+        self.compute()
         if not self.awaited:
             for operand in self.tiles():
                 operand.buffer.readers -= 1
@@ -89,7 +88,7 @@ class Partition:
         self.waits_for: Callable[[], bool] | None = None
         self.done = False
         self.fault: BaseException | None = None
-        self.copies: deque[tuple[Callable[[], None], bool]] = deque()  # and whether it is an arrival
+        self.copies: deque[tuple[Callable[[], None], bool]] = deque()  # the flag marks an arrival
         self.products: list[Product] = []
         self.fenced = 0
 
@@ -102,19 +101,19 @@ class Machine:
         self.late_copies, self.late_products = late_copies, late_products
         self.back = threading.Semaphore(0)
         self.events = 0
-        self.running = Partition(lambda: None, 0)  # before there are partitions
+        self.running = Partition(lambda: None, 0)  # before the partitions start
         self.partitions: list[Partition] = []
 
     def run(self, functions: Sequence[tuple[Callable[[], None], int]]) -> None:
-        """Until all have returned. Raises what the first of them raised."""
+        """Runs the partitions until all have returned; raises the first error of one."""
         self.partitions = [Partition(run, warps) for run, warps in functions]
-        threads = [threading.Thread(target=self._of, args=(p,), daemon=True) for p in self.partitions]
+        threads = [threading.Thread(target=self._run_partition, args=(p,), daemon=True) for p in self.partitions]
         for thread in threads:
             thread.start()
         while waiting := [p for p in self.partitions if not p.done]:
-            able = [p for p in waiting if p.waits_for is None or p.waits_for()]
-            if able:
-                self.running = self.order.choice(able)
+            runnable = [p for p in waiting if p.waits_for is None or p.waits_for()]
+            if runnable:
+                self.running = self.order.choice(runnable)
                 self.running.waits_for = None
                 self.running.turn.release()
                 self.back.acquire()
@@ -122,22 +121,22 @@ class Machine:
                     raise self.running.fault
             elif not self._next_copy():
                 raise Fault("every partition waits for a barrier, and no copy is in flight")
-        while self._next_copy():  # else the block would end before them
+        while self._next_copy():
             raise Fault("copies are in flight when the block ends")
 
-    def _of(self, partition: Partition) -> None:
+    def _run_partition(self, partition: Partition) -> None:
         partition.turn.acquire()
         try:
             partition.run()
             if any(not product.awaited for product in partition.products):
                 raise Fault("products are in flight when a partition ends")
-        except BaseException as error:  # goes on in the thread that asked
+        except BaseException as error:  # raised again by run()
             partition.fault = error
         partition.done = True
         self.back.release()
 
     def pause(self, until: Callable[[], bool] | None = None) -> None:
-        """Lets others go on; the partition goes on when `until` holds."""
+        """Lets other partitions run; this one continues when `until` is true."""
         partition = self.running
         if partition not in self.partitions:
             return
@@ -146,66 +145,66 @@ class Machine:
         partition.turn.acquire()
 
     def _next_copy(self) -> bool:
-        """Lets one copy or arrival happen. Copies overtake one another, an arrival none."""
+        """Performs one copy or arrival, if there is one. Copies may overtake each other; an arrival overtakes none."""
         for partition in self.order.sample(self.partitions, len(self.partitions)):
             if partition.copies:
                 ahead = next((n for n, (_, arrival) in enumerate(partition.copies) if arrival), len(partition.copies))
                 chosen = self.order.randrange(ahead) if ahead else 0
-                happen, _ = partition.copies[chosen]
+                perform, _ = partition.copies[chosen]
                 del partition.copies[chosen]
                 self.events += 1
-                happen()
+                perform()
                 return True
         return False
 
     def copy(self, tile, values: torch.Tensor) -> None:
-        """Starts a copy to a tile, which holds nothing meanwhile."""
+        """Starts a copy to a tile, which is NaN until then."""
         buffer = tile.buffer
         if buffer.readers:
             raise Fault("a copy to a tile that products in flight read")
         if buffer.copies:
-            raise Fault("a copy to a tile that another copy is on its way to")
+            raise Fault("a copy to a tile that is the target of another copy in flight")
         buffer.copies += 1
         buffer.cells.fill_(float("nan"))
 
-        def happen() -> None:
+        def perform() -> None:
             buffer.cells.copy_(values)
             buffer.copies -= 1
             buffer.written = self.events
 
-        self._start(happen, False)
+        self._start(perform, False)
 
     def arrive_after_copies(self, barrier: Barrier) -> None:
-        """Every thread arrives when the copies that it started have come."""
+        """Every thread arrives after the copies that it has started."""
         threads = 32 * self.running.warps
         self._start(lambda: barrier.arrive(threads), True)
 
-    def _start(self, happen: Callable[[], None], arrival: bool) -> None:
-        self.running.copies.append((happen, arrival))
+    def _start(self, perform: Callable[[], None], arrival: bool) -> None:
+        self.running.copies.append((perform, arrival))
         if not self.late_copies:
             self._next_copy()
         self.pause()
 
     def fence(self) -> None:
-        """What copies have written, this partition's products see from here on."""
+        """Makes what copies have written visible to the later products of this partition."""
         self.running.fenced = self.events
 
-    def multiply(self, a, b, sums, adds: bool) -> Product:
-        product = Product(a.clone() if isinstance(a, torch.Tensor) else a, b, sums, adds)
+    def multiply(self, a, b, sums, accumulates: bool) -> Product:
+        product = Product(a.clone() if isinstance(a, torch.Tensor) else a, b, sums, accumulates)
         for tile in product.tiles():
             if tile.buffer.copies:
-                raise Fault("a product reads a tile that a copy is on its way to")
+                raise Fault("a product reads a tile that is the target of a copy in flight")
             if tile.buffer.written > self.running.fenced or not tile.buffer.written:
-                raise Fault("a product reads what a copy has written, with no fence since")
+                raise Fault("a product reads what a copy has written, without a fence between them")
         self.running.products.append(product)
         if not self.late_products:
-            product.happen()
+            product.compute()
         self.pause()
         return product
 
-    def await_products(self, running_on: int) -> None:
-        """All of this partition but the last so many."""
+    def await_products(self, pending: int) -> None:
+        """Waits for all products of this partition except the last `pending`."""
         products = self.running.products
-        for product in products[: len(products) - running_on]:
+        for product in products[: len(products) - pending]:
             product.end()
-        del products[: len(products) - running_on]
+        del products[: len(products) - pending]

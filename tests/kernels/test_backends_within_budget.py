@@ -1,4 +1,4 @@
-"""Every backend in every dtype it takes: output, lambda and all gradients within the error rule."""
+"""Output, lambda and all gradients of every backend, in every dtype that it supports, meet the error rule."""
 
 from dataclasses import replace
 
@@ -12,22 +12,22 @@ from qacg_kernels.testing.inputs import LAYOUTS, WIDE, Case, lay_like, make_inpu
 
 
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
-def test_small(case, backend, dtype, device):
+def test_small_case_meets_the_error_rule(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
 @pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
-def test_strips(case, backend, dtype, device):
+def test_strips_case_meets_the_error_rule(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
 @pytest.mark.parametrize("case", TILED, ids=lambda case: case.name)
-def test_off_the_tile(case, backend, dtype, device):
+def test_tiled_case_meets_the_error_rule(case, backend, dtype, device):
     check(case, backend, dtype, device)
 
 
 @pytest.mark.parametrize("case", LARGE_SCORES, ids=lambda case: case.name)
-def test_large_scores(case, backend, dtype, device):
+def test_large_scores_meet_the_error_rule(case, backend, dtype, device):
     inputs = judged_by(case, dtype, device)[0]
     scores = inputs.tensors["query"].float() @ inputs.tensors["key"].float().mT * case.head_dim**-0.5
     assert scores.abs().max() > 5000
@@ -36,9 +36,9 @@ def test_large_scores(case, backend, dtype, device):
 
 @pytest.mark.parametrize("size", [64, 1024, 10_000])
 def test_query_gradient_with_large_common_score_is_exact(size, backend, device):
-    """The error rule's scale grows with the scores, so dQ is compared with eager's largest error alone.
+    """The scale of the error rule grows with the scores, so dQ is compared with the largest error of eager only.
 
-    Softmax ignores what all scores of a row share. A rounding of it must not reach dQ through delta.
+    Softmax ignores a common summand of a row's scores. Its rounding must not reach dQ through delta.
     """
     inputs = make_inputs(Case("common", batch=1, heads=2, queries=20, head_dim=64), torch.float32, device)
     tensors = dict(inputs.tensors)
@@ -51,8 +51,8 @@ def test_query_gradient_with_large_common_score_is_exact(size, backend, device):
 
 
 @pytest.mark.parametrize("mean", [-6, -10])
-def test_context_scores_far_below_zero(mean, backend, dtype, device):
-    """The sigmoid is near 0 there, and its error is judged against its own size."""
+def test_context_scores_far_below_zero_meet_the_rule(mean, backend, dtype, device):
+    """The sigmoid is near 0, and its error is compared with its own size."""
     inputs = make_inputs(Case("far below zero", batch=1, heads=1, queries=40, head_dim=16), dtype, device)
     tensors = dict(inputs.tensors)
     for name, sign in (("context_query", 1), ("context_key", -1)):
@@ -63,8 +63,8 @@ def test_context_scores_far_below_zero(mean, backend, dtype, device):
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "contiguous"])
-def test_upstream_gradient_of_another_layout(layout, backend, dtype, device):
-    """The gradient that arrives has strides of its own, those of `layout`; the inputs are contiguous."""
+def test_upstream_gradient_may_have_other_strides(layout, backend, dtype, device):
+    """The upstream gradient has the strides of `layout`; the inputs are contiguous."""
     case = Case("upstream gradient", queries=19, head_dim=24, gate="shared", mask="boolean")
     inputs = make_inputs(case, dtype, device)
     placed = lay_like(inputs.grad_out, LAYOUTS[layout](1, inputs.grad_out.shape)[0])
@@ -73,16 +73,16 @@ def test_upstream_gradient_of_another_layout(layout, backend, dtype, device):
     compare(evaluate(judges[0], through_backend(backend)), judges, f"{layout}, {backend}")
 
 
-def test_sum_as_the_loss(backend, dtype, device):
-    """out.sum() sends back a gradient whose strides are all zero."""
+def test_upstream_gradient_may_have_zero_strides(backend, dtype, device):
+    """The gradient of out.sum() has strides of zero."""
     inputs = make_inputs(Case("sum as the loss", queries=600, batch=1, head_dim=16), dtype, device)
     one = torch.ones((), dtype=dtype, device=device)
     judges = judges_of(replace(inputs, grad_out=one.expand(inputs.grad_out.shape)))
     compare(evaluate(judges[0], through_backend(backend)), judges, backend)
 
 
-def test_loss_on_lambda_alone(backend, dtype, device):
-    """No gradient arrives at the output: only the gate and what it reads get one."""
+def test_loss_of_lambda_only_gives_gate_gradients(backend, dtype, device):
+    """The output has no gradient, so only the gate and its inputs have one."""
     case = Case("loss on lambda", queries=21, gate="per_head", bias="shared", lambda_gradient=True)
     inputs = make_inputs(case, dtype, device)
     judges = judges_of(replace(inputs, grad_out=torch.zeros_like(inputs.grad_out)))
@@ -94,12 +94,12 @@ def test_loss_on_lambda_alone(backend, dtype, device):
     compare({f"grad {name}": g for name, g in zip(leaves, gradients)}, judges, backend)
 
 
-@pytest.mark.parametrize("expected", [*WIDE, "gate.key_bias"])
-def test_gradient_of_one_tensor_alone(expected, backend, device):
-    """A gradient is the same whether or not others were asked for."""
+@pytest.mark.parametrize("name", [*WIDE, "gate.key_bias"])
+def test_gradient_of_one_tensor_equals_that_of_all(name, backend, device):
+    """A gradient is the same whether or not others are requested."""
     inputs = make_inputs(Case("one gradient", gate="shared", bias="per_head", queries=15), torch.float32, device)
     everything = evaluate(inputs, through_backend(backend))
-    tensors = {n: t.detach().requires_grad_(n == expected) for n, t in inputs.tensors.items()}
+    tensors = {n: t.detach().requires_grad_(n == name) for n, t in inputs.tensors.items()}
     out, _ = through_backend(backend)(inputs, tensors)
-    (alone,) = torch.autograd.grad(out, tensors[expected], inputs.grad_out)
-    assert torch.equal(alone, everything[f"grad {expected}"])
+    (alone,) = torch.autograd.grad(out, tensors[name], inputs.grad_out)
+    assert torch.equal(alone, everything[f"grad {name}"])

@@ -1,4 +1,4 @@
-"""The arithmetic that CPU and CUDA kernels share (csrc/common), against torch and against formulas in float64."""
+"""The arithmetic that CPU and CUDA kernels share (csrc/common), compared with torch and with formulas in float64."""
 
 import ctypes
 from pathlib import Path
@@ -28,16 +28,16 @@ def pointer(array):
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def test_generator_gives_the_published_numbers(common):
+def test_philox_gives_the_published_numbers(common):
     """The known answer of Random123 for Philox-4x32 with 7 rounds, counter and key 0."""
     words = np.zeros(4, dtype=np.uint32)
     common.philox_words(0, 0, 0, ctypes.c_uint64(0), pointer(words))
     assert [f"{w:08x}" for w in words] == ["5f6fb709", "0d893f64", "4f121f81", "4f730a48"]
 
 
-# The ends, both sides of a half of 2^-16, and numbers that float32 would round to another draw.
+# The ends, both sides of a half of 2^-16, and numbers that float32 would round to another threshold.
 @pytest.mark.parametrize("p", [0.0, 2**-17 - 1e-12, 2**-17, 0.1, 0.3, 0.5, 0.99999, 1 - 2**-16, 1 - 2**-18, 1 - 1e-12])
-def test_a_probability_is_rounded_as_the_reference_does(p, common):
+def test_probability_is_rounded_like_the_reference(p, common):
     threshold = common.threshold_of(ctypes.c_double(p))
     assert threshold == drop_threshold(p)
     assert common.scale_of(threshold) == np.float32(keep_scale(p))
@@ -45,27 +45,28 @@ def test_a_probability_is_rounded_as_the_reference_does(p, common):
 
 @pytest.mark.parametrize("seed", [0, 1, 2**62 - 1, 2**63 - 1, -1, -(2**63), 0x0123456789ABCDEF])
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.999, 2**-16])
-def test_the_dropped_cells_are_those_of_the_reference(seed, p, common):
+def test_dropped_entries_are_those_of_the_reference(seed, p, common):
     batch, heads, queries, keys = 2, 3, 5, 301
     expected = keep_mask(torch.tensor(seed), p, batch, heads, queries, keys).numpy()
     row = np.zeros(keys, dtype=np.uint8)
     for b in range(batch):
         for h in range(heads):
             for i in range(queries):
-                cell = (ctypes.c_uint64(seed % 2**64), drop_threshold(p), b * heads + h, i)
-                common.keep_row(*cell, ctypes.c_int64(keys), pointer(row))
+                position = (ctypes.c_uint64(seed % 2**64), drop_threshold(p), b * heads + h, i)
+                common.keep_row(*position, ctypes.c_int64(keys), pointer(row))
                 assert (row.astype(bool) == expected[b, h, i]).all(), (b, h, i)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_every_16_bit_number_widens_and_comes_back(dtype, common):
+def test_16_bit_number_is_widened_and_narrowed_exactly(dtype, common):
     bits = np.arange(1 << 16, dtype=np.uint16)
     name = str(dtype).removeprefix("torch.")
     wide, back = np.zeros(bits.size, dtype=np.float32), np.zeros_like(bits)
     getattr(common, f"widen_{name}")(pointer(bits), pointer(wide), ctypes.c_int64(bits.size))
     expected = torch.from_numpy(bits.view(np.int16)).view(dtype).float().numpy()
     number = ~np.isnan(expected)
-    assert (wide[number].view(np.uint32) == expected[number].view(np.uint32)).all() and np.isnan(wide[~number]).all()
+    assert (wide[number].view(np.uint32) == expected[number].view(np.uint32)).all()
+    assert np.isnan(wide[~number]).all()
     getattr(common, f"narrow_{name}")(pointer(wide), pointer(back), ctypes.c_int64(bits.size))
     assert (back[number] == bits[number]).all()
     infinity = 0x7C00 if dtype == torch.float16 else 0x7F80
@@ -73,8 +74,8 @@ def test_every_16_bit_number_widens_and_comes_back(dtype, common):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_narrowing_rounds_as_torch_does(dtype, common):
-    """Random bits, and both neighbours of every point half way between two numbers."""
+def test_narrowing_rounds_like_torch(dtype, common):
+    """Random bits, and both neighbours of every midpoint between two numbers."""
     generator = np.random.default_rng(1)
     numbers = torch.arange(1 << 15, dtype=torch.int16).view(dtype).double()
     finite = numbers[numbers.isfinite()].numpy()
@@ -95,12 +96,12 @@ def test_narrowing_rounds_as_torch_does(dtype, common):
     assert (got == expected).all(), x[got != expected][:5]
 
 
-def test_a_pair_has_its_first_number_in_the_low_half(common):
+def test_pair_has_its_first_number_in_the_low_half(common):
     for name, one, two in (("float16", 0x3C00, 0x4000), ("bfloat16", 0x3F80, 0x4000)):
         assert getattr(common, f"pair_{name}")(ctypes.c_float(1.0), ctypes.c_float(2.0)) == one | two << 16
 
 
-def test_sigmoid_of_scores_in_powers_of_two(common):
+def test_sigmoid_of_scaled_scores_matches_the_formula(common):
     x = np.concatenate([np.linspace(-120, 120, 2001), [-1e4, 1e4, -np.inf, np.inf]]).astype(np.float32)
     got = np.zeros_like(x)
     common.sigmoids(pointer(x), pointer(got), ctypes.c_int64(x.size))
@@ -110,7 +111,7 @@ def test_sigmoid_of_scores_in_powers_of_two(common):
 
 
 @pytest.mark.parametrize("size", [1.0, 1e4])
-def test_softmax_from_a_rows_maximum_and_sum(size, common):
+def test_softmax_of_saved_maximum_and_sum_is_exact(size, common):
     scores = (size * np.random.default_rng(2).standard_normal(50)).astype(np.float32)
     powers = (scores * np.float32(LOG2_E)).astype(np.float32)
     top = powers.max()
@@ -121,7 +122,7 @@ def test_softmax_from_a_rows_maximum_and_sum(size, common):
     np.testing.assert_allclose(got, np.exp2(powers.astype(np.float64) - top) / total, rtol=5e-7, atol=1e-38)
 
 
-def test_softmax_of_a_row_that_sees_nothing_is_zero_and_a_lost_sum_is_seen(common):
+def test_softmax_of_row_without_keys_is_zero_or_nan(common):
     nothing, zeros, got = np.full(3, -np.inf, dtype=np.float32), np.zeros(3, dtype=np.float32), np.ones(3, np.float32)
     empty, count = ctypes.c_float(-np.inf), ctypes.c_int64(3)
     common.softmax_of_scores(pointer(nothing), empty, ctypes.c_float(0), pointer(got), count)
@@ -130,8 +131,8 @@ def test_softmax_of_a_row_that_sees_nothing_is_zero_and_a_lost_sum_is_seen(commo
     assert np.isnan(got).all()
 
 
-def test_gradient_of_a_cell_is_autograds(common):
-    """Equations 7 to 13 of one row, differentiated by torch in float64; the same numbers through the shared cell."""
+def test_entry_gradients_equal_those_of_autograd(common):
+    """Equations 7 to 13 of one row, differentiated by torch in float64."""
     generator = torch.Generator().manual_seed(3)
     scores, context_scores, d_out_value = torch.randn(3, 40, generator=generator, dtype=torch.float64)
     keep = torch.where(torch.rand(40, generator=generator, dtype=torch.float64) < 0.3, 0.0, 1 / 0.7)
@@ -152,13 +153,13 @@ def test_gradient_of_a_cell_is_autograds(common):
         np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
 
 
-def test_a_dropped_cell_lets_no_nan_through(common):
-    """dO V^T of a dropped cell may be anything: the cell's own gradients are what eq. 11 leaves with dA = 0."""
+def test_dropped_entry_ignores_a_nan_gradient(common):
+    """dO V^T of a dropped entry may be anything: its gradients are those of eq. 11 with dA = 0."""
     got = np.zeros(4, dtype=np.float32)
     x = np.array([0.25, 0.5, 0.6, 0.0, np.nan, 2.0, 1.0], dtype=np.float32)
     common.gradient_of_cell(pointer(x), pointer(got))
     assert got.tolist() == [0.0, -0.5, 0.0, 0.0]
 
 
-def test_gradient_through_a_gates_sigmoid(common):
+def test_gate_logit_gradient_is_that_of_the_sigmoid(common):
     assert common.logit_gradient(ctypes.c_float(3.0), ctypes.c_float(0.25)) == pytest.approx(3 * 0.25 * 0.75)

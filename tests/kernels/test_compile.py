@@ -1,4 +1,4 @@
-"""torch.compile without graph breaks, with static and with dynamic sizes."""
+"""torch.compile without graph breaks, with static and dynamic sizes."""
 
 import pytest
 import torch
@@ -27,27 +27,22 @@ def fresh_compiler():
     torch.compiler.reset()
 
 
-def compiled(backend, compiler, **how):
-    return torch.compile(through_backend(backend), fullgraph=True, backend=compiler, **how)
-
-
-def assert_same(got, expected):
-    for name, t in expected.items():
-        torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
+def compiled(backend, compiler):
+    return torch.compile(through_backend(backend), fullgraph=True, backend=compiler)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_fullgraph(case, backend, device):
+def test_fullgraph_equals_eager(case, backend, device):
     inputs = make_inputs(case, supported_dtypes(backend, device)[-1], device)
     expected = evaluate(inputs, through_backend(backend))
-    assert_same(evaluate(inputs, compiled(backend, "aot_eager")), expected)
+    torch.testing.assert_close(evaluate(inputs, compiled(backend, "aot_eager")), expected)
 
 
 @pytest.mark.full
-def test_inductor(backend, device):
+def test_inductor_equals_eager(backend, device):
     inputs = make_inputs(CASES[0], torch.float32, device)
     expected = evaluate(inputs, through_backend(backend))
-    assert_same(evaluate(inputs, compiled(backend, "inductor")), expected)
+    torch.testing.assert_close(evaluate(inputs, compiled(backend, "inductor")), expected)
 
 
 @pytest.mark.parametrize("form", members(["dense", "cross", "packed"], fast=["packed"]))
@@ -70,7 +65,7 @@ def test_dynamic_sizes_share_one_graph(form, backend, device):
             return out, None
 
         got = evaluate(inputs, attend)
-        assert_same(got, {name: t for name, t in expected.items() if name != "lambda"})
+        torch.testing.assert_close(got, {name: t for name, t in expected.items() if name != "lambda"})
         compilations.append(counter.frame_count)
     assert compilations == compilations[:1] * 3
 
@@ -80,7 +75,7 @@ def _call(query, key, value, context_query, context_key, gate, backend, **option
     return call(query, key, value, context_query, context_key, gate, **options, backend=backend)
 
 
-def test_dropout_draws_anew_in_every_call(backend, device):
+def test_compiled_dropout_differs_between_calls(backend, device):
     inputs = make_inputs(Case("compiled dropout", dropout_p=0.5), torch.float32, device)
     options = dict(inputs.options)
     del options["dropout_seed"]
@@ -96,7 +91,7 @@ def test_dropout_draws_anew_in_every_call(backend, device):
     assert torch.equal(call(*inputs.arguments()), first)
 
 
-def test_bad_shape_is_refused_while_compiling(backend, device):
+def test_bad_shape_raises_while_compiling(backend, device):
     inputs = make_inputs(Case("compiled bad input"), torch.float32, device)
     query, key, *rest = inputs.arguments()
 

@@ -1,4 +1,4 @@
-"""Machine code of the CUDA kernels, without a GPU: no spills, the intended blocks per multiprocessor, alignment."""
+"""Machine code of the CUDA kernels, without a GPU: spills, blocks per multiprocessor, alignment."""
 
 import concurrent.futures
 import ctypes
@@ -26,7 +26,7 @@ KERNELS = {
     "kernels_hopper_bfloat16": 2,
 }
 KIB = 1024
-SHARED_OF_THE_SYSTEM = KIB  # per block, in addition to its own
+SYSTEM_SHARED = KIB  # reserved per block
 SHARED_ALIGNMENT = 1024  # of the 128-byte swizzle's atoms; the emulator's memory always has it
 
 
@@ -134,7 +134,7 @@ def fitting(limits: Limits, shape: Shape, registers: int, static_shared: int = 0
     if shared > limits.block:
         return 0
     return min(
-        limits.shared // (shared + SHARED_OF_THE_SYSTEM),
+        limits.shared // (shared + SYSTEM_SHARED),
         REGISTERS_PER_MULTIPROCESSOR // ((registers + 7) // 8 * 8 * shape.threads),
         limits.threads // shape.threads,
     )
@@ -191,8 +191,8 @@ def test_short_name_from_mangled_name():
     assert short_name("_ZN4qacg4cuda5plain7forwardENS0_7ProblemE") == "forward"
 
 
-def test_fitting_blocks():
-    """Calculated by hand: each limit decides in one of the cases."""
+def test_fitting_blocks_match_values_computed_by_hand():
+    """Each limit decides in one of the cases."""
     limits = LIMITS["8.0"]
     assert fitting(limits, Shape(128, 81 * KIB), 32) == 2  # (81 + 1) 2 = 164
     assert fitting(limits, Shape(128, 81 * KIB + 1), 32) == 1
@@ -206,17 +206,18 @@ def test_fitting_blocks():
 
 @pytest.mark.full
 def test_resident_blocks_fit_shared_memory(shapes):
-    """Shared memory alone, without compiling: it must fit the blocks of RESIDENT."""
+    """Without compiling: the shared memory must fit the blocks of RESIDENT."""
     assert shapes.keys() == RESIDENT.keys()
     for gpu, column in COLUMN_OF_RESIDENT.items():
         for name, shape in shapes.items():
             assert fitting(LIMITS[gpu], shape, 1) >= RESIDENT[name][column], f"{name} on {gpu}: {shape}"
-            assert (fitting(LIMITS[gpu], shape, 1) == 0) == (RESIDENT[name][column] == 0), f"{name} on {gpu}: {shape}"
+            fits, expected = fitting(LIMITS[gpu], shape, 1) > 0, RESIDENT[name][column] > 0
+            assert fits == expected, f"{name} on {gpu}: {shape}"
 
 
 @pytest.mark.full
 def test_kernels_compile_without_spills(shapes, tmp_path):
-    pairs = [(source, gpu) for source in cuda.KERNEL_SOURCES for gpu in GPUS if gpu != "10.0" or knows_sm_100()]
+    pairs = [(source, gpu) for source in cuda.KERNEL_SOURCES for gpu in GPUS if gpu != "10.0" or supports_sm_100()]
     assert pairs
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = list(pool.map(lambda pair: compiled(*pair, tmp_path), pairs))
@@ -229,17 +230,17 @@ def test_kernels_compile_without_spills(shapes, tmp_path):
             print(f"{Path(source).name} sm_{gpu.replace('.', '')} {name}: {used}")
             if used.stack or used.stores or used.loads:
                 spilled.append((source, gpu, name, used))
-            for there, limits in LIMITS.items():
+            for capability, limits in LIMITS.items():
                 if limits.code != gpu:
                     continue
                 # Blocks of the plain path: 256 threads and at most 21 KiB.
                 shape, expected = Shape(256, 0), 1
                 if "plain" not in source:
-                    shape, expected = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[there]]
+                    shape, expected = shapes[name], RESIDENT[name][COLUMN_OF_RESIDENT[capability]]
                 fit = fitting(limits, shape, used.registers, used.shared)
-                print(f"  {fit} blocks to a multiprocessor of {there}, expected {expected}")
+                print(f"  {fit} blocks per multiprocessor of {capability}, expected {expected}")
                 if fit < expected:
-                    crowded.append((source, there, name, used, shape, fit, expected))
+                    crowded.append((source, capability, name, used, shape, fit, expected))
     assert not spilled
     assert not crowded
     assert not misaligned
@@ -257,8 +258,8 @@ def test_dynamic_shared_memory_is_aligned_for_wgmma(tmp_path):
 
 
 @pytest.mark.full
-def test_serialised_products_fail_the_compile(tmp_path):
-    """The loop's final wait is moved behind the point where a path without products joins."""
+def test_serialised_products_fail_the_compilation(tmp_path):
+    """Moves the final wait of the loop after the point where a path without products joins."""
     for folder in ("cuda", "common"):
         shutil.copytree(ROOT / "csrc" / folder, tmp_path / folder)
     path = tmp_path / "cuda/hopper_forward.h"
@@ -269,7 +270,7 @@ def test_serialised_products_fail_the_compile(tmp_path):
         compiled(str(tmp_path / "cuda/kernels_hopper_bfloat16.cu"), "9.0a", tmp_path)
 
 
-def knows_sm_100() -> bool:
+def supports_sm_100() -> bool:
     return compilers.nvcc_version(compilers.nvcc()) >= cuda.DEFAULT_GPUS["10.0"]
 
 
@@ -278,14 +279,14 @@ def test_library_reports_its_gpus(tmp_path):
     """The list passes through the preprocessors of nvcc and of its host compiler."""
     if compilers.compiler() is None:
         pytest.skip("no C++ compiler for nvcc to work with")
-    built, gpus = tmp_path / "about.so", ["8.0", "9.0a", "9.0+PTX"]
+    built, gpus = tmp_path / "library_info.so", ["8.0", "9.0a", "9.0+PTX"]
     command = [compilers.nvcc(), "-std=c++17", "-O0", "-shared", "-Xcompiler=-fPIC,-fvisibility=hidden"]
     command += [*cuda.gpu_flags(gpus), str(ROOT / "csrc/cuda/library_info.cu"), "-o", str(built)]
     subprocess.run(command, check=True)
-    about = ctypes.CDLL(str(built))
-    about.qacg_cuda_gpus.restype = ctypes.c_char_p
-    assert about.qacg_cuda_gpus().decode().split(":") == gpus
-    about.qacg_cuda_shared_memory.restype = ctypes.c_int64
-    # The figures of csrc/cuda/README.md, in KiB.
-    assert [-(-about.qacg_cuda_shared_memory(d, 1) // 1024) for d in (64, 72, 128)] == [101, 111, 111]
-    assert [-(-about.qacg_cuda_shared_memory(d, 0) // 1024) for d in (128,)] == [81]
+    info = ctypes.CDLL(str(built))
+    info.qacg_cuda_gpus.restype = ctypes.c_char_p
+    assert info.qacg_cuda_gpus().decode().split(":") == gpus
+    info.qacg_cuda_shared_memory.restype = ctypes.c_int64
+    # The values of csrc/cuda/README.md, in KiB.
+    assert [-(-info.qacg_cuda_shared_memory(d, 1) // 1024) for d in (64, 72, 128)] == [101, 111, 111]
+    assert [-(-info.qacg_cuda_shared_memory(d, 0) // 1024) for d in (128,)] == [81]

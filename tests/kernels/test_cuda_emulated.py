@@ -1,11 +1,8 @@
-"""The CUDA backend's own source, host half and kernels, run on the CPU by tests/cuda_emulator: the error rule holds.
+"""The sources of the CUDA backend, host code and kernels, in the CPU emulator meet the error rule.
 
-To compile it and to run it takes a while, so this is for the whole matrix; test_cuda_emulator.py, of the emulator
-itself, is part of every run.
+test_cuda_emulator.py tests the emulator itself.
 """
 
-import ctypes
-import os
 import re
 import shutil
 import subprocess
@@ -19,106 +16,91 @@ import test_raw_operators
 import torch
 from cases import LARGE_SCORES, LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
-from judging import check, compare, judges_of
+from judging import assert_same_bits, check, compare, judges_of
 
 import qacg_kernels as qk
 from qacg_kernels import self_check
 from qacg_kernels.backends import cuda
-from qacg_kernels.call.validation import dense_problem
-from qacg_kernels.operators import schema
+from qacg_kernels.functional import problem_of
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.full
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONG = TILED + LARGE_SCORES
-LIMIT = 163 * 1024  # of a block's shared memory, unless QACG_EMULATOR_SHARED_LIMIT says otherwise
-
-
-@pytest.fixture(scope="module")
-def library():
-    if build.compiler() is None:
-        pytest.skip("no C++ compiler to build the emulator with")
-    torch.ops.load_library(build.library())
-    return ctypes.CDLL(str(build.library()))
+LIMIT = 163 * 1024  # of a block's shared memory
 
 
 @pytest.fixture(autouse=True)
-def emulated(library, monkeypatch):
-    """The backend is there and takes CPU tensors."""
-    monkeypatch.setattr(cuda, "_missing", [])
-    monkeypatch.setattr(cuda, "DEVICE", "cpu")
-    monkeypatch.setattr(cuda, "_about", None)  # and with it what _ask sets goes back when the test is over
-    monkeypatch.setattr(cuda, "_gpus", ())
-    monkeypatch.setattr(cuda, "_shared_memory", lambda device: int(os.environ.get("QACG_EMULATOR_SHARED_LIMIT", LIMIT)))
-    cuda._ask(library)
+def library(emulate_gpu):
+    return emulate_gpu(LIMIT)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", SMALL + LAYOUT_CASES, ids=lambda case: case.name)
-def test_small(case, dtype):
+def test_small_case_meets_the_error_rule(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", LONG, ids=lambda case: case.name)
-def test_off_the_tile(case, dtype):
+def test_tiled_case_meets_the_error_rule(case, dtype):
     check(case, "cuda", dtype, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
 @pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
-def test_tensor_cores(case, dtype, library):
+def test_16_bit_case_uses_tensor_cores(case, dtype, library):
     before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
-    assert library.qacg_emulator_products() > before, "the call did not go by the tensor cores' path"
+    assert library.qacg_emulator_products() > before, "the call did not use tensor cores"
 
 
 @pytest.mark.parametrize(("n", "case"), [pytest.param(n, case, id=case.name) for n, case in enumerate(STRIPS)])
 def test_tensor_core_rounding_meets_the_error_rule(n, case, monkeypatch):
-    """Sums that are cut off rather than rounded, as in tests/cuda_emulator/tensor_core_emulator.h."""
+    """Sums are truncated instead of rounded, as in tests/cuda_emulator/tensor_core_emulator.h."""
     dtype = DTYPES[1 + n % 2]
     inputs = make_inputs(case, dtype)
     nearest = evaluate(inputs, through_backend("cuda"))
     monkeypatch.setenv("QACG_EMULATOR_ROUNDING", "truncate")
-    cut = evaluate(inputs, through_backend("cuda"))
-    assert any(not torch.equal(t, cut[name]) for name, t in nearest.items()), "the roundings changed nothing"
+    truncated = evaluate(inputs, through_backend("cuda"))
+    assert any(not torch.equal(t, truncated[name]) for name, t in nearest.items()), "the rounding changed nothing"
     check(case, "cuda", dtype, "cpu")
 
 
-def test_the_self_check_finds_its_first_calls_right(monkeypatch):
+def test_self_check_of_first_calls_passes(monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
-    registry = torch.library.Library(schema.NAMESPACE, "IMPL")
-    self_check.forget()
+    cuda.check_first_calls("cuda")
     try:
-        self_check.guard_compiled("cuda", float("-inf"), registry)
         for case, dtype in product(SMALL[1::6], DTYPES):
-            evaluate(make_inputs(case, dtype), through_backend("cuda"))
-        told = self_check.summary(torch.device("cpu"))
-        assert told.endswith("0 wrong") and int(told.split()[0]) > 20
+            for _ in range(2):  # the second time without a check
+                results = evaluate(make_inputs(case, dtype), through_backend("cuda"))
+            compare(results, judges_of(make_inputs(case, dtype)), case.name)
+        summary = self_check.summary(torch.device("cpu"))
+        assert summary.endswith("0 wrong")
+        assert int(summary.split()[0]) > 20
     finally:
-        schema.python_kernels.pop("cuda", None)
-        registry._destroy()
         self_check.forget()
+        self_check._switches.pop("cuda")(None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
 @pytest.mark.parametrize("case", test_edges.EMPTY, ids=lambda case: case.name)
-def test_empty(case, dtype):
-    test_edges.test_empty(case, "cuda", dtype, "cpu")
+def test_empty_call_gives_zeros(case, dtype):
+    test_edges.test_empty_call_gives_zeros(case, "cuda", dtype, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
 @pytest.mark.parametrize("gate", [dict(), dict(gate="per_head", bias="per_head")], ids=["lambda", "vectors"])
 def test_nan_stays_in_its_packed_sequence(gate, dtype):
-    test_edges.test_nan_in_one_sequence_stays_there(dict(sequences=(14, 25, 9)), gate, "cuda", dtype, "cpu")
+    test_edges.test_nan_in_one_sequence_reaches_no_other(dict(sequences=(14, 25, 9)), gate, "cuda", dtype, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
 @pytest.mark.parametrize("keys", [17, 140])
 @pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
-def test_nan_is_not_swallowed(name, keys, dtype):
-    test_edges.test_nan_is_not_swallowed(name, keys, "cuda", dtype, "cpu")
+def test_visible_nan_reaches_the_output(name, keys, dtype):
+    test_edges.test_visible_nan_reaches_the_output(name, keys, "cuda", dtype, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES[::2], ids=str)
@@ -130,25 +112,25 @@ def test_padding_of_a_column_gate_is_not_read(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("keys", [17, 140])
-def test_numbers_that_hide_a_key(keys, dtype):
-    test_hidden_keys.test_every_number_that_hides_does_what_a_boolean_mask_does(keys, "cuda", dtype, "cpu")
-    test_hidden_keys.test_a_score_that_is_nan_is_hidden_too(keys, "cuda", dtype, "cpu")
-    test_hidden_keys.test_numbers_above_the_bound_are_summands(keys, "cuda", dtype, "cpu")
+def test_additive_mask_hides_keys_by_its_bound(keys, dtype):
+    test_hidden_keys.test_hiding_value_equals_a_boolean_mask(keys, "cuda", dtype, "cpu")
+    test_hidden_keys.test_hidden_nan_score_does_not_reach_the_output(keys, "cuda", dtype, "cpu")
+    test_hidden_keys.test_value_above_the_bound_is_added_to_the_scores(keys, "cuda", dtype, "cpu")
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), test_raw_operators.BAD_FORWARD, ids=str)
-def test_the_raw_forward_refuses(kind, changes, message):
-    test_raw_operators.refuses(test_raw_operators.forward, "cuda", kind, changes, message)
+def test_raw_forward_rejects_bad_tensors(kind, changes, message):
+    test_raw_operators.check_error(test_raw_operators.forward, "cuda", kind, changes, message)
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), test_raw_operators.BAD_BACKWARD, ids=str)
-def test_the_raw_backward_refuses(kind, changes, message):
-    test_raw_operators.refuses(test_raw_operators.backward, "cuda", kind, changes, message)
+def test_raw_backward_rejects_bad_tensors(kind, changes, message):
+    test_raw_operators.check_error(test_raw_operators.backward, "cuda", kind, changes, message)
 
 
 @pytest.mark.parametrize("kind", test_raw_operators.GOOD)
-def test_good_raw_calls_are_taken(kind):
-    test_raw_operators.test_the_good_calls_are_taken(kind, "cuda")
+def test_raw_operators_accept_good_calls(kind):
+    test_raw_operators.test_raw_operators_accept_good_calls(kind, "cuda")
     test_raw_operators.test_saved_outputs_may_have_any_strides("cuda")
 
 
@@ -160,14 +142,13 @@ ORDERED = (
 
 
 @pytest.mark.parametrize("case", ORDERED, ids=lambda case: case.name)
-def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
-    """A barrier or a wait for copies that is missing shows as a difference."""
+def test_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
+    """A missing barrier or wait for copies would change bits."""
     inputs = make_inputs(case, torch.bfloat16)
     expected = evaluate(inputs, through_backend("cuda"))
     for seed in range(1, 6):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-        for name, t in evaluate(inputs, through_backend("cuda")).items():
-            assert torch.equal(t, expected[name]), f"{name} differs under seed {seed}"
+        assert_same_bits(evaluate(inputs, through_backend("cuda")), expected)
 
 
 @pytest.mark.parametrize(
@@ -179,14 +160,13 @@ def test_the_order_of_warps_and_copies_changes_no_bit(case, monkeypatch):
         (Case("too many dims", queries=5, head_dim=136), 163, "head size: expected a multiple of 8 up to 128, got 136"),
         (Case("rows off 16 bytes", head_dim=16, layout="strided"), 163, "context_key: expected rows with unit stride"),
         (Case("no 16 bits", head_dim=16), 163, "dtype: expected float16 or bfloat16, got torch.float32"),
-        # The forward of 128 dims wants 81 KiB, its backward 111.
+        # With 128 dims the forward requires 81 KiB, the backward 111.
         (STRIPS[-1], 99, "backward without tensor cores: with head size 128"),
         (STRIPS[-1], 48, "forward and backward without tensor cores: with head size 128"),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else str(value)[:30],
 )
 def test_call_runs_the_path_that_explain_names(case, limit, expected, library, monkeypatch):
-    """And is right either way."""
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(limit * 1024))
     dtype = torch.float32 if "float32" in expected else torch.bfloat16
     inputs = make_inputs(case, dtype)
@@ -203,14 +183,14 @@ def test_call_runs_the_path_that_explain_names(case, limit, expected, library, m
 
 
 def attend(inputs):
-    """The output and the tensors that it can be differentiated by."""
+    """The output, and the tensors that require a gradient."""
     leaves = {name: t.detach().requires_grad_() for name, t in inputs.tensors.items()}
     return through_backend("cuda")(inputs, leaves)[0], list(leaves.values())
 
 
 @pytest.mark.parametrize("kind", ["of a sum", "off 16 bytes"])
-def test_strided_gradient_keeps_the_tensor_cores(kind, library):
-    """out.sum() sends back a gradient whose strides are all zero."""
+def test_backward_of_strided_gradient_uses_tensor_cores(kind, library):
+    """The gradient of out.sum() has strides of zero."""
     inputs = make_inputs(STRIPS[1], torch.bfloat16)
     if kind == "of a sum":
         grad_out = torch.ones((), dtype=torch.bfloat16).expand(inputs.grad_out.shape)
@@ -220,14 +200,14 @@ def test_strided_gradient_keeps_the_tensor_cores(kind, library):
     out, leaves = attend(inputs)
     before = library.qacg_emulator_products()
     torch.autograd.grad(out, leaves, grad_out)
-    assert library.qacg_emulator_products() > before, "the backward did not go by the tensor cores' path"
+    assert library.qacg_emulator_products() > before, "the backward did not use tensor cores"
     judges = judges_of(replace(inputs, grad_out=grad_out))
     compare(evaluate(judges[0], through_backend("cuda")), judges, kind)
 
 
 @pytest.mark.parametrize("misplaced", ["query", "value", "gate_key_bias", "attn_mask", "key_lengths", "dropout_seed"])
 def test_tensor_on_other_device_is_named(misplaced):
-    """Past the dispatcher, which sends mixed devices here where they are a GPU's and the CPU's."""
+    """Bypasses the dispatcher, which calls this backend for tensors of a GPU and the CPU."""
     sizes = dict(queries=5, head_dim=8, key_lengths=(3, 5))
     case = Case("devices", **sizes, gate="shared", bias="shared", mask="boolean", dropout_p=0.1)
     with pytest.raises(RuntimeError, match=f"{misplaced}: expected a tensor on"):
@@ -249,9 +229,7 @@ def test_backward_tensor_on_other_device_is_named(misplaced):
 def raw_arguments(case, misplaced=""):
     """The tensors of the operator's schema by name, one of them on another device."""
     inputs = make_inputs(case, torch.bfloat16)
-    *five, gate = inputs.arguments()
-    options = dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
-    problem = dense_problem(*five, gate, **options)
+    problem = problem_of(*inputs.arguments(), **inputs.options)
     names = [f.name for f in fields(problem)][: len(problem.tensors())]
     return {n: t.to("meta") if n == misplaced else t for n, t in zip(names, problem.tensors())}
 
@@ -266,31 +244,21 @@ def run_raw(name, arguments, **options):
 @pytest.mark.parametrize(
     ("case", "name", "wrong", "message"),
     [
-        (
-            Case("a", queries=5, keys=9),
-            "value",
-            lambda t: t[:, :, :8],
-            "expected shape (2, 3, 9, 16), got",
-        ),
-        (
-            Case("b", queries=5, keys=9),
-            "context_query",
-            lambda t: t[:1],
-            "expected shape (2, 3, 5, 16), got",
-        ),
+        (Case("a", queries=5, keys=9), "value", lambda t: t[:, :, :8], "expected shape (2, 3, 9, 16), got"),
+        (Case("b", queries=5, keys=9), "context_query", lambda t: t[:1], "expected shape (2, 3, 5, 16), got"),
         (Case("c", queries=5, key_lengths=(3, 5)), "key_lengths", lambda t: t[:1], "expected shape (2), got shape (1)"),
     ],
     ids=["rows", "batch", "lengths"],
 )
-def test_sizes_that_would_be_read_beyond_are_errors(case, name, wrong, message):
+def test_tensor_that_is_too_small_is_an_error(case, name, wrong, message):
     arguments = raw_arguments(case)
     arguments[name] = wrong(arguments[name])
     with pytest.raises(RuntimeError, match=re.escape(f"{name}: {message}")):
         run_raw("cuda_attention", arguments, save_softmax_out=False, save_quasi_out=False)
 
 
-def test_the_host_half_uses_the_stable_abi_alone(library):
-    """Its undefined names are C functions, none of torch's C++: so it loads on another torch than it was built with."""
+def test_host_code_requires_only_the_stable_abi():
+    """Its undefined names are C functions, none of torch's C++, so it loads with other versions of torch."""
     if shutil.which("nm") is None:
         pytest.skip("nm, which reads the names in a library, is not on this machine")
     names = subprocess.run(
@@ -300,12 +268,11 @@ def test_the_host_half_uses_the_stable_abi_alone(library):
     assert not [name for name in names if name.startswith("_Z") and re.search("2at|3c10|5torch", name)]
 
 
-def test_branch_outputs_agree_with_one_another():
-    """out = O1 + lambda O2 by the plain path, which alone gives O2; O1 of the tensor cores' path is the same."""
+def test_branch_outputs_sum_to_the_output():
+    """out = O1 + lambda O2 on the plain path, which alone saves O2. Tensor cores give the same O1."""
     inputs = make_inputs(replace(STRIPS[5], gate="lambda", mask=None), torch.bfloat16)
     t = inputs.tensors
-    absent = [None] * 10
-    arguments = (*inputs.arguments(), *absent)
+    arguments = (*inputs.arguments(), *[None] * 10)
     options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=0.125, quasi_scale=1.0, beta=1.0, gamma=1.0)
     options |= dict(gate_form=0, save_softmax_out=True)
     run = torch.ops.qacg.cuda_attention

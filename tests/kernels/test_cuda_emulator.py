@@ -1,35 +1,26 @@
-"""The emulator that the CUDA kernels are tested by: its instructions, and the mistakes that it must find."""
+"""The emulator of CUDA kernels: its instructions, and the mistakes in kernels that it must report."""
 
 import concurrent.futures
-import ctypes
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_emulator import build
+from cuda_emulator import build, trials
 from full_members import members
-
-HERE = Path(__file__).parents[1] / "cuda_emulator"
 
 
 @pytest.fixture(scope="module")
 def trial():
-    """Runs a trial of trials.cu: what the emulator says, and 128 words of output."""
-    if build.compiler() is None:
-        pytest.skip("no C++ compiler to build the emulator with")
-    return runner(build.single(HERE / "trials.cu"))
+    return trials.load("trials.cu", words_in=1024, words_out=128)
 
 
 @pytest.fixture(scope="module")
-def watched_trial():
-    """The same with the race detector."""
-    if not build.detects_races():
-        pytest.skip("no GCC, which the race detector is built with")
-    return runner(build.single(HERE / "trials.cu", races=True))
+def race_trial():
+    return trials.load("trials.cu", words_in=1024, words_out=128, races=True)
 
 
-def test_two_that_want_the_same_library_build_it_once(tmp_path, monkeypatch):
+def test_build_in_two_threads_compiles_once(tmp_path, monkeypatch):
     compiled = []
 
     def compile_slowly(source, flags, folder):
@@ -41,25 +32,10 @@ def test_two_that_want_the_same_library_build_it_once(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_compile", compile_slowly)
     monkeypatch.setattr(build, "_run", lambda command: Path(command[-1]).write_bytes(b"built"))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        paths = list(pool.map(build.single, [HERE / "trials.cu"] * 2))
-    assert paths[0] == paths[1] and paths[0].read_bytes() == b"built" and len(compiled) == 1
-
-
-def runner(path):
-    library = ctypes.CDLL(str(path))
-    library.run_trial.restype = ctypes.c_char_p
-
-    def run(name, words=()):
-        memory, out = np.zeros(1024, dtype=np.uint32), np.zeros(128, dtype=np.uint32)
-        words = np.asarray(words, dtype=np.uint32).ravel()
-        start = (-memory.ctypes.data % 16) // 4
-        memory[start : start + words.size] = words
-        said = library.run_trial(
-            name.encode(), ctypes.c_void_p(memory[start:].ctypes.data), ctypes.c_void_p(out.ctypes.data)
-        )
-        return said and said.decode(), out
-
-    return run
+        first, second = pool.map(build.single, [build.HERE / "trials.cu"] * 2)
+    assert first == second
+    assert first.read_bytes() == b"built"
+    assert len(compiled) == 1
 
 
 LANES = np.arange(32)
@@ -67,13 +43,13 @@ GROUP, PAIR = LANES // 4, LANES % 4
 
 
 def halves(rows, columns, matrix):
-    """Registers whose low half is matrix[row, column] and whose high half is the next given pair."""
+    """Registers with the matrix elements at two (row, column) pairs, the first in the low half."""
     low, high = (matrix[r, c].astype(np.float16).view(np.uint16).astype(np.uint32) for r, c in zip(rows, columns))
     return low | high << 16
 
 
 def test_mma_fragments_follow_the_ptx_isa(trial):
-    """PTX ISA, mma.m16n8k16, floating point: where element i of a lane's a, b and c lies in the matrices."""
+    """PTX ISA, mma.m16n8k16, floating point: the positions of element i of a lane's a, b and c in the matrices."""
     generator = np.random.default_rng(0)
     left, right = generator.integers(-8, 9, (16, 16)), generator.integers(-8, 9, (16, 8))
 
@@ -85,19 +61,19 @@ def test_mma_fragments_follow_the_ptx_isa(trial):
 
     registers = [halves(*zip(a_at(i), a_at(i + 1)), left) for i in range(0, 8, 2)]
     registers += [halves(*zip(b_at(i), b_at(i + 1)), right) for i in range(0, 4, 2)]
-    said, out = trial("products", np.stack(registers, axis=1))
-    assert said is None
+    error, out = trial("products", np.stack(registers, axis=1))
+    assert error is None
     c = out.view(np.float32).reshape(32, 4)
     for i in range(4):
         assert (c[:, i] == (left @ right)[GROUP + 8 * (i // 2), 2 * PAIR + i % 2]).all()
 
 
 @pytest.mark.parametrize("name", ["matrices", "matrices transposed"])
-def test_four_matrices_at_a_time(name, trial):
-    """PTX ISA, ldmatrix: of each 8 x 8 matrix lane t gets elements 2 (t % 4) and the next of row (or column) t // 4."""
+def test_ldmatrix_fragments_follow_the_ptx_isa(name, trial):
+    """PTX ISA, ldmatrix: of each 8 x 8 matrix, lane t gets elements 2 (t % 4) and the next of row or column t // 4."""
     elements = np.arange(256, dtype=np.uint16).reshape(4, 8, 8)
-    said, out = trial(name, elements.view(np.uint32))
-    assert said is None
+    error, out = trial(name, elements.view(np.uint32))
+    assert error is None
     got = out.view(np.uint16).reshape(32, 4, 2)
     if "transposed" in name:
         elements = elements.transpose(0, 2, 1)
@@ -107,15 +83,16 @@ def test_four_matrices_at_a_time(name, trial):
 
 
 def test_shared_memory_starts_as_nan(trial):
-    said, out = trial("unwritten")
-    assert said is None and np.isnan(out[:32].view(np.float32)).all()
+    error, out = trial("unwritten")
+    assert error is None
+    assert np.isnan(out[:32].view(np.float32)).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_copy_that_is_waited_for_has_come(seed, trial, monkeypatch):
+def test_copy_after_its_wait_is_complete(seed, trial, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-    said, out = trial("copy with a wait", np.arange(128) + 1)
-    assert said is None
+    error, out = trial("copy with a wait", np.arange(128) + 1)
+    assert error is None
     assert (out[:32] == np.where(LANES % 2 == 0, 4 * LANES + 1, 0)).all()
 
 
@@ -128,18 +105,18 @@ def test_copy_without_wait_may_be_incomplete(trial, monkeypatch):
 
 
 @pytest.mark.parametrize("barrier", [True, False])
-def test_a_missing_barrier_gives_different_bits(barrier, trial, monkeypatch):
+def test_results_depend_on_the_seed_without_a_barrier(barrier, trial, monkeypatch):
     results = set()
     for seed in range(8):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-        said, out = trial("neighbours" if barrier else "neighbours without a barrier", [1, 2, 3, 4])
-        assert said is None
+        error, out = trial("neighbours" if barrier else "neighbours without a barrier", [1, 2, 3, 4])
+        assert error is None
         results.add(tuple(out[:4]))
     assert results == {(2, 3, 4, 1)} if barrier else len(results) > 1
 
 
 @pytest.mark.parametrize(
-    "name, said",
+    "name, error",
     [
         ("leaving before a barrier", "some threads of a block left while others wait at a barrier"),
         ("leaving before a shuffle", "threads of a warp wait for others that left or wait elsewhere"),
@@ -152,8 +129,8 @@ def test_a_missing_barrier_gives_different_bits(barrier, trial, monkeypatch):
         ("too much shared memory", "a kernel asked for more shared memory than there is"),
     ],
 )
-def test_a_mistake_is_found(name, said, trial):
-    assert trial(name)[0] == said
+def test_mistake_fails_the_launch(name, error, trial):
+    assert trial(name)[0] == error
 
 
 SMALLEST = 2.0**-12
@@ -163,17 +140,17 @@ SMALLEST = 2.0**-12
 @pytest.mark.parametrize(
     "left, right, nearest, truncated",
     [
-        # Each falls off to nearest even; tensor cores keep one bit more and add eight at a time.
+        # Round to nearest even drops each product; tensor cores keep one bit more and add eight at a time.
         ([1] + 15 * [SMALLEST], [1] + 15 * [SMALLEST], 1, 1 + 7 * 2**-23),
-        # One more bit down all are lost.
+        # Products that are smaller by one bit are dropped by both.
         ([1] + 15 * [SMALLEST], [1] + 15 * [SMALLEST / 2], 1, 1),
         ([1, 1.75 * SMALLEST], [1, 2 * SMALLEST], 1 + 2**-22, 1 + 2**-23),
         ([1, 2**-14, -1], [1, 2**-14, 1], 0, 0),
-        # Cancelled in one step, so not to the step's last bit but exactly.
+        # The sum of one step cancels exactly.
         ([1, 2**-11, -1], [1, 2**-11, 1], 2**-22, 2**-22),
     ],
 )
-def test_roundings_of_tensor_cores(left, right, nearest, truncated, sign, trial, monkeypatch):
+def test_tensor_core_rounding_is_that_of_the_setting(left, right, nearest, truncated, sign, trial, monkeypatch):
     rows, columns = np.zeros((16, 16)), np.zeros((16, 8))
     rows[0, : len(left)], columns[: len(right), 0] = sign * np.array(left), right
     pairs = [(2 * PAIR + 8 * r, 2 * PAIR + 8 * r + 1) for r in range(2)]
@@ -181,8 +158,8 @@ def test_roundings_of_tensor_cores(left, right, nearest, truncated, sign, trial,
     b = [halves(pairs[r], (GROUP,) * 2, columns) for r in range(2)]
     for rounding, expected in (("float32", nearest), ("truncate", truncated)):
         monkeypatch.setenv("QACG_EMULATOR_ROUNDING", rounding)
-        said, out = trial("products", np.stack(a + b, axis=1))
-        assert said is None
+        error, out = trial("products", np.stack(a + b, axis=1))
+        assert error is None
         assert out.view(np.float32)[0] == sign * expected, rounding
 
 
@@ -206,13 +183,14 @@ RACES = {
 
 @pytest.mark.parametrize("seed", members(range(6), fast=(0, 1)))
 @pytest.mark.parametrize("name", RACES)
-def test_a_race_is_found_in_any_order(name, seed, watched_trial, monkeypatch):
-    """Both accesses are told, in the order in which this run made them, with their lines."""
+def test_race_is_reported_under_every_seed(name, seed, race_trial, monkeypatch):
+    """The report names both accesses in the order of this run, with their source lines."""
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-    said, _ = watched_trial(name, [1, 2, 3, 4])
-    assert said and said.startswith("a race in ")
-    assert all(side in said for side in RACES[name]), said
-    assert said.count("(trials.cu:") == 2, said
+    error, _ = race_trial(name, [1, 2, 3, 4])
+    assert error is not None
+    assert error.startswith("a race in ")
+    assert all(side in error for side in RACES[name]), error
+    assert error.count("(trials.cu:") == 2, error
 
 
 @pytest.mark.parametrize("seed", members(range(6), fast=(0, 1)))
@@ -234,6 +212,6 @@ def test_a_race_is_found_in_any_order(name, seed, watched_trial, monkeypatch):
         "store, barrier, matrices, barrier, store",
     ],
 )
-def test_what_is_ordered_is_no_race(name, seed, watched_trial, monkeypatch):
+def test_ordered_accesses_are_no_race(name, seed, race_trial, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-    assert watched_trial(name, [1, 2, 3, 4])[0] is None
+    assert race_trial(name, [1, 2, 3, 4])[0] is None

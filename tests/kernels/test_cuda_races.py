@@ -1,32 +1,26 @@
-"""No two threads of a CUDA kernel touch the same byte of shared memory without a barrier between; where a barrier or a
-wait is taken out of the kernels' source, that is seen.
+"""The CUDA kernels have no races in shared memory, and a removed barrier is reported as one.
 
-The rules are in tests/cuda_emulator/README.md; test_cuda_emulator.py tests the detector itself, in every run. Here
-`make test-all` runs the shorter list of tests/check_races.py under three seeds, and takes one barrier out. With
-`--thorough-cuda` it is the longer list, and each barrier and wait of the tensor-core path is taken out in turn.
+The rules are in tests/cuda_emulator/README.md; test_cuda_emulator.py tests the detector itself. By default, the shorter
+list of tests/check_races.py runs under three seeds, and one barrier is removed. With `--thorough-cuda` the longer list
+runs, and each barrier and wait of the tensor-core path is removed, one at a time.
 """
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import check_races
 import pytest
 from cuda_emulator import build
+from processes import ROOT, SUPPORT, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.full
 BARRIER = re.compile(r"synchronise_(?:block|warp)\(\);|wait_for_copies<\d>\(\);")
 
 
-def command(*options: str) -> subprocess.CompletedProcess:
-    run = [sys.executable, str(ROOT / "tests/check_races.py"), *options]
-    paths = [str(ROOT), str(ROOT / "tests/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
+def check_races_with(*options: object, status: int) -> str:
+    """The output of check_races.py."""
+    return run_python(ROOT / "tests/check_races.py", *options, status=status, paths=(ROOT, SUPPORT)).stdout
 
 
 def barriers() -> list[tuple[str, int]]:
@@ -71,20 +65,17 @@ def gcc():
 def test_kernels_have_no_race(request):
     thorough = request.config.getoption("--thorough-cuda")
     seeds = 6 if thorough else 3
-    done = command("--seeds", str(seeds), *(["--thorough"] if thorough else []))
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    runs = re.findall(r": ([\d,]+) accesses, no race$", done.stdout, re.MULTILINE)
+    output = check_races_with("--seeds", seeds, *(["--thorough"] if thorough else []), status=0)
+    print(output)
+    runs = re.findall(r": ([\d,]+) accesses, no race$", output, re.MULTILINE)
     assert len(runs) >= seeds * len(check_races.TENSOR_CORES + check_races.HOPPER + check_races.PLAIN)
-    # A case without an access, or one that took none of the kernels, would have proved nothing.
-    assert all(int(accesses.replace(",", "")) > 10_000 for accesses in runs), done.stdout
+    # A case that accesses no shared memory would show nothing.
+    assert all(int(accesses.replace(",", "")) > 10_000 for accesses in runs), output
 
 
-def test_a_missing_barrier_is_reported(barrier, tmp_path):
-    done = command("--csrc", str(without(*barrier, tmp_path)), "--first")
-    said = done.stdout.splitlines()
-    assert done.returncode == 1, f"{barrier}: no race was reported\n{done.stdout}{done.stderr}"
-    race = said[-2]
+def test_removed_barrier_is_reported(barrier, tmp_path):
+    output = check_races_with("--csrc", without(*barrier, tmp_path), "--first", status=1)
+    race = output.splitlines()[-2]
     assert re.search(r"a race in .*qacg::cuda::mma::\w+<.*>, block \d+, byte \d+ of shared memory: ", race), race
     if barrier == end_of_body():
         assert re.search(r"read by lane .* \(mma_tile.h:\d+.*\); with no barrier between, cp.async by", race), race

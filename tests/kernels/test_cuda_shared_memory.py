@@ -1,4 +1,4 @@
-"""csrc/cuda/shared_memory.h against a stand-in for the CUDA runtime that counts what it is asked."""
+"""csrc/cuda/shared_memory.h with a stub of the CUDA runtime that counts its calls."""
 
 import subprocess
 from pathlib import Path
@@ -12,28 +12,28 @@ RUNTIME = """
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
-inline int device = 0, times_set = 0, times_asked = 0, most = 100 * 1024;
-inline bool mute = false;
+inline int device = 0, times_set = 0, times_queried = 0, most = 100 * 1024;
+inline bool fails = false;
 inline cudaError_t last = cudaSuccess;
-inline cudaError_t told(cudaError_t error) { return error == cudaSuccess ? error : last = error; }
+inline cudaError_t record(cudaError_t error) { return error == cudaSuccess ? error : last = error; }
 inline cudaError_t cudaGetLastError() { const cudaError_t error = last; last = cudaSuccess; return error; }
 inline const char* cudaGetErrorString(cudaError_t) { return "invalid value"; }
 inline cudaError_t cudaGetDevice(int* d) { *d = device; return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  ++times_asked;
+  ++times_queried;
   *value = most;
-  return told(mute ? cudaErrorInvalidValue : cudaSuccess);
+  return record(fails ? cudaErrorInvalidValue : cudaSuccess);
 }
 inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
   ++times_set;
-  return told(bytes <= most ? cudaSuccess : cudaErrorInvalidValue);
+  return record(bytes <= most ? cudaSuccess : cudaErrorInvalidValue);
 }
 """
 PROGRAM = """
 #include <stdio.h>
 #include <string.h>
 #include "shared_memory.h"
-#define CHECK(holds) if (!(holds)) { printf("line %d: " #holds "\\n", __LINE__); return 1; }
+#define CHECK(condition) if (!(condition)) { printf("line %d: " #condition "\\n", __LINE__); return 1; }
 int main() {
   using namespace qacg::cuda;
   const char kernels[2] = {};
@@ -44,20 +44,20 @@ int main() {
   CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 3);
   device = 1;
   for (int n = 0; n < 3; ++n) CHECK(!allow_shared_memory(kernels, 80 * 1024) && times_set == 4);
-  for (int n = 0; n < 2; ++n) {  // refused every time, and nothing is left for the next launch to report
-    const char* refused = allow_shared_memory(kernels, 101 * 1024);
-    CHECK(refused && !strcmp(refused, "invalid value") && times_set == 5 + n && last == cudaSuccess);
+  for (int n = 0; n < 2; ++n) {  // fails every time, and leaves no error for the next launch
+    const char* error = allow_shared_memory(kernels, 101 * 1024);
+    CHECK(error && !strcmp(error, "invalid value") && times_set == 5 + n && last == cudaSuccess);
   }
   int64_t limit = 1;
-  mute = true;  // what went wrong is told, and asked again
-  CHECK(shared_memory_limit(&limit) && limit == 0 && times_asked == 1 && last == cudaSuccess);
-  mute = false;
-  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == 100 * 1024 && times_asked == 2);
+  fails = true;  // the error is returned, and the next call queries again
+  CHECK(shared_memory_limit(&limit) && limit == 0 && times_queried == 1 && last == cudaSuccess);
+  fails = false;
+  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == 100 * 1024 && times_queried == 2);
   device = 0;
   most = 200 * 1024;
-  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_asked == 3);
+  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_queried == 3);
   device = 100;
-  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_asked == 4 + n);
+  for (int n = 0; n < 3; ++n) CHECK(!shared_memory_limit(&limit) && limit == most && times_queried == 4 + n);
   return 0;
 }
 """

@@ -1,6 +1,7 @@
-"""Which backend takes a call: order, reasons, and no silent fallback."""
+"""Selection of the backend of a call: order, reasons, and no silent fallback."""
 
 import warnings
+from collections import defaultdict
 
 import faked_gpu
 import pytest
@@ -12,31 +13,35 @@ from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton.tile_tables import Choice
 from qacg_kernels.testing.inputs import Case, make_inputs
 
+needs_cpu = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU backend is missing")
+
 
 def call_of(dtype=torch.float32, device="cpu", **sizes):
     inputs = make_inputs(Case("dispatch", batch=1, heads=2, queries=3, **sizes), dtype, device)
     return inputs.arguments()
 
 
-def test_reference_is_always_there_and_comes_last():
+def test_reference_is_available_and_last():
     assert qk.available_backends()[-1] == "reference"
     assert set(qk.available_backends()) <= set(dispatch.NAMES) - {"auto"}
 
 
-def test_explain_has_an_answer_for_every_name(device):
+def test_explain_has_reasons_for_every_backend(device):
     explanation = qk.explain(*call_of(device=device))
-    taken = {name for name, why in explanation.reasons.items() if not why}
-    assert set(explanation.notes) <= taken and set(explanation.passed_by) <= taken
+    supported = {name for name, reasons in explanation.reasons.items() if not reasons}
+    assert set(explanation.notes) <= supported
+    assert set(explanation.passed_by) <= supported
     assert set(explanation.reasons) == set(dispatch.NAMES) - {"auto"}
     assert explanation.reasons["reference"] == []
-    assert explanation.selected == next(n for n in qk.available_backends() if n in taken - set(explanation.passed_by))
-    for name, why in explanation.reasons.items():
-        assert all(isinstance(text, str) and len(text) > 10 for text in why), name
-        if name not in qk.available_backends():
-            assert why, f"{name} is not available and does not say why"
+    assert explanation.selected == next(
+        n for n in qk.available_backends() if n in supported - set(explanation.passed_by)
+    )
+    for name, reasons in explanation.reasons.items():
+        assert all(isinstance(text, str) and len(text) > 10 for text in reasons), name
+        assert reasons or name in qk.available_backends(), f"{name} is not available, without a reason"
 
 
-def test_explain_is_also_the_dictionary_that_it_was(device):
+def test_explanation_is_also_a_dictionary(device):
     explanation = qk.explain(*call_of(torch.float64, device))
     assert dict(explanation) == {
         **explanation.reasons,
@@ -44,15 +49,15 @@ def test_explain_is_also_the_dictionary_that_it_was(device):
         "passed by auto": [],
         "notes": [],
     }
-    assert explanation["selected"] == ["reference"] and len(explanation) == len(dict(explanation))
-    assert str(explanation).startswith("reference takes this call\n") and "cpu does not: dtype: expected" in str(
-        explanation
-    )
+    assert explanation["selected"] == ["reference"]
+    assert len(explanation) == len(dict(explanation))
+    assert str(explanation).startswith("reference takes this call\n")
+    assert "cpu does not: dtype: expected" in str(explanation)
     with pytest.raises(KeyError):
         explanation["tpu"]
 
 
-def test_explain_takes_packed_calls(device):
+def test_explain_supports_packed_calls(device):
     inputs = make_inputs(Case("packed dispatch", sequences=(2, 3)), torch.float32, device)
     assert qk.explain(*inputs.arguments(), **inputs.options)["reference"] == []
 
@@ -62,26 +67,24 @@ def test_explain_takes_packed_calls(device):
     [(dict(head_dim=257), torch.float32, "head size: expected 1 to 256, got 257"), (dict(), torch.float64, "float64")],
     ids=["head size", "dtype"],
 )
-def test_named_backend_raises_its_reasons_where_auto_goes_on(sizes, dtype, word, device):
-    if "cpu" not in qk.available_backends():
-        pytest.skip("the compiled CPU backend is not there to refuse anything")
+@needs_cpu
+def test_named_backend_raises_where_auto_selects_another(sizes, dtype, word, device):
     arguments = call_of(dtype, device, **sizes)
     with pytest.raises(RuntimeError, match=f"'cpu' does not take this call.*{word}"):
         qk.quasi_attention(*arguments, backend="cpu")
     reasons = qk.explain(*arguments)
-    assert any(word in text for text in reasons["cpu"]) and reasons["selected"] == ["reference"]
+    assert any(word in text for text in reasons["cpu"])
+    assert reasons["selected"] == ["reference"]
     reference = qk.quasi_attention(*arguments, backend="reference")
     assert torch.equal(qk.quasi_attention(*arguments), reference)
 
 
-def test_several_reasons_are_all_given(device):
-    if "cpu" not in qk.available_backends():
-        pytest.skip("the compiled CPU backend is not there to refuse anything")
-    why = qk.explain(*call_of(torch.float64, device, head_dim=300))["cpu"]
-    assert len(why) == 2
+@needs_cpu
+def test_explain_lists_all_reasons(device):
+    assert len(qk.explain(*call_of(torch.float64, device, head_dim=300))["cpu"]) == 2
 
 
-def test_missing_backend_says_how_to_get_it(monkeypatch, device):
+def test_missing_backend_raises_its_reason(monkeypatch, device):
     module = dispatch.backend_of("cpu")
     monkeypatch.setattr(module, "missing", lambda: ["the library was not built; do so"])
     assert "cpu" not in qk.available_backends()
@@ -92,23 +95,25 @@ def test_missing_backend_says_how_to_get_it(monkeypatch, device):
     assert qk.quasi_attention(*arguments).isfinite().all()
 
 
-def test_auto_uses_the_first_that_takes_the_call(device):
+def test_auto_uses_the_selected_backend(device):
     arguments = call_of(device=device)
     selected = qk.explain(*arguments)["selected"][0]
     assert torch.equal(qk.quasi_attention(*arguments), qk.quasi_attention(*arguments, backend=selected))
 
 
-# A GPU that is not there.
+# On a faked GPU
 
 
 def selected(**call):
     return qk.explain(*faked_gpu.call(**call)).selected
 
 
-@pytest.mark.parametrize(("there", "taken"), [(("triton", "cuda"), "triton"), (("cuda",), "cuda"), ((), "reference")])
-def test_auto_takes_triton_on_a_gpu(there, taken, monkeypatch):
-    faked_gpu.install(monkeypatch, there)
-    assert selected() == taken
+@pytest.mark.parametrize(
+    ("available", "expected"), [(("triton", "cuda"), "triton"), (("cuda",), "cuda"), ((), "reference")]
+)
+def test_auto_selects_triton_first_on_a_gpu(available, expected, monkeypatch):
+    faked_gpu.install(monkeypatch, available)
+    assert selected() == expected
 
 
 def test_auto_follows_measurements_by_length_and_direction(monkeypatch):
@@ -120,15 +125,16 @@ def test_auto_follows_measurements_by_length_and_direction(monkeypatch):
     faked_gpu.install(monkeypatch, choices=choices)
     assert [selected(length=n) for n in (9, 128, 129, 512, 9000)] == ["triton", "triton", "cuda", "cuda", "cuda"]
     assert selected(length=9000, training=True) == "cuda"
-    assert selected(dtype=torch.float32, length=512) == selected(head_dim=128, length=512) == "triton"
+    assert selected(dtype=torch.float32, length=512) == "triton"
+    assert selected(head_dim=128, length=512) == "triton"
 
 
-def test_auto_passes_by_a_measured_backend_that_is_gone(monkeypatch):
+def test_auto_ignores_measurements_of_missing_backends(monkeypatch):
     faked_gpu.install(monkeypatch, ("triton",), (Choice(16, 64, False, 512, "cuda"),))
     assert selected() == "triton"
 
 
-def test_explain_says_how_to_measure(monkeypatch):
+def test_explain_names_the_command_that_measures(monkeypatch):
     faked_gpu.install(monkeypatch)
     passed_by = qk.explain(*faked_gpu.call()).passed_by
     assert passed_by == {
@@ -136,7 +142,7 @@ def test_explain_says_how_to_measure(monkeypatch):
     }
 
 
-def test_strict_raises_where_auto_takes_the_reference_on_a_gpu(monkeypatch):
+def test_strict_raises_if_only_the_reference_supports_a_gpu(monkeypatch):
     faked_gpu.install(monkeypatch, ())
     monkeypatch.setenv("QACG_SELF_CHECK", "strict")
     monkeypatch.setenv("QACG_QUIET", "1")
@@ -144,7 +150,7 @@ def test_strict_raises_where_auto_takes_the_reference_on_a_gpu(monkeypatch):
         qk.quasi_attention(*faked_gpu.call())
 
 
-def test_environment_chooses_what_auto_stands_for(monkeypatch, device):
+def test_environment_variable_selects_the_backend_of_auto(monkeypatch, device):
     arguments = call_of(device=device)
     monkeypatch.setattr(dispatch, "_ASKED_FOR", "reference")
     assert qk.explain(*arguments).selected == "reference"
@@ -155,18 +161,18 @@ def test_environment_chooses_what_auto_stands_for(monkeypatch, device):
         qk.quasi_attention(*arguments)
 
 
-def test_a_record_names_the_backends_that_auto_took(monkeypatch):
-    monkeypatch.setattr(dispatch, "_chosen", {})
+def test_chosen_so_far_has_the_backends_of_auto(monkeypatch):
+    monkeypatch.setattr(dispatch, "_chosen", defaultdict(set))
     qk.quasi_attention(*call_of())
-    taken = qk.explain(*call_of()).selected
-    assert dispatch.chosen_so_far() == {"cpu": {"backends": [taken], "self_check": None}}
+    selected = qk.explain(*call_of()).selected
+    assert dispatch.chosen_so_far() == {"cpu": {"backends": [selected], "self_check": None}}
 
 
-# Nobody is slow without a warning.
+# The warning of the slow reference
 
 
 @pytest.fixture
-def untold(monkeypatch):
+def not_warned_yet(monkeypatch):
     monkeypatch.setattr(dispatch, "_warned_of_reference", False)
 
 
@@ -175,29 +181,29 @@ def wide_heads():
     return x, x, x, x, x, x[..., 0]
 
 
-def test_the_reference_warns_once_at_the_users_line(untold):
+def assert_no_warning(*arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        qk.quasi_attention(*arguments, **options)
+
+
+def test_reference_warns_once_at_the_callers_line(not_warned_yet):
     with pytest.warns(UserWarning, match=r"runs through the PyTorch reference.*cpu: .*QACG_QUIET=1") as caught:
         qk.quasi_attention(*wide_heads())
     assert caught[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        qk.quasi_attention(*wide_heads())
+    assert_no_warning(*wide_heads())
 
 
-def test_quiet_silences_the_warning(untold, monkeypatch):
+def test_quiet_disables_the_warning(not_warned_yet, monkeypatch):
     monkeypatch.setenv("QACG_QUIET", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        qk.quasi_attention(*wide_heads())
+    assert_no_warning(*wide_heads())
 
 
-def test_a_missing_library_is_named_by_the_warning(untold, monkeypatch):
+def test_warning_names_the_missing_library(not_warned_yet, monkeypatch):
     monkeypatch.setattr(cpu, "missing", lambda: ["no compiler was found; install one"])
     with pytest.warns(UserWarning, match="cpu: no compiler was found; install one"):
         qk.quasi_attention(*call_of())
 
 
-def test_a_backend_by_name_does_not_warn(untold):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        qk.quasi_attention(*call_of(), backend="reference")
+def test_named_backend_does_not_warn(not_warned_yet):
+    assert_no_warning(*call_of(), backend="reference")

@@ -1,7 +1,7 @@
-"""Dropout: the mask can be rebuilt cell by cell, its statistics are right, backward drops what forward did.
+"""Dropout: the mask equals `keep_mask`, its statistics are correct, and the backward drops the same entries.
 
-With V made of unit vectors the output is A itself, and A has no zero of its own when lambda is positive: what
-is zero was dropped. The same with unit vectors upstream shows the transpose of A in the gradient of V.
+If V is made of unit vectors, the output is A. With a positive lambda A has no zeros, so a zero was dropped. With an
+upstream gradient of unit vectors, the gradient of V is the transpose of A.
 """
 
 import pytest
@@ -10,7 +10,7 @@ import torch
 import qacg_kernels as qk
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
 
-# On both sides of the CPU kernel's border of 512 keys; 300 and 520 end inside a block of 128 counters.
+# On both sides of the limit of 512 keys of a CPU kernel; 300 and 520 end inside a block of 128 counters.
 SHAPES = {"short": (2, 3, 20, 33), "blocks": (1, 2, 70, 300), "long": (1, 2, 65, 520)}
 
 
@@ -25,13 +25,13 @@ def draw(batch, heads, queries, keys, head_dim, dtype, device):
 
 
 def unit_vectors(rows, first, head_dim, like):
-    """(1, 1, rows, head_dim): the rows from `first` on are those of the identity, all others are zero."""
+    """(1, 1, rows, head_dim): the rows from `first` on are those of the identity, the others are zero."""
     row = torch.arange(rows, device=like.device).unsqueeze(1) - first
     return (row == torch.arange(head_dim, device=like.device)).to(like.dtype)[None, None]
 
 
-def maps_seen_by(backend, shape, dtype, device, **options):
-    """A as the forward uses it, and as the backward does, both (B, H, L, S)."""
+def attention_maps_of(backend, shape, dtype, device, **options):
+    """A of the forward and of the backward, both (B, H, L, S)."""
     batch, heads, queries, keys = shape
     head_dim = 64
     query, key, context_query, context_key, gate = draw(batch, heads, queries, keys, head_dim, dtype, device)
@@ -52,38 +52,39 @@ def maps_seen_by(backend, shape, dtype, device, **options):
 
 @pytest.mark.parametrize("dropout_p", [0.1, 0.75])
 @pytest.mark.parametrize("name", SHAPES)
-def test_dropped_cells_are_those_of_keep_mask(name, dropout_p, backend, dtype, device):
+def test_dropped_entries_are_those_of_keep_mask(name, dropout_p, backend, dtype, device):
     seed = torch.tensor(2**61 + 12345, device=device)
     keep = qk.keep_mask(seed, dropout_p, *SHAPES[name])
     options = dict(dropout_p=dropout_p, dropout_seed=seed)
-    forward, backward = maps_seen_by(backend, SHAPES[name], dtype, device, **options)
+    forward, backward = attention_maps_of(backend, SHAPES[name], dtype, device, **options)
     assert torch.equal(forward != 0, keep)
     assert torch.equal(backward != 0, keep)
-    whole, _ = maps_seen_by(backend, SHAPES[name], dtype, device)
-    # One rounding of A and one of its scaled form: two units in the last place, and one to spare.
+    whole, _ = attention_maps_of(backend, SHAPES[name], dtype, device)
+    # A and the scaled A are rounded once each; one more unit in the last place is tolerance.
     tolerance = 3 * torch.finfo(dtype).eps
     scaled = whole[keep].double() * keep_scale(dropout_p)
     torch.testing.assert_close(forward[keep].double(), scaled, rtol=tolerance, atol=0)
 
 
-def test_gradients_of_the_scores_use_the_same_mask(backend, device):
-    """A key whose every cell is dropped gets no gradient from any score or value."""
+def test_key_with_all_entries_dropped_has_no_gradient(backend, device):
+    """Except the gradient of its softmax scores."""
     shape = (1, 1, 4, 600)
     query, key, context_query, context_key, gate = draw(*shape, 16, torch.float32, device)
     seed = torch.tensor(5, device=device)
     keep = qk.keep_mask(seed, 0.6, *shape)
-    gone = ~keep[0, 0].any(0)
-    assert 20 < gone.sum() < 200
+    dropped = ~keep[0, 0].any(0)
+    assert 20 < dropped.sum() < 200
     tensors = [t.requires_grad_() for t in (query, key, torch.randn_like(key), context_query, context_key, gate)]
     out = qk.quasi_attention(*tensors, dropout_p=0.6, dropout_seed=seed, backend=backend)
     _, d_key, d_value, _, d_context_key, _ = torch.autograd.grad(out.square().sum(), tensors)
-    assert d_value[0, 0, gone].eq(0).all() and d_context_key[0, 0, gone].eq(0).all()
-    # The softmax still normalises over dropped keys, so their scores keep a gradient: -P delta.
-    assert d_key[0, 0, gone].ne(0).all()
-    assert d_value[0, 0, ~gone].ne(0).all()
+    assert d_value[0, 0, dropped].eq(0).all()
+    assert d_context_key[0, 0, dropped].eq(0).all()
+    # The softmax normalises over dropped keys too, so their scores have a gradient: -P delta.
+    assert d_key[0, 0, dropped].ne(0).all()
+    assert d_value[0, 0, ~dropped].ne(0).all()
 
 
-def test_packed_sequences_drop_the_cells_of_their_padded_form(backend, dtype, device):
+def test_packed_dropout_equals_that_of_padded_sequences(backend, dtype, device):
     lengths, head_dim, longest = (40, 1, 0, 23), 64, 40
     seed = torch.tensor(77, device=device)
     keep = qk.keep_mask(seed, 0.4, len(lengths), 2, longest, longest)
@@ -105,10 +106,10 @@ def test_packed_sequences_drop_the_cells_of_their_padded_form(backend, dtype, de
 
 
 @pytest.mark.parametrize("dropout_p", [0.01, 0.1, 0.5, 0.9])
-def test_statistics_of_the_mask(dropout_p):
+def test_keep_mask_is_unbiased_and_uncorrelated(dropout_p):
     keep = qk.keep_mask(torch.tensor(20240607), dropout_p, 4, 4, 128, 256).double()
     count, sigma = keep.numel(), (dropout_p * (1 - dropout_p)) ** 0.5
-    # Six sigma: a sound generator fails one time in a billion, and this seed is fixed.
+    # Six sigma: a correct generator fails once in a billion seeds, and this seed is fixed.
     assert abs(keep.mean() - (1 - dropout_p)) < 6 * sigma / count**0.5 + 2**-17
     centred = (keep - keep.mean()) / sigma
     for axis in range(4):
@@ -127,7 +128,7 @@ def test_statistics_of_the_mask(dropout_p):
 @pytest.mark.parametrize(
     ("dropout_p", "threshold"), [(0.0, 0), (1e-9, 0), (0.5, 32768), (0.1, 6554), (0.99999999, 65535)]
 )
-def test_probability_is_rounded_to_multiples_of_2_to_minus_16(dropout_p, threshold):
+def test_dropout_p_is_rounded_to_multiples_of_2_to_minus_16(dropout_p, threshold):
     assert drop_threshold(dropout_p) == threshold
     assert keep_scale(dropout_p) == 1 / (1 - threshold / 65536)
 
@@ -143,10 +144,11 @@ def test_mean_over_seeds_is_the_output_without_dropout(backend, device):
         ]
     )
     error = (drawn.mean(0) - whole) / (drawn.std(0) / 20)
-    assert error.abs().max() < 6 and error.std() < 1.5
+    assert error.abs().max() < 6
+    assert error.std() < 1.5
 
 
-def test_seed_is_drawn_from_torchs_generator(backend, device):
+def test_seed_comes_from_the_generator_of_torch(backend, device):
     query, key, context_query, context_key, gate = draw(1, 2, 8, 24, 16, torch.float32, device)
 
     def call(**options):
@@ -157,6 +159,7 @@ def test_seed_is_drawn_from_torchs_generator(backend, device):
     torch.manual_seed(1)
     first, second = call(), call()
     torch.manual_seed(1)
-    assert torch.equal(call(), first) and not torch.equal(first, second)
+    assert torch.equal(call(), first)
+    assert not torch.equal(first, second)
     torch.manual_seed(1)
     assert torch.equal(call(dropout_seed=qk.draw_dropout_seed(device)), first)

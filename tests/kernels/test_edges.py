@@ -1,9 +1,10 @@
-"""Empty sizes, rows that see nothing, and what NaN may and may not reach."""
+"""Empty sizes, rows without visible keys, and which results NaN may reach."""
 
 from dataclasses import replace
 
 import pytest
 import torch
+from judging import assert_same_bits
 
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -24,7 +25,7 @@ EMPTY = (
 
 
 @pytest.mark.parametrize("case", EMPTY, ids=lambda case: case.name)
-def test_empty(case, backend, dtype, device):
+def test_empty_call_gives_zeros(case, backend, dtype, device):
     inputs = make_inputs(case, dtype, device)
     results = evaluate(inputs, through_backend(backend))
     assert results["out"].shape == inputs.tensors["query"].shape
@@ -48,18 +49,18 @@ def test_empty(case, backend, dtype, device):
     ],
     ids=str,
 )
-def test_rows_that_see_nothing_are_exactly_zero(hides, keys, backend, dtype, device):
+def test_rows_without_visible_keys_are_zero(hides, keys, backend, dtype, device):
     case = Case("blind rows", queries=17, keys=keys, **hides)
     inputs = make_inputs(case, dtype, device)
-    seen = torch.ones(2, 3, 17, keys, dtype=torch.bool, device=device)
+    visible = torch.ones(2, 3, 17, keys, dtype=torch.bool, device=device)
     mask, lengths = inputs.options.get("attn_mask"), inputs.options.get("key_lengths")
     if mask is not None:
-        seen = seen & (mask if mask.dtype == torch.bool else mask == 0)
+        visible = visible & (mask if mask.dtype == torch.bool else mask == 0)
     if lengths is not None:
-        seen = seen & (torch.arange(keys, device=device) < lengths.view(-1, 1, 1, 1))
+        visible = visible & (torch.arange(keys, device=device) < lengths.view(-1, 1, 1, 1))
     if case.is_causal:
-        seen = seen.tril()
-    blind_rows, unseen_keys = ~seen.any(-1), ~seen.any(-2)
+        visible = visible.tril()
+    blind_rows, unseen_keys = ~visible.any(-1), ~visible.any(-2)
     assert blind_rows.any()
 
     results = evaluate(inputs, through_backend(backend))
@@ -76,12 +77,12 @@ def test_rows_that_see_nothing_are_exactly_zero(hides, keys, backend, dtype, dev
     [
         (dict(), ("key", "value", "context_key")),
         (dict(gate="shared", form="column", bias="shared"), ("key", "value", "context_key")),
-        (dict(gate="per_head"), ("value",)),  # a row gate takes each query's own key, padding or not
+        (dict(gate="per_head"), ("value",)),  # a row gate reads each query's own key, padding or not
     ],
     ids=["lambda", "column gate", "row gate"],
 )
 def test_keys_beyond_the_length_are_not_read(gate, unread, queries, backend, dtype, device):
-    """NaN there changes no bit of any result."""
+    """NaN in the padding changes no bit of any result."""
     case = Case("poisoned padding", queries=queries, key_lengths=(0, queries - 6), **gate)
     inputs = make_inputs(case, dtype, device)
     clean = evaluate(inputs, through_backend(backend))
@@ -90,13 +91,12 @@ def test_keys_beyond_the_length_are_not_read(gate, unread, queries, backend, dty
         poisoned[name] = poisoned[name].clone()
         for b, length in enumerate(case.key_lengths):
             poisoned[name][b, :, length:] = torch.nan
-    for name, t in evaluate(replace(inputs, tensors=poisoned), through_backend(backend)).items():
-        assert torch.equal(t, clean[name]), name
+    assert_same_bits(evaluate(replace(inputs, tensors=poisoned), through_backend(backend)), clean)
 
 
 @pytest.mark.parametrize("gate", [dict(), dict(gate="per_head", bias="per_head")], ids=["lambda", "vectors"])
 @pytest.mark.parametrize("shape", [dict(queries=17), dict(queries=530), dict(sequences=(14, 25, 9))], ids=str)
-def test_nan_in_one_sequence_stays_there(shape, gate, backend, dtype, device):
+def test_nan_in_one_sequence_reaches_no_other(shape, gate, backend, dtype, device):
     case = Case("one bad sequence", batch=3, heads=2, head_dim=8, **shape, **gate)
     inputs = make_inputs(case, dtype, device)
     clean = evaluate(inputs, through_backend(backend))
@@ -115,15 +115,15 @@ def test_nan_in_one_sequence_stays_there(shape, gate, backend, dtype, device):
     got = evaluate(replace(inputs, tensors=tensors, grad_out=upstream), through_backend(backend))
     for name, t in got.items():
         if name.startswith("grad gate."):
-            continue  # shared by all sequences, so rightly NaN
-        assert t[bad].isnan().all(), f"{name} hides the NaN"
+            continue  # shared by all sequences, so NaN is correct
+        assert t[bad].isnan().all(), f"{name} does not show the NaN"
         assert torch.equal(t[kept], clean[name][kept]), f"{name} of the other sequences changed"
 
 
 @pytest.mark.parametrize("keys", [17, 600])
 @pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
-def test_nan_is_not_swallowed(name, keys, backend, dtype, device):
-    """A NaN that a row does read reaches that row's output, and no other row's."""
+def test_visible_nan_reaches_the_output(name, keys, backend, dtype, device):
+    """A NaN reaches the output of the rows that read it, and of no other row."""
     inputs = make_inputs(Case("visible NaN", queries=17, keys=keys), dtype, device)
     clean, _ = through_backend(backend)(inputs, inputs.tensors)
     tensors = dict(inputs.tensors) | {name: inputs.tensors[name].clone()}
@@ -138,8 +138,8 @@ def test_nan_is_not_swallowed(name, keys, backend, dtype, device):
     assert torch.equal(out, clean)
 
 
-def test_small_numbers_are_left_to_the_caller(kernel, device):
-    """A kernel may flush numbers below the smallest normal one, but only while it runs."""
+def test_subnormals_are_not_flushed_after_a_call(kernel, device):
+    """A kernel may flush subnormal numbers to zero only while it runs."""
     inputs = make_inputs(Case("denormals", queries=33, gate="shared"), torch.float32, device)
     evaluate(inputs, through_backend(kernel))
     denormal = torch.full((64,), 1e-30) * 1e-10

@@ -1,4 +1,4 @@
-"""The error rule itself: it must reject formulas that are nearly right, and say where."""
+"""The error rule: it rejects formulas that are nearly right, and its message names the element."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ CASE = Case("mutants", queries=63, head_dim=32, gate="shared", bias="shared", ma
 
 
 class _Mutant:
-    """The eager formulation with one input or one gradient tampered with."""
+    """The eager formulation with one changed input or gradient."""
 
     def __init__(self, name, factor, forward=True):
         self.name, self.factor, self.forward = name, factor, forward
@@ -43,7 +43,7 @@ class _ScaledGradient(torch.autograd.Function):
         return grad * ctx.factor, None
 
 
-# Float32 sees a part in ten thousand; bfloat16, whose own steps are 1/256, sees what is wrong by a third.
+# float32 shows an error of 1e-4; bfloat16, whose steps are 1/256, one of a third.
 @pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 1e-4), (torch.bfloat16, 0.35)], ids=str)
 @pytest.mark.parametrize(
     "name",
@@ -55,23 +55,23 @@ def test_mutants_are_rejected(name, forward, dtype, step):
     inputs = make_inputs(CASE, dtype)
     eager, exact, scales = evaluate(inputs, through_eager), evaluate_exactly(inputs), rounding_scales(inputs)
     got = evaluate(inputs, _Mutant(name, 1 + step, forward))
-    verdicts = {n: judge(n, t, eager[n], exact[n], scales[n]) for n, t in got.items()}
-    assert not all(v.ok for v in verdicts.values())
+    results = {n: judge(n, t, eager[n], exact[n], scales[n]) for n, t in got.items()}
+    assert not all(v.ok for v in results.values())
     if not forward:
-        assert [n for n, v in verdicts.items() if not v.ok] == [f"grad {name}"]
+        assert [n for n, v in results.items() if not v.ok] == [f"grad {name}"]
 
 
-def test_eager_itself_passes_and_so_does_exact():
+def test_eager_and_exact_results_pass():
     inputs = make_inputs(CASE, torch.bfloat16)
     eager, exact, scales = evaluate(inputs, through_eager), evaluate_exactly(inputs), rounding_scales(inputs)
     for name, t in exact.items():
         assert judge(name, eager[name], eager[name], t, scales[name]).ok, name
         rounded = judge(name, t.to(torch.bfloat16), eager[name], t, scales[name])
-        # Correct rounding costs half a step of a value that is no smaller than its scale.
+        # Correct rounding changes a value by half a step at most.
         assert rounded.error <= torch.finfo(torch.bfloat16).eps, name
 
 
-def test_message_says_what_and_where():
+def test_message_names_tensor_element_and_budget():
     exact = torch.arange(12.0, dtype=torch.float64).view(3, 4)
     eager = exact.float()
     got = eager.clone()
@@ -79,31 +79,22 @@ def test_message_says_what_and_where():
     with pytest.raises(AssertionError) as raised:
         assert_within_budget("grad key", got, eager, exact, where="case, backend")
     message = str(raised.value)
-    for part in (
-        "case, backend",
-        "grad key",
-        "(1, 2)",
-        "got 6.5",
-        "expected 6",
-        "eager 6",
-        "8.33 % of 12",
-        "budget",
-    ):
+    for part in ("case, backend", "grad key", "(1, 2)", "got 6.5", "expected 6", "eager 6", "8.33 % of 12", "budget"):
         assert part in message, part
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_is_rejected(value):
+def test_non_finite_results_are_rejected(value):
     exact = torch.ones(5, dtype=torch.float64)
     got = exact.float()
     got[3] = value
     assert not judge("out", got, exact.float(), exact).ok
     assert judge("out", got, exact.float(), exact).worst == (3,)
-    # An eager run that overflowed buys nobody an allowance.
+    # An eager result that overflowed does not increase the budget.
     assert not judge("out", exact.float() + 0.1, got, exact).ok
 
 
-def test_where_the_scale_is_zero_only_zero_will_do():
+def test_scale_of_zero_requires_a_result_of_zero():
     exact = torch.zeros(4, dtype=torch.float64)
     got = exact.float()
     assert judge("out", got, got, exact, exact).ok
@@ -111,7 +102,7 @@ def test_where_the_scale_is_zero_only_zero_will_do():
     assert not judge("out", got, exact.float(), exact, exact).ok
 
 
-def test_smallest_float16_numbers_may_be_rounded_only():
+def test_smallest_float16_numbers_must_be_rounded_correctly():
     smallest = 2.0**-24
     exact = torch.full((50,), 7.49 * smallest, dtype=torch.float64)
     rounded = exact.to(torch.float16)
@@ -121,14 +112,15 @@ def test_smallest_float16_numbers_may_be_rounded_only():
     assert not judge("out", torch.full_like(exact, 1.06).float(), torch.ones(50), torch.ones_like(exact)).ok
 
 
-def test_a_thin_spread_of_error_is_seen_by_the_root_mean_square():
+def test_small_errors_everywhere_exceed_the_mean_square():
     generator = torch.Generator().manual_seed(0)
     exact = torch.randn(4000, generator=generator, dtype=torch.float64).sign()
     eager = exact.clone()
     eager[0] += 1e-3  # one bad element sets the budget for the largest error
     drifted = (exact * (1 + 1e-3)).float()
-    verdict = judge("out", drifted, eager.float(), exact)
-    assert verdict.error <= verdict.budget and not verdict.ok
+    result = judge("out", drifted, eager.float(), exact)
+    assert result.error <= result.budget
+    assert not result.ok
 
 
 def test_shape_must_match():

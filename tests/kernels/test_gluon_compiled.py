@@ -1,4 +1,4 @@
-"""The Gluon forward compiled for Hopper without a GPU, as launches would compile it, and what its machine code uses."""
+"""Machine code of the Gluon forward for Hopper, compiled without a GPU as a launch would compile it."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from benchmarks.static.sass import disassembled, main_loop
 from qacg_kernels.backends.triton import gluon_launch
 from qacg_kernels.backends.triton.tile_tables import shipped
 from qacg_kernels.call.problem import Residuals
-from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.full
@@ -20,26 +20,27 @@ CALLS = {
 }
 
 
-def compiled(head_dim, call, dtype, saves=True):
+def compiled(head_dim, call, dtype):
     sizes = dict(batch=1, heads=12, queries=256, keys=256, head_dim=head_dim, layout="heads_inside")
     inputs = make_inputs(Case("ahead of time", **sizes | CALLS[call]), dtype)
-    make = packed_problem if "sequences" in CALLS[call] else dense_problem
-    defaults = {} if "sequences" in CALLS[call] else dict(attn_mask=None, key_lengths=None)
-    problem = make(*inputs.arguments(), **dict(dropout_seed=None) | defaults | inputs.options)
+    problem = problem_of(*inputs.arguments(), **inputs.options)
 
     def forward():
-        gluon_launch.forward(problem, Residuals(saves, saves))
+        gluon_launch.forward(problem, Residuals(True, True))
 
     return kernels_of(forward, shipped("sm_90"), 90, "gluon_forward_kernel".__eq__)["gluon_forward_kernel"]
 
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_products_stay_in_flight(head_dim, call):
-    """ptxas waits after each product where it cannot tell which registers belong to which."""
+def test_products_overlap_in_the_main_loop(head_dim, call):
+    """ptxas waits after each product if it cannot assign the registers to products."""
     kernel = compiled(head_dim, call, (torch.bfloat16, torch.float16)[head_dim // 128])
     used = resources(kernel)
-    assert used.wgmma and not used.spills and used.stack <= 80 and used.shared <= 227 * 1024
+    assert used.wgmma
+    assert not used.spills
+    assert used.stack <= 80
+    assert used.shared <= 227 * 1024
     program = disassembled(kernel.asm["cubin"], NVDISASM)
     loop = main_loop(program)
     body = program[loop.start : loop.stop + 1]

@@ -1,5 +1,6 @@
-"""The Gluon forward without a Hopper GPU: its own source, behind the host's own source, runs on a model of the machine
-(tests/gluon_model), which faults what a GPU would leave undefined; the results are held to the error rule.
+"""The sources of the Gluon forward, run on a model of a Hopper GPU (tests/gluon_model), meet the error rule.
+
+The model raises an error where the behaviour of a GPU is undefined.
 """
 
 import importlib.util
@@ -17,11 +18,11 @@ from judging import compare, judges_of
 
 from qacg_kernels.backends.triton import gluon_forward, gluon_launch, launch
 from qacg_kernels.call.problem import Residuals
-from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-# Every way through the kernel: both head sizes, one tile, tiles that fill and that do not, more of them than stages,
-# blocks without a row or a key, what is hidden within a tile, sums that are saved and that are not.
+# Every path of the kernel: both head sizes, one tile, full and partial tiles, more tiles than stages, blocks without a
+# row or a key, hidden keys within a tile.
 CASES = (
     Case("whole tiles", batch=1, heads=2, queries=128, keys=384, head_dim=64),
     Case("128 dims, whole tiles", batch=1, heads=1, queries=128, keys=256, head_dim=128),
@@ -41,25 +42,19 @@ MACHINES = [
 ]
 
 
-def problem_of(inputs):
-    make = packed_problem if inputs.case.sequences else dense_problem
-    defaults = {} if inputs.case.sequences else dict(attn_mask=None, key_lengths=None)
-    return make(*inputs.arguments(), **dict(dropout_seed=None) | defaults | inputs.options)
-
-
 def forward(inputs, machine, saves=True):
-    """What the operator's forward gives, its kernels on the machine."""
-    problem = problem_of(inputs)
+    """The results of the operator's forward, with its kernels on the model."""
+    problem = problem_of(*inputs.arguments(), **inputs.options)
 
-    def on_machine(kernel, programs, arguments, constants, options, device):
+    def run_on_model(kernel, programs, arguments, constants, options, device):
         language.run(kernel, programs, arguments, constants, **machine)
 
-    with launch.through(on_machine), torch.no_grad():
+    with launch.through(run_on_model), torch.no_grad():
         return gluon_launch.forward(problem, Residuals(saves, saves))
 
 
 @pytest.mark.parametrize("case", members(CASES, fast=CASES[3:5] + CASES[7:8]))
-def test_error_rule(case):
+def test_gluon_case_meets_the_error_rule(case):
     n = CASES.index(case)
     judges = judges_of(make_inputs(case, (torch.bfloat16, torch.float16)[n % 2]))
     for machine in MACHINES[n % 2 :: 2]:
@@ -68,13 +63,13 @@ def test_error_rule(case):
 
 
 @pytest.mark.parametrize("case", members((CASES[0], CASES[1], CASES[6]), fast=CASES[6:7]))
-def test_what_is_saved_for_the_backward(case):
-    """Branch outputs and the parts of each row's softmax, in the units of the Triton backend."""
+def test_saved_tensors_equal_those_of_triton(case):
+    """Branch outputs, and each row's maximum and sum in the units of the Triton backend."""
     inputs = make_inputs(case, torch.float16)
     out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate = forward(inputs, MACHINES[0])
     t = {name: value.double() for name, value in inputs.tensors.items()}
     ends = torch.tensor(case.sequences or [case.queries]).cumsum(0).tolist()
-    # Weights are rounded to 2^-11 of at most 1 and a row sums up to 384 of them times values of about 1.
+    # Weights of at most 1 are rounded to 2^-11, and a row sums up to 384 products of weights and values of about 1.
     close = dict(atol=1e-2, rtol=2e-3)
     for first, stop in zip([0, *ends], ends):
 
@@ -87,20 +82,21 @@ def test_what_is_saved_for_the_backward(case):
         torch.testing.assert_close(rows_of(quasi_out), context_scores.sigmoid() @ v, **close)
         found = rows_of(row_max) + rows_of(row_sum).log2()
         torch.testing.assert_close(found * math.log(2), scores.logsumexp(-1), atol=1e-4, rtol=1e-4)
-    assert (query_gate is not None) == (key_gate is not None) == (case.gate != "lambda")
+    assert [gate is not None for gate in (query_gate, key_gate)] == [case.gate != "lambda"] * 2
     saved_nothing = forward(inputs, MACHINES[0], saves=False)
-    assert torch.equal(saved_nothing[0], out) and saved_nothing[1] is None
+    assert torch.equal(saved_nothing[0], out)
+    assert saved_nothing[1] is None
 
 
 @pytest.mark.parametrize("offset", [0, 1])
 def test_strides_of_copied_query_equal_the_fakes(offset):
-    """Rows that begin off 16 bytes are copied for the kernel; the output keeps the layout of the caller's query."""
+    """Misaligned rows are copied for the kernel; the output keeps the layout of the caller's query."""
     inputs = make_inputs(Case("strides", batch=2, heads=3, queries=5, keys=9, head_dim=64), torch.float16)
     memory = torch.zeros(2 * 5 * 3 * 64 + offset, dtype=torch.float16)[offset:]
     query = memory.view(2, 5, 3, 64).transpose(1, 2)
     query.copy_(inputs.tensors["query"].detach())
     inputs.tensors["query"] = query
-    problem = problem_of(inputs)
+    problem = problem_of(*inputs.arguments(), **inputs.options)
     with torch.device("meta"):
         tensors = [
             None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in problem.tensors()
@@ -110,7 +106,7 @@ def test_strides_of_copied_query_equal_the_fakes(offset):
 
 
 @pytest.mark.parametrize("name", members(["key", "context_key", "value"], fast=["value"]))
-def test_keys_beyond_a_length_are_not_read(name):
+def test_gluon_does_not_read_keys_beyond_the_length(name):
     case = Case("hidden", batch=1, heads=1, queries=40, keys=200, head_dim=64, key_lengths=(130,))
     inputs = make_inputs(case, torch.float16)
     expected = forward(inputs, MACHINES[3])[0]
@@ -118,7 +114,7 @@ def test_keys_beyond_a_length_are_not_read(name):
     assert torch.equal(forward(inputs, MACHINES[3])[0], expected)
 
 
-# What is taken out of the kernel or put elsewhere, and what of it is seen.
+# Edits of the kernel, each of which is a mistake that the model or the error rule must detect.
 FAULTS = {
     "keys are not waited for": ("            mbarrier.wait(there.index(stage), phase)\n", ""),
     "context keys are not waited for": ("            mbarrier.wait(context_there.index(stage), phase)\n", ""),
@@ -138,25 +134,25 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", members(FAULTS, fast=list(FAULTS)[::4]))
-def test_faults_are_seen(fault, tmp_path, monkeypatch):
+def test_fault_in_the_kernel_is_detected(fault, tmp_path, monkeypatch):
     source = Path(gluon_forward.__file__).read_text(encoding="utf-8")
-    expected, put = FAULTS[fault]
-    assert source.count(expected) == 1
+    original, edited = FAULTS[fault]
+    assert source.count(original) == 1
     path = tmp_path / "faulty.py"
-    path.write_text(source.replace(expected, put), encoding="utf-8")
+    path.write_text(source.replace(original, edited), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("faulty", path)
     faulty = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(faulty)
     monkeypatch.setattr(gluon_launch, "gluon_forward_kernel", faulty.gluon_forward_kernel)
     case = Case("faulty", batch=1, heads=1, queries=40, keys=400, head_dim=64, key_lengths=(390,))
     judges = judges_of(make_inputs(case, torch.float16))
-    seen = 0
+    detected = 0
     for machine in MACHINES:
         try:
             compare({"out": forward(judges[0], machine)[0]}, judges, fault)
         except (Fault, AssertionError):
-            seen += 1
-    assert seen
+            detected += 1
+    assert detected
 
 
 @pytest.mark.parametrize(
@@ -164,7 +160,7 @@ def test_faults_are_seen(fault, tmp_path, monkeypatch):
     [
         (dict(), ["gluon_forward_kernel"]),
         (dict(gate="shared"), ["row_gates_kernel", "gluon_forward_kernel"]),
-        (dict(queries=100), ["forward_kernel"]),  # a row that is taken whole
+        (dict(queries=100), ["forward_kernel"]),  # single-tile rows
         (dict(mask="boolean"), ["forward_kernel"]),
         (dict(dropout_p=0.1), ["forward_kernel"]),
         (dict(gate="shared", form="column"), ["key_gates_kernel", "forward_kernel"]),
@@ -172,10 +168,10 @@ def test_faults_are_seen(fault, tmp_path, monkeypatch):
     ],
     ids=str,
 )
-def test_which_kernels_a_call_launches(changes, kernels):
+def test_call_launches_these_kernels(changes, kernels):
     inputs = make_inputs(Case("launched", **dict(batch=1, queries=200, head_dim=64) | changes), torch.float16)
     launched = []
     with launch.through(lambda kernel, *rest: launched.append(kernel.__name__)):
-        problem = problem_of(inputs)
+        problem = problem_of(*inputs.arguments(), **inputs.options)
         gluon_launch.forward(problem, Residuals(False, False))
     assert launched == kernels

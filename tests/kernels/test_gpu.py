@@ -1,9 +1,10 @@
-"""What only a GPU has: graphs, streams, several devices, no waiting, tensors beyond 2**31 elements."""
+"""Tests that need a GPU: graphs, streams, several devices, asynchronous calls, tensors beyond 2**31 elements."""
 
 from dataclasses import replace
 
 import pytest
 import torch
+from judging import assert_same_bits
 from machine_lock import machine_lock
 from torch._dynamo.utils import counters
 
@@ -28,7 +29,7 @@ def on_cuda(device):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_captured_call_gives_what_an_eager_one_does(case, kernel, device):
+def test_captured_call_equals_eager_call(case, kernel, device):
     inputs = make_inputs(case, torch.bfloat16, device)
     attend = through_backend(kernel)
     expected = evaluate(inputs, attend)
@@ -36,7 +37,7 @@ def test_a_captured_call_gives_what_an_eager_one_does(case, kernel, device):
     captured = replace(inputs, tensors=static)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # compiles, outside the graph
+    with torch.cuda.stream(side):  # compiles outside the graph
         evaluate(captured, attend)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -49,13 +50,12 @@ def test_a_captured_call_gives_what_an_eager_one_does(case, kernel, device):
         t.copy_(inputs.tensors[name])
     graph.replay()
     torch.cuda.synchronize()
-    for name, t in expected.items():
-        assert torch.equal(results[name], t), name
+    assert_same_bits(results, expected)
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_replayed_graph_equals_eager_call(case, kernel, device):
+def test_reduce_overhead_replays_equal_eager_calls(case, kernel, device):
     """torch.compile(mode="reduce-overhead") captures a call's kernels at its second run and replays them afterwards."""
     inputs = make_inputs(case, torch.bfloat16, device)
     torch.compiler.reset()
@@ -65,14 +65,13 @@ def test_replayed_graph_equals_eager_call(case, kernel, device):
         drawn = replace(inputs, tensors={name: factor * t.detach() for name, t in inputs.tensors.items()})
         torch.compiler.cudagraph_mark_step_begin()
         got = {name: t.clone() for name, t in evaluate(drawn, attend).items()}
-        for name, t in evaluate(drawn, through_backend(kernel)).items():
-            torch.testing.assert_close(got[name], t, msg=lambda m, name=name, factor=factor: f"{factor} {name}: {m}")
-    assert counters["inductor"]["cudagraph_skips"] == skipped, "nothing was captured"
+        torch.testing.assert_close(got, evaluate(drawn, through_backend(kernel)))
+    assert counters["inductor"]["cudagraph_skips"] == skipped, "no graph was captured"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernels_run_in_the_current_stream(case, kernel, device):
-    """The inputs appear in a side stream after a wait: a kernel in another stream would read what was there before."""
+    """A side stream writes the inputs after a delay: a kernel in another stream would read the old values."""
     inputs = make_inputs(case, torch.bfloat16, device)
     expected = evaluate(inputs, through_backend(kernel))
     late = {name: torch.full_like(t, 7.0) for name, t in inputs.tensors.items()}
@@ -84,12 +83,11 @@ def test_kernels_run_in_the_current_stream(case, kernel, device):
             t.copy_(inputs.tensors[name])
         results = evaluate(replace(inputs, tensors=late), through_backend(kernel))
     side.synchronize()
-    for name, t in expected.items():
-        assert torch.equal(results[name], t), name
+    assert_same_bits(results, expected)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_call_does_not_wait_for_the_device(case, kernel, device):
+def test_call_does_not_synchronise_with_the_device(case, kernel, device):
     inputs = make_inputs(case, torch.bfloat16, device)
     evaluate(inputs, through_backend(kernel))
     torch.cuda.synchronize()
@@ -102,39 +100,39 @@ def test_a_call_does_not_wait_for_the_device(case, kernel, device):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_tensors_of_another_device_are_computed_there(case, kernel, device):
+def test_tensors_of_another_device_are_computed_on_it(case, kernel, device):
     expected = evaluate(make_inputs(case, torch.bfloat16, "cuda:0"), through_backend(kernel))
     assert torch.cuda.current_device() == 0
     got = evaluate(make_inputs(case, torch.bfloat16, "cuda:1"), through_backend(kernel))
-    for name, t in got.items():
-        assert t.device == torch.device("cuda:1") and torch.equal(t.to("cuda:0"), expected[name]), name
+    assert {t.device for t in got.values()} == {torch.device("cuda:1")}
+    assert_same_bits({name: t.to("cuda:0") for name, t in got.items()}, expected)
 
 
 @pytest.fixture
 def most_of_the_memory():
-    """A lock for tests that need most of the memory, which they release at their end."""
+    """A lock between tests that need most of the memory."""
     with machine_lock("gpu-memory"):
         yield
         torch.cuda.empty_cache()
 
 
 @pytest.mark.usefixtures("most_of_the_memory")
-@pytest.mark.parametrize("length", [64, 256], ids=["whole rows", "tiled"])
-def test_tensors_of_more_than_two_to_the_31_elements(length, kernel, device):
-    """The last sequence of a huge batch gives what it gives alone, forward and backward."""
+@pytest.mark.parametrize("length", [64, 256], ids=["single-tile", "tiled"])
+def test_tensors_beyond_2_to_the_31_elements_are_addressed(length, kernel, device):
+    """The first and the last sequence of a huge batch equal those of a batch of one."""
     head_dim = 64
     batch = 2**31 // (length * head_dim) + 3
     needed = 12 * batch * length * head_dim * 2
     if torch.cuda.mem_get_info()[0] < needed:
         pytest.skip(f"takes {needed / 2**30:.0f} GiB of free memory")
-    # One buffer serves as all five inputs: what is asked is where rows are read and written.
+    # One buffer is all five inputs: only addresses are tested.
     x = torch.randn(batch, 1, length, head_dim, device=device, dtype=torch.bfloat16).requires_grad_()
     gate = torch.full((batch, 1, length), 0.5, device=device, dtype=torch.bfloat16)
     out = qk.quasi_attention(x, x, x, x, x, gate, backend=kernel)
     (gradient,) = torch.autograd.grad(out, x, torch.ones_like(out))
-    for at in (0, batch - 1):
-        alone = x.detach()[at : at + 1].clone().requires_grad_()
+    for index in (0, batch - 1):
+        alone = x.detach()[index : index + 1].clone().requires_grad_()
         expected = qk.quasi_attention(alone, alone, alone, alone, alone, gate[:1], backend=kernel)
-        (wanted_gradient,) = torch.autograd.grad(expected, alone, torch.ones_like(expected))
-        assert torch.equal(out[at], expected[0]), at
-        assert torch.equal(gradient[at], wanted_gradient[0]), at
+        (expected_gradient,) = torch.autograd.grad(expected, alone, torch.ones_like(expected))
+        assert torch.equal(out[index], expected[0])
+        assert torch.equal(gradient[index], expected_gradient[0])

@@ -1,4 +1,4 @@
-"""An additive mask hides a key at or below half the lowest number of its type (MATH.md, eq. 1), everywhere alike."""
+"""An additive mask hides a key at or below half the lowest number of its dtype (MATH.md, eq. 1), in all functions."""
 
 import pytest
 import torch
@@ -12,9 +12,9 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def edge_of(dtype):
-    """The largest number that hides a key and the smallest that does not, of a type."""
+    """The largest number of a dtype that hides a key, and the smallest that does not."""
     hiding = torch.tensor(HIDING[dtype], dtype=dtype)
-    assert hiding.item() == HIDING[dtype], "the bound is a number of the type"
+    assert hiding.item() == HIDING[dtype], "the bound must be a number of the dtype"
     return hiding.item(), torch.nextafter(hiding, torch.zeros((), dtype=dtype)).item()
 
 
@@ -27,7 +27,7 @@ def mask_of(shape, value, hidden, dtype):
 
 
 @pytest.mark.parametrize("keys", [17, 600])
-def test_every_number_that_hides_does_what_a_boolean_mask_does(keys, backend, dtype, device):
+def test_hiding_value_equals_a_boolean_mask(keys, backend, dtype, device):
     inputs = make_inputs(Case("hides", queries=5, keys=keys), dtype, device)
     hidden = torch.zeros(2, 1, 5, keys, dtype=torch.bool, device=device)
     hidden[..., 3] = hidden[:, :, 2] = True
@@ -37,13 +37,13 @@ def test_every_number_that_hides_does_what_a_boolean_mask_does(keys, backend, dt
     for value in numbers_that_hide(dtype):
         inputs.options["attn_mask"] = mask_of(hidden.shape, value, hidden.cpu(), dtype).to(device)
         for name, t in evaluate(inputs, through_backend(backend)).items():
-            # A boolean mask and an additive one may round a score in different places.
+            # Boolean and additive masks may round a score differently.
             torch.testing.assert_close(t, expected[name], msg=lambda m, n=name, v=value: f"{n}, {v}: {m}")
             assert torch.equal(t == 0, expected[name] == 0), f"{name}, {value}"
 
 
 @pytest.mark.parametrize("keys", [17, 600])
-def test_a_score_that_is_nan_is_hidden_too(keys, backend, dtype, device):
+def test_hidden_nan_score_does_not_reach_the_output(keys, backend, dtype, device):
     inputs = make_inputs(Case("hides NaN", queries=5, keys=keys), dtype, device)
     inputs.tensors["key"][:, :, 3] = inputs.tensors["context_key"][:, :, 3] = torch.nan
     for value in numbers_that_hide(dtype):
@@ -53,12 +53,12 @@ def test_a_score_that_is_nan_is_hidden_too(keys, backend, dtype, device):
 
 
 @pytest.mark.parametrize("keys", [17, 600])
-def test_numbers_above_the_bound_are_summands(keys, backend, dtype, device):
-    """A row that has the same summand everywhere keeps its softmax and loses its sigmoid, as with -10000."""
+def test_value_above_the_bound_is_added_to_the_scores(keys, backend, dtype, device):
+    """The same summand for all keys of a row keeps the softmax and makes the sigmoid 0, as with -10000."""
     inputs = make_inputs(Case("summands", queries=5, keys=keys), dtype, device)
     inputs.options["attn_mask"] = torch.full((1, 1, 1, keys), edge_of(dtype)[1], dtype=dtype, device=device)
     out = evaluate(inputs, through_backend(backend))["out"]
-    # Such a summand leaves nothing of scores of ordinary size, but in float16.
+    # Except in float16, such a summand absorbs scores of ordinary size.
     if dtype != torch.float16:
         value = inputs.tensors["value"].double()
         expected = value.mean(2, keepdim=True).expand(out.shape)
@@ -67,7 +67,7 @@ def test_numbers_above_the_bound_are_summands(keys, backend, dtype, device):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_a_row_hidden_throughout_is_zero_in_every_formulation(dtype):
+def test_row_with_all_keys_hidden_is_zero_everywhere(dtype):
     inputs = make_inputs(Case("hidden throughout", queries=5, keys=9), dtype)
     for value in numbers_that_hide(dtype):
         mask = torch.zeros(5, 9, dtype=dtype)
@@ -77,26 +77,28 @@ def test_a_row_hidden_throughout_is_zero_in_every_formulation(dtype):
             assert qk.quasi_attention(*arguments, attn_mask=mask, backend=backend)[:, :, 1].eq(0).all()
         assert eager_attention(*arguments, attn_mask=mask)[0][:, :, 1].eq(0).all()
         for shown in qk.attention_maps(*arguments, attn_mask=mask)[:3]:
-            assert shown[:, :, 1].eq(0).all() and shown[:, :, 0].ne(0).all()
+            assert shown[:, :, 1].eq(0).all()
+            assert shown[:, :, 0].ne(0).all()
 
 
 @pytest.mark.parametrize("made_in", FLOATS, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_a_mask_cast_to_another_type_hides_the_same_keys(made_in, dtype):
-    """Under autocast the scores' type is not that of the mask; masks are made in float32 and cast."""
+def test_mask_cast_to_another_dtype_hides_the_same_keys(made_in, dtype):
+    """Under autocast the dtype of the scores is not that of the mask."""
     numbers = [0.0, -10000.0, HIDING[made_in] / 2, *numbers_that_hide(made_in)]
     seen = cast_mask(torch.tensor(numbers, dtype=made_in), dtype) > HIDING[dtype]
-    # Of the wide types half a bound is beyond the numbers of float16.
+    # Half a bound of the wide dtypes is beyond the range of float16.
     fits = made_in == torch.float16 or dtype != torch.float16
     assert seen.tolist() == [True, True, fits, False, False, False]
 
 
-def test_the_module_hides_by_the_type_of_the_mask():
-    """float16's lowest number is an ordinary one in float32."""
+def test_module_hides_by_the_dtype_of_the_mask():
+    """The lowest number of float16 is an ordinary one in float32."""
     module = qk.FusedQuasiAttention(16, 2, dropout=0.0).eval()
     x, c = torch.randn(2, 1, 5, 16).unbind(0)
     mask = torch.zeros(1, 1, 5, 5, dtype=torch.float16)
     mask[:, :, 2] = torch.finfo(torch.float16).min
     out, *maps, _ = module(x, mask, None, c, output_attentions=True)
-    assert out[:, 2].eq(0).all() and out[:, 1].ne(0).any()
+    assert out[:, 2].eq(0).all()
+    assert out[:, 1].ne(0).any()
     assert all(m[:, :, 2].eq(0).all() for m in maps)

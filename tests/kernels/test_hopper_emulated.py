@@ -1,6 +1,4 @@
-"""The Hopper forward's own source, behind the host half's own source, run on the CPU by tests/cuda_emulator: the error
-rule holds, and where a barrier, a fence or a wait is taken out of the kernel, that is seen.
-"""
+"""The sources of the Hopper forward in the CPU emulator meet the error rule, and a removed barrier is detected."""
 
 import ctypes
 import os
@@ -13,18 +11,16 @@ import test_edges
 import torch
 from cases import LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
-from judging import check
+from judging import assert_same_bits, check
 
 import qacg_kernels as qk
-from qacg_kernels.backends import cuda
-from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 pytestmark = pytest.mark.full
 DTYPES = (torch.bfloat16, torch.float16)
 LIMIT = 227 * 1024
-# Every way through the kernel: both widths, one tile, tiles that fill and that do not, blocks without a row or a key.
+# Every path of the kernel: both head sizes, one tile, full and partial tiles, blocks without a row or a key.
 OWN = (
     Case("hopper, one key", heads=1, queries=130, keys=1, head_dim=64),
     Case("hopper, whole tiles", heads=1, queries=128, keys=512, head_dim=64, mask="boolean"),
@@ -38,85 +34,71 @@ OWN = (
 )
 
 
-@pytest.fixture(scope="module")
-def library():
-    if build.compiler() is None:
-        pytest.skip("no C++ compiler to build the emulator with")
-    torch.ops.load_library(build.library())
-    return ctypes.CDLL(str(build.library()))
-
-
 @pytest.fixture
-def emulated(library, monkeypatch):
-    """The backend is there and takes CPU tensors."""
-    monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(LIMIT))
-    for name, value in (("_missing", []), ("DEVICE", "cpu"), ("_about", None), ("_gpus", ())):
-        monkeypatch.setattr(cuda, name, value)
-    monkeypatch.setattr(cuda, "_shared_memory", lambda device: int(os.environ["QACG_EMULATOR_SHARED_LIMIT"]))
-    cuda._ask(library)
-    monkeypatch.setattr(cuda, "_gpus", ("9.0a",))
-    monkeypatch.setattr(hopper, "DEVICE", "cpu")
-    return library.qacg_emulator_group_products
+def products(emulate_gpu):
+    """Returns the number of products of warp groups so far, on an emulated Hopper GPU."""
+    return emulate_gpu(LIMIT, "9.0a").qacg_emulator_group_products
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", (*STRIPS, *OWN), ids=lambda case: case.name)
-def test_error_rule(case, dtype, emulated):
-    before = emulated()
+def test_hopper_case_uses_wgmma(case, dtype, products):
+    before = products()
     check(case, "hopper", dtype, "cpu")
-    seen = case.key_lengths is None or any(case.key_lengths)
-    assert (emulated() > before) == seen, "the call did not go by Hopper's instructions"
+    has_keys = case.key_lengths is None or any(case.key_lengths)
+    assert (products() > before) == has_keys
 
 
 @pytest.mark.parametrize(
     ("n", "case"), [pytest.param(n, c, id=c.name) for n, c in enumerate(SMALL + LAYOUT_CASES + TILED)]
 )
-def test_every_kind_of_call(n, case, emulated):
+def test_case_meets_the_error_rule(n, case, products):
     if case.head_dim <= 128:
         check(case, "hopper", DTYPES[n % 2], "cpu")
 
 
 @pytest.mark.parametrize(("n", "case"), [pytest.param(n, case, id=case.name) for n, case in enumerate(OWN)])
-def test_tensor_core_rounding_meets_the_error_rule(n, case, emulated, monkeypatch):
+def test_tensor_core_rounding_meets_the_error_rule(n, case, products, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_ROUNDING", "truncate")
     check(case, "hopper", DTYPES[n % 2], "cpu")
 
 
 @pytest.mark.parametrize("case", test_edges.EMPTY, ids=lambda case: case.name)
-def test_empty(case, emulated):
-    test_edges.test_empty(case, "hopper", torch.bfloat16, "cpu")
+def test_empty_call_gives_zeros(case, products):
+    test_edges.test_empty_call_gives_zeros(case, "hopper", torch.bfloat16, "cpu")
 
 
 @pytest.mark.parametrize("keys", [17, 140])
 @pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
-def test_nan_is_not_swallowed(name, keys, emulated):
-    test_edges.test_nan_is_not_swallowed(name, keys, "hopper", torch.bfloat16, "cpu")
+def test_visible_nan_reaches_the_output(name, keys, products):
+    test_edges.test_visible_nan_reaches_the_output(name, keys, "hopper", torch.bfloat16, "cpu")
 
 
-def test_nan_stays_in_its_packed_sequence(emulated):
-    test_edges.test_nan_in_one_sequence_stays_there(dict(sequences=(14, 25, 9)), dict(), "hopper", DTYPES[0], "cpu")
+def test_nan_stays_in_its_packed_sequence(products):
+    test_edges.test_nan_in_one_sequence_reaches_no_other(
+        dict(sequences=(14, 25, 9)), dict(), "hopper", torch.bfloat16, "cpu"
+    )
 
 
 @pytest.mark.parametrize("case", OWN[3:6], ids=lambda case: case.name)
-def test_order_of_warps_and_copies_changes_no_bit(case, emulated, monkeypatch):
+def test_order_of_warps_and_copies_changes_no_bit(case, products, monkeypatch):
     inputs = make_inputs(case, torch.bfloat16)
     expected = evaluate(inputs, through_backend("hopper"))
     for seed in range(1, 5):
         monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-        for name, t in evaluate(inputs, through_backend("hopper")).items():
-            assert torch.equal(t, expected[name]), f"{name} differs under seed {seed}"
+        assert_same_bits(evaluate(inputs, through_backend("hopper")), expected)
 
 
-def test_other_gpu_runs_the_mma_forward(emulated, monkeypatch):
-    """The operator itself, which no choice of a backend stands before."""
+def test_other_gpu_runs_the_mma_forward(products, monkeypatch):
+    """The operator itself is called, so no dispatch selects another backend."""
     monkeypatch.setenv("QACG_EMULATOR_WGMMA", "0")
-    before = emulated()
+    before = products()
     check(OWN[1], "hopper", torch.bfloat16, "cpu")
-    assert emulated() == before
+    assert products() == before
 
 
 @pytest.mark.parametrize(
-    ("case", "dtype", "said"),
+    ("case", "dtype", "note"),
     [
         (OWN[1], torch.bfloat16, "forward with wgmma; the backward is that of backend 'cuda'"),
         (Case("dims off 8", head_dim=20), torch.bfloat16, "as backend 'cuda', without wgmma"),
@@ -124,31 +106,32 @@ def test_other_gpu_runs_the_mma_forward(emulated, monkeypatch):
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )
-def test_call_runs_the_path_that_explain_names(case, dtype, said, emulated):
+def test_call_runs_the_path_that_explain_names(case, dtype, note, products):
     inputs = make_inputs(case, dtype)
-    before = emulated()
+    before = products()
     explanation = qk.explain(*inputs.arguments(), **inputs.options, backend="hopper")
-    assert explanation.selected == "hopper" and said in explanation.notes["hopper"]
+    assert explanation.selected == "hopper"
+    assert note in explanation.notes["hopper"]
     check(case, "hopper", dtype, "cpu")
-    assert (emulated() > before) == ("forward with wgmma" in said)
+    assert (products() > before) == ("forward with wgmma" in note)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "head_dim", "why"),
+    ("dtype", "head_dim", "reason"),
     [
         (torch.float32, 64, "dtype: expected float16 or bfloat16, got float32"),
         (torch.bfloat16, 136, "head size: expected 1 to 128, got 136"),
     ],
 )
-def test_unsupported_call_raises(dtype, head_dim, why, emulated):
-    inputs = make_inputs(Case("refused", queries=5, head_dim=head_dim), dtype)
-    assert why in qk.explain(*inputs.arguments(), **inputs.options)["hopper"][0]
-    with pytest.raises(RuntimeError, match=re.escape(why)):
+def test_unsupported_call_raises(dtype, head_dim, reason, products):
+    inputs = make_inputs(Case("unsupported", queries=5, head_dim=head_dim), dtype)
+    assert reason in qk.explain(*inputs.arguments(), **inputs.options)["hopper"][0]
+    with pytest.raises(RuntimeError, match=re.escape(reason)):
         qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="hopper")
 
 
-# What keeps threads and the tensor cores apart. Two waits are left out, without which the kernel is right: they are for
-# the assembler, and test_cuda_compiled.py holds it to what they are for.
+# Synchronisation of threads and tensor cores. Two waits are left out: the kernel is correct without them, they are for
+# the assembler, and test_cuda_compiled.py tests their effect.
 ORDER = re.compile(
     r"synchronise_block\(\);|wait_for_copies<0>\(\);|show_to_products\(\);|fence_registers\(.*\);|"
     r"wait_for_products<\d>\((?:scores|context_scores|quasi_sum)\);"
@@ -156,7 +139,7 @@ ORDER = re.compile(
 
 
 def without(number, folder):
-    """A copy of csrc whose Hopper forward lacks one of these."""
+    """A copy of csrc without one match of ORDER in the Hopper forward, and that match."""
     csrc = folder / "csrc"
     shutil.copytree(build.CSRC, csrc, ignore=shutil.ignore_patterns("cpu"))
     path = csrc / "cuda/hopper_forward.h"
@@ -166,8 +149,8 @@ def without(number, folder):
     return csrc, place[0]
 
 
-def said_of(csrc):
-    """What the emulator finds wrong, under several orders, with no key and with some; None if nothing."""
+def error_of(csrc):
+    """The emulator's error under several seeds, with and without keys, or None."""
     trial = ctypes.CDLL(str(build.single(build.HERE / "hopper_trial.cu", races=True, csrc=csrc)))
     trial.run_hopper.restype = ctypes.c_char_p
     draw = np.random.default_rng(0)
@@ -180,8 +163,8 @@ def said_of(csrc):
         pointers = (ctypes.c_void_p * 7)(*(t.data_ptr() for t in tensors))
         for seed in range(6):
             os.environ["QACG_EMULATOR_SEED"] = str(seed)
-            if said := trial.run_hopper(ctypes.c_int64(200), ctypes.c_int64(keys), pointers):
-                return said.decode()
+            if error := trial.run_hopper(ctypes.c_int64(200), ctypes.c_int64(keys), pointers):
+                return error.decode()
     return None
 
 
@@ -196,7 +179,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def seed(monkeypatch):
-    """Puts the seed and the limit back."""
+    """Restores the seed and the limit after the test."""
     monkeypatch.setenv("QACG_EMULATOR_SEED", "0")
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(LIMIT))
     if not build.detects_races():
@@ -204,10 +187,9 @@ def seed(monkeypatch):
 
 
 def test_unchanged_kernel_has_no_fault(seed):
-    assert said_of(build.CSRC) is None
+    assert error_of(build.CSRC) is None
 
 
 def test_removed_barrier_or_fence_is_detected(number, seed, tmp_path):
-    csrc, words = without(number, tmp_path)
-    said = said_of(csrc)
-    assert said and ("a race in" in said or said.startswith("wgmma: ")), f"without {words}: {said}"
+    csrc, removed = without(number, tmp_path)
+    assert re.search(r"a race in|^wgmma: ", error_of(csrc) or "no error"), f"without {removed}"

@@ -1,19 +1,19 @@
+"""`python -m qacg_kernels.info`: the machine, the backends, and the name of the processor."""
+
 import json
-import subprocess
-import sys
-from pathlib import Path
+import platform
 
 import pytest
 import torch
+from processes import run_python
 
 import qacg_kernels
 from qacg_kernels import dispatch, info
 from qacg_kernels.backends import cpu
+from qacg_kernels.utils import cpu_info
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def test_facts_survive_json_and_name_the_running_versions():
+def test_collect_has_the_versions_of_this_process():
     facts = json.loads(json.dumps(info.collect()))
     assert facts["package"] == qacg_kernels.__version__
     assert facts["torch"] == torch.__version__
@@ -21,7 +21,7 @@ def test_facts_survive_json_and_name_the_running_versions():
     assert facts["cpu"]["cores"] >= 1
 
 
-def test_every_backend_is_available_or_says_why_not():
+def test_every_backend_is_available_or_has_a_reason():
     backends = info.collect()["backends"]
     assert set(backends) == set(dispatch.NAMES) - {"auto"}
     for name, state in backends.items():
@@ -54,7 +54,7 @@ def test_instruction_sets_appear_for_each_dtype(monkeypatch):
 
 
 @pytest.mark.parametrize("probe", ["_cpu_model", "_usable_cores", "_backends", "_cuda", "_package_version"])
-def test_a_failing_probe_is_told_and_hides_nothing_else(monkeypatch, probe):
+def test_failed_probe_is_printed_and_hides_nothing_else(monkeypatch, probe):
     def fail():
         raise OSError("no such file")
 
@@ -70,8 +70,37 @@ def test_command_prints_one_json_object(capsys):
 
 
 @pytest.mark.full
-def test_module_runs_as_a_program():
-    command = [sys.executable, "-m", "qacg_kernels.info"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"qacg_kernels  {qacg_kernels.__version__}")
-    assert "backend       reference  available" in done.stdout
+def test_info_runs_as_a_program():
+    output = run_python("-m", "qacg_kernels.info").stdout
+    assert output.startswith(f"qacg_kernels  {qacg_kernels.__version__}")
+    assert "backend       reference  available" in output
+
+
+X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\nflags\t\t: fpu\n\n"
+VIRTUAL = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
+CORE = (
+    "processor\t: {n}\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
+    "CPU variant\t: 0x1\nCPU part\t: {part}\nCPU revision\t: 2\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        (X86 * 2, "Some CPU @ 2.0GHz"),
+        (VIRTUAL * 2, "AMD EPYC (family 26, model 2)"),
+        (
+            CORE.format(n=0, part="0xd4f") + CORE.format(n=1, part="0xd4f"),
+            "ARM implementer 0x41 part 0xd4f variant 0x1 revision 2",
+        ),
+        (
+            CORE.format(n=0, part="0xd41") + CORE.format(n=1, part="0xd05"),
+            "ARM implementer 0x41 part 0xd05 variant 0x1 revision 2; "
+            "implementer 0x41 part 0xd41 variant 0x1 revision 2",
+        ),
+        ("BogoMIPS\t: 100\n", platform.processor() or platform.machine()),
+    ],
+    ids=["x86", "virtual", "equal cores", "two kinds of cores", "no name"],
+)
+def test_cpu_name_on_linux_is_that_of_proc_cpuinfo(table, name):
+    assert cpu_info._of_linux(table) == name

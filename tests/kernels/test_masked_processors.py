@@ -1,6 +1,6 @@
-"""The choice of csrc/cpu/capability.cpp on QEMU's models of older processors, and here with other bfloat16 rates.
+"""The instruction sets that csrc/cpu/capability.cpp selects on processors of QEMU, and at other bfloat16 rates.
 
-QEMU's user mode has neither AVX-512 nor AMX, so AVX2 is the newest instruction set that it tests.
+The user mode of QEMU has neither AVX-512 nor AMX, so AVX2 is the newest instruction set tested with it.
 """
 
 import os
@@ -16,10 +16,10 @@ QEMU = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
 COMPILER = os.environ.get("CXX", "").split() or [shutil.which("c++") or shutil.which("g++") or ""]
 
 pytestmark = [
-    pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="x86-64's instructions"),
+    pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="needs an x86-64 processor"),
     pytest.mark.skipif(not COMPILER[0], reason="no C++ compiler"),
 ]
-on_a_model = pytest.mark.skipif(QEMU is None, reason="no qemu-x86_64 (Debian: apt-get install qemu-user)")
+needs_qemu = pytest.mark.skipif(QEMU is None, reason="no qemu-x86_64 (Debian: apt-get install qemu-user)")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def chosen(command, gain=2.0, capability=""):
     return [line.split(" ", 1) for line in done.stdout.splitlines()]
 
 
-@on_a_model
+@needs_qemu
 @pytest.mark.parametrize(
     ("model", "variant"),
     [
@@ -50,12 +50,13 @@ def chosen(command, gain=2.0, capability=""):
         ("EPYC", "avx2"),
     ],
 )
-def test_older_processor_gets_its_instruction_set(program, model, variant):
+def test_older_processor_runs_its_instruction_set(program, model, variant):
     command = [QEMU, "-cpu", model, program]
     assert {name for name, _ in chosen(command)} == {variant}
-    beyond = chosen(command, capability="amx")
-    assert {name for name, _ in beyond} == {variant}, "more requested than available"
-    assert all(why.startswith("QACG_CPU_CAPABILITY=amx is not available on this processor; ") for _, why in beyond)
+    unavailable = chosen(command, capability="amx")
+    assert {name for name, _ in unavailable} == {variant}
+    reason = "QACG_CPU_CAPABILITY=amx is not available on this processor; "
+    assert all(why.startswith(reason) for _, why in unavailable)
     assert {name for name, _ in chosen(command, capability="plain")} == {"plain"}
 
 
@@ -63,14 +64,16 @@ def test_older_processor_gets_its_instruction_set(program, model, variant):
 def test_bfloat16_is_widened_if_its_products_are_slow(program, gain, widened):
     (float32, _), (bfloat16, why), _ = chosen([program], gain)
     if "vdpbf16ps" not in why:
-        pytest.skip("this CPU has no vdpbf16ps, or also AMX")
+        pytest.skip("this CPU does not have vdpbf16ps, or also has AMX")
     assert bfloat16 == (float32 if widened else "avx512_bf16")
-    assert f"{gain:.2f} times" in why and why.startswith("widened") is widened
+    assert f"{gain:.2f} times" in why
+    assert why.startswith("widened") is widened
     (_, _), (forced, why), _ = chosen([program], gain, capability="avx512_bf16")
-    assert forced == "avx512_bf16" and why == "set by QACG_CPU_CAPABILITY"
+    assert forced == "avx512_bf16"
+    assert why == "set by QACG_CPU_CAPABILITY"
 
 
-def test_unknown_capability_gives_one_line_of_error(program):
+def test_unknown_capability_has_an_error_as_reason(program):
     for name, why in chosen([program], capability="sse9"):
         assert name == "-"
         assert why == "QACG_CPU_CAPABILITY: expected plain, avx2, avx512, avx512_bf16 or amx, got 'sse9'"

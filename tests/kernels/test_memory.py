@@ -1,23 +1,19 @@
-"""Nothing of size L x S: how far a process grows in forward and backward.
+"""The forward and backward allocate no L x S matrix: growth of a process.
 
 `python -m benchmarks.measure.memory` measures the 12 heads of the performance target. Fewer heads are enough here,
-since a single map of one of them is four times the bound.
+because the map of one head is four times the bound.
 """
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from full_members import members
+from processes import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 MEGABYTE = 2**20
 
-# Runs in a process of its own, because a high-water mark cannot be lowered. What a call rightly keeps is
-# allocated and touched before the mark is first read: the output, the gradients, the softmax branch's output.
+# Runs in a separate process, because a high-water mark cannot be lowered. Before the mark is first read, the script
+# allocates and writes as much as a call keeps: the output, the gradients, the output of the softmax branch.
 SCRIPT = """
 import json, resource, sys
 import torch
@@ -55,20 +51,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", members(CASES, fast=["long rows"]))
-def test_scratch_is_less_than_64_megabytes(name, kernel, device):
+def test_temporary_memory_is_below_64_megabytes(name, kernel, device):
     if device != "cpu":
         pytest.skip("the high-water mark is that of the process, not of the device")
     batch, heads, length, *_ = CASES[name]
     maps = 4 * batch * heads * length * length
-    assert maps > 2 * 64 * MEGABYTE, "the case is too small to show a stored map"
+    assert maps > 2 * 64 * MEGABYTE, "the case is too small to detect a stored map"
     *sizes, options = CASES[name]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps([*sizes, kernel, options])],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    grown = json.loads(done.stdout)
+    grown = json.loads(run_python("-c", SCRIPT, json.dumps([*sizes, kernel, options])).stdout)
     assert grown < 64 * MEGABYTE, f"grew by {grown / MEGABYTE:.0f} MB"

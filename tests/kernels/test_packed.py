@@ -1,4 +1,4 @@
-"""A padded batch gives what its packed form gives: judged by the same results, gathered from the padding."""
+"""A padded batch gives the results of its packed form."""
 
 import pytest
 import torch
@@ -18,19 +18,19 @@ CASES = (
 
 
 def padded(t, lengths):
-    """Packed (T, H, ...) as (N, H, longest, ...), zero in the padding."""
+    """Packed (T, H, ...) as (N, H, longest, ...), with zeros in the padding."""
     rows = t.new_zeros(len(lengths), t.shape[1], max(lengths), *t.shape[2:])
     for n, part in enumerate(t.split(lengths)):
         rows[n, :, : lengths[n]] = part.transpose(0, 1)
     return rows
 
 
-def packed_again(t, lengths):
+def packed(t, lengths):
     return torch.cat([t[n, :, :length].transpose(0, 1) for n, length in enumerate(lengths)])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_padded_equals_packed(case, backend, dtype, device):
+def test_padded_batch_equals_packed_sequences(case, backend, dtype, device):
     lengths = list(case.sequences)
     inputs = make_inputs(case, dtype, device)
 
@@ -43,12 +43,12 @@ def test_padded_equals_packed(case, backend, dtype, device):
             backend=backend,
             **{name: value for name, value in inputs.options.items() if name not in ("cu_seqlens", "max_seqlen")},
         )
-        return packed_again(out, lengths), None
+        return packed(out, lengths), None
 
     compare(evaluate(inputs, through_padding), judged_by(case, dtype, device), f"{case.name}, {backend}")
 
 
-def test_int32_and_int64_offsets_and_a_generous_maximum(backend, device):
+def test_offsets_of_any_dtype_and_larger_maximum_are_valid(backend, device):
     inputs = make_inputs(CASES[0], torch.float32, device)
     expected, _ = through_backend(backend)(inputs, inputs.tensors)
     for dtype in (torch.int32, torch.int64):

@@ -1,6 +1,6 @@
-"""Calls drawn at random from all options at once, for the combinations that nobody thought of.
+"""Random combinations of all options meet the error rule.
 
-The draws are the same in every run; `--random-calls 500` takes more of them.
+The combinations are the same in every run; `--random-calls 500` runs more of them.
 """
 
 import random
@@ -10,38 +10,9 @@ from judging import check
 
 from qacg_kernels.testing.inputs import LAYOUTS, MASKS, Case
 
-HEAD_DIMS = (
-    1,
-    2,
-    3,
-    5,
-    7,
-    8,
-    15,
-    16,
-    17,
-    24,
-    31,
-    32,
-    33,
-    48,
-    63,
-    64,
-    65,
-    80,
-    100,
-    127,
-    128,
-    130,
-    160,
-    200,
-    255,
-    256,
-)
+HEAD_DIMS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 80, 100, 127, 128, 130, 160, 200, 255, 256)
 SHORT = (1, 2, 3, 5, 15, 16, 17, 31, 33, 63, 64, 65, 97, 127, 130, 200)
 LONG = (300, 511, 512, 513, 515, 600, 700, 1025)
-
-
 IN_EVERY_RUN = 24
 
 
@@ -89,11 +60,11 @@ def drawn(number):
     return Case(f"random call {number}", **options)
 
 
-def test_random_call(number, kernel, dtype, device):
+def test_random_call_meets_the_error_rule(number, kernel, dtype, device):
     check(drawn(number), kernel, dtype, device)
 
 
-def test_draws_cover_the_options():
+def test_random_calls_cover_the_options():
     cases = [drawn(n) for n in range(200)]
     assert {case.layout for case in cases} == set(LAYOUTS)
     assert {case.mask for case in cases} == {None, *MASKS}

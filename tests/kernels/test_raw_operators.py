@@ -1,4 +1,4 @@
-"""Raw operators meet no check of the functions: what does not fit together is refused by name, in C++ and in Python."""
+"""Raw operators bypass the validation of the public functions: their own checks name a wrong tensor."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch.autograd import forward_ad
 
 from qacg_kernels.backends import cpu
 from qacg_kernels.call.problem import TENSORS, Saved
-from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import schema
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -24,9 +24,7 @@ GOOD = {
 def call_of(kind):
     """Tensors and options of a good forward call, by the names of the schema."""
     inputs = make_inputs(GOOD[kind], torch.float32)
-    build = packed_problem if kind == "packed" else dense_problem
-    absent = dict(dropout_seed=None) | ({} if kind == "packed" else dict(attn_mask=None, key_lengths=None))
-    problem = build(*inputs.arguments(), **absent | inputs.options)
+    problem = problem_of(*inputs.arguments(), **inputs.options)
     return dict(zip(TENSORS, problem.tensors())), problem.options()
 
 
@@ -39,7 +37,7 @@ def forward(backend, kind, **changes):
 
 def backward(backend, kind, **changes):
     tensors, options = call_of(kind)
-    # Triton's is only refused here, which needs no kernel but must have something to refuse.
+    # Triton's backward only raises errors here, so its inputs may come from the reference.
     out, *saved = schema.forward_op("reference" if backend == "triton" else backend)(*tensors.values(), **options)
     named = dict(zip(UPSTREAM, (out, *(t if t.numel() else None for t in saved[4:])))) | tensors
     named |= dict(zip(SAVED, saved))
@@ -56,7 +54,7 @@ def whole(*values, dtype=torch.int32):
     return torch.tensor(values, dtype=dtype)
 
 
-# The kind of call, what is changed in it, and what the message names.
+# The kind of call, its changes, and a part of the message.
 BAD_FORWARD = [
     ("lambda", dict(query=of(B, H, L)), "query"),
     ("lambda", dict(key=of(H, S, D)), "key"),
@@ -67,11 +65,7 @@ BAD_FORWARD = [
     ("lambda", dict(context_query=of(B, H, L - 1, D)), "context_query"),
     ("lambda", dict(context_key=of(B, H, S - 2, D)), "context_key"),
     ("lambda", dict(context_key=of(B, 1, S, D)), "context_key"),
-    (
-        "lambda",
-        dict(gate_lambda=of(1, H, L)),
-        r"gate.*: expected shape \(3, 2, 6\).* got .*\(1, 2, 6\)",
-    ),
+    ("lambda", dict(gate_lambda=of(1, H, L)), r"gate.*: expected shape \(3, 2, 6\).* got .*\(1, 2, 6\)"),
     ("lambda", dict(gate_lambda=of(B, H, L - 1)), "gate"),
     ("lambda", dict(gate_lambda=of(L)), "gate"),
     ("lambda", dict(gate_lambda=of(B, H, L, dtype=torch.float64)), "gate"),
@@ -101,14 +95,10 @@ BAD_FORWARD = [
     ("packed", dict(attn_mask=of(1, 1, 1, T)), "attn_mask, key_lengths: expected None"),
     ("packed", dict(key_lengths=whole(1, 1, 1)), "attn_mask, key_lengths: expected None"),
 ]
-# Their values are looked at where that costs nothing; CUDA's kernels clamp them.
+# CPU backends check the values of offsets; the CUDA kernels clamp them.
 BAD_OFFSETS = [whole(0, 5, 5, T + 100), whole(1, 5, 5, T), whole(0, 7, 5, T), whole(-4, 5, 5, T), whole(0, 50, 50, T)]
 BAD_BACKWARD = [
-    (
-        "lambda",
-        dict(grad_out=of(B, H, L - 1, D)),
-        r"grad_out: expected shape \(3, 2, 6, 8\).* got .*\(3, 2, 5, 8\)",
-    ),
+    ("lambda", dict(grad_out=of(B, H, L - 1, D)), r"grad_out: expected shape \(3, 2, 6, 8\).* got .*\(3, 2, 5, 8\)"),
     ("lambda", dict(grad_out=of(1, H, L, D)), "grad_out"),
     ("lambda", dict(grad_out=of(B, H, L, D, dtype=torch.float64)), "grad_out"),
     ("lambda", dict(softmax_out=of(B, H, 1, D)), "softmax_out"),
@@ -126,14 +116,14 @@ BAD_BACKWARD = [
 ]
 
 
-def refuses(run, backend, kind, changes, message):
+def check_error(run, backend, kind, changes, message):
     with pytest.raises((ValueError, TypeError, RuntimeError), match=message):
         run(backend, kind, **changes)
 
 
 @pytest.fixture
 def compiled():
-    """The compiled backend of this file; test_cuda_emulated.py runs the same rows over the other."""
+    """The CPU backend. test_cuda_emulated.py runs the same cases on the CUDA backend."""
     if cpu.missing():
         pytest.skip(cpu.missing()[0])
     return "cpu"
@@ -141,39 +131,39 @@ def compiled():
 
 @pytest.fixture(params=["cpu", "triton", "reference"])
 def checking(request):
-    """The backends, whether or not they could run a call that fits together."""
+    """The backends with checks, whether or not they can run a correct call here."""
     if request.param == "cpu" and cpu.missing():
         pytest.skip(cpu.missing()[0])
     return request.param
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), BAD_FORWARD, ids=str)
-def test_forward_refuses(kind, changes, message, checking):
-    refuses(forward, checking, kind, changes, message)
+def test_forward_rejects_bad_tensors(kind, changes, message, checking):
+    check_error(forward, checking, kind, changes, message)
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), BAD_BACKWARD, ids=str)
-def test_backward_refuses(kind, changes, message, checking):
-    refuses(backward, checking, kind, changes, message)
+def test_backward_rejects_bad_tensors(kind, changes, message, checking):
+    check_error(backward, checking, kind, changes, message)
 
 
 @pytest.mark.parametrize("offsets", BAD_OFFSETS, ids=str)
 @pytest.mark.parametrize("run", [forward, backward])
-def test_offsets_that_lead_outside_are_refused(run, offsets, checking):
-    refuses(run, checking, "packed", dict(cu_seqlens=offsets), "cu_seqlens: ")
+def test_offsets_out_of_range_are_rejected(run, offsets, checking):
+    check_error(run, checking, "packed", dict(cu_seqlens=offsets), "cu_seqlens: ")
 
 
 @pytest.mark.parametrize("kind", GOOD)
 @pytest.mark.parametrize("checking", ["cpu", "reference"])
-def test_the_good_calls_are_taken(kind, checking):
-    """The reference's checks are those of Triton."""
+def test_raw_operators_accept_good_calls(kind, checking):
+    """The reference has the same checks as Triton."""
     if checking == "cpu" and cpu.missing():
         pytest.skip(cpu.missing()[0])
     assert forward(checking, kind)[0].isfinite().all()
     assert all(g.isfinite().all() for g in backward(checking, kind))
 
 
-def test_lengths_that_lead_outside_are_clamped(compiled):
+def test_lengths_out_of_range_are_clamped(compiled):
     wild = dict(key_lengths=whole(10**6, -5, 2, dtype=torch.int64))
     for run in (forward, backward):
         for got, expected in zip(run(compiled, "gate", **wild), run(compiled, "gate")):
@@ -190,16 +180,13 @@ def test_saved_outputs_may_have_any_strides(compiled):
 
 @pytest.mark.parametrize("run", ["forward", "backward"])
 @pytest.mark.parametrize("needs_grad", [False, True])
-def test_tangents_are_refused_with_advice(run, needs_grad, checking):
-    """Triton's too: they are refused before its kernels are asked."""
+def test_forward_mode_raises_with_advice(run, needs_grad, checking):
+    """Triton's operators raise before they call a kernel."""
     tensors, options = call_of("gate")
     tensors = {name: t if t is None else t.detach() for name, t in tensors.items()}
     tensors["key"].requires_grad_(needs_grad)
     out, *saved = schema.forward_op("reference")(*tensors.values(), **options)
-    with (
-        forward_ad.dual_level(),
-        pytest.raises(NotImplementedError, match=r"reverse-mode.*attention_maps"),
-    ):
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"reverse-mode.*attention_maps"):
         if run == "forward":
             tensors["gate_key"] = forward_ad.make_dual(tensors["gate_key"], torch.ones_like(tensors["gate_key"]))
             schema.forward_op(checking)(*tensors.values(), **options)
@@ -209,7 +196,7 @@ def test_tangents_are_refused_with_advice(run, needs_grad, checking):
             schema.backward_op(checking)(dual, None, None, *tensors.values(), *saved, **options)
 
 
-def test_without_a_tangent_a_dual_level_changes_nothing():
+def test_dual_level_without_a_tangent_changes_nothing():
     expected = forward("reference", "gate")[0]
     with forward_ad.dual_level():
         assert torch.equal(forward("reference", "gate")[0], expected)

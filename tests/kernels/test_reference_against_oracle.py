@@ -1,4 +1,4 @@
-"""The reference and the eager formulation, in float64, against the row-by-row oracle."""
+"""The reference, the eager formulation and the maps in float64 equal the row-by-row oracle."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import qacg_kernels as qk
 from qacg_kernels.testing import evaluate, through_backend, through_eager
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-# Sums of a few hundred terms of size one, in another order: a few hundred times eps is the rounding expected.
+# Sums of a few hundred terms of size one in another order differ by a few hundred times eps.
 TOLERANCE = 1e-12
 
 
@@ -64,7 +64,7 @@ def through_oracle(inputs, tensors):
 
 
 def _row_lambda(case, x, result):
-    """lambda (B, H, L) from the formula: the oracle's map has none for a row without visible keys."""
+    """lambda (B, H, L) from the formula; the oracle's map has none for a row without visible keys."""
     if not case.returns_lambda:
         return None
 
@@ -80,34 +80,30 @@ def _row_lambda(case, x, result):
 
 
 def through_maps(inputs, tensors):
-    """The maps are plain PyTorch: autograd differentiates them, blind rows included."""
+    """The maps are plain PyTorch, differentiated by autograd."""
     attention, _, _, lam = qk.attention_maps(*inputs.arguments(tensors), **inputs.options)
     return attention @ tensors["value"], lam if inputs.case.returns_lambda else None
 
 
-WAYS = {"reference": through_backend("reference"), "eager": through_eager, "maps": through_maps}
+FORMULATIONS = {"reference": through_backend("reference"), "eager": through_eager, "maps": through_maps}
 
 
-# Every run takes every case by one of the three ways, which changes from case to case.
+# The default run has every case in one of the three formulations, which alternate.
 @pytest.mark.parametrize(
     ("case", "attend"),
     [
-        member(case, attend, id=f"{case.name}-{way}", fast=n % len(WAYS) == w)
+        member(case, attend, id=f"{case.name}-{formulation}", fast=n % len(FORMULATIONS) == w)
         for n, case in enumerate(SMALL + LAYOUT_CASES)
-        for w, (way, attend) in enumerate(WAYS.items())
+        for w, (formulation, attend) in enumerate(FORMULATIONS.items())
     ],
 )
-def test_output_lambda_and_every_gradient(case, attend):
+def test_output_lambda_and_gradients_equal_the_oracle(case, attend):
     if attend is through_maps and case.sequences is not None:
-        pytest.skip("maps are of dense calls")
+        pytest.skip("attention_maps supports dense calls only")
     inputs = make_inputs(case, torch.float64)
     expected = evaluate(inputs, through_oracle)
     got = evaluate(inputs, attend)
-    assert got.keys() == expected.keys()
-    for name, t in expected.items():
-        torch.testing.assert_close(
-            got[name], t, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, name=name: f"{name}: {m}"
-        )
+    torch.testing.assert_close(got, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("rows", [None, [0, 3, 3, 16], []], ids=["all rows", "some rows", "no rows"])
@@ -116,36 +112,29 @@ def test_output_lambda_and_every_gradient(case, attend):
     [
         Case("maps, shared gate", gate="shared", bias="shared", mask="boolean_empty_rows"),
         Case("maps, lambda, dropout", dropout_p=0.3, mask="additive", quasi_scale=0.5),
-        Case(
-            "maps, column gate, dropout",
-            keys=23,
-            gate="per_head",
-            form="column",
-            dropout_p=0.2,
-            is_causal=True,
-        ),
+        Case("maps, column gate, dropout", keys=23, gate="per_head", form="column", dropout_p=0.2, is_causal=True),
         Case("maps, lengths", key_lengths=(0, 11), gate="shared"),
     ],
     ids=lambda case: case.name,
 )
-def test_attention_maps(case, rows):
+def test_attention_maps_equal_the_oracle(case, rows):
     inputs = make_inputs(case, torch.float64)
     result = _oracle_call(case, inputs.tensors, inputs.options)
     attention, softmax, gated, lam = qk.attention_maps(*inputs.arguments(), **inputs.options, rows=rows)
-    picked = slice(None) if rows is None else torch.tensor(rows, dtype=torch.int64)
-    for name, got in (("attention", attention), ("softmax", softmax), ("gated", gated)):
-        expected = getattr(result, name)[:, :, picked]
-        torch.testing.assert_close(got, expected, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
+    selected = slice(None) if rows is None else torch.tensor(rows, dtype=torch.int64)
+    got = {"attention": attention, "softmax": softmax, "gated": gated}
+    expected = {name: getattr(result, name)[:, :, selected] for name in got}
+    torch.testing.assert_close(got, expected, rtol=TOLERANCE, atol=TOLERANCE)
     if case.form == "row":
         expected = _row_lambda(case, inputs.tensors, result) if case.gate != "lambda" else inputs.tensors["lambda"]
-        torch.testing.assert_close(lam, expected[:, :, picked], rtol=TOLERANCE, atol=TOLERANCE)
+        torch.testing.assert_close(lam, expected[:, :, selected], rtol=TOLERANCE, atol=TOLERANCE)
     else:
-        seen = result.softmax[:, :, picked] > 0
-        torch.testing.assert_close(lam[seen], result.gate[:, :, picked][seen], rtol=TOLERANCE, atol=TOLERANCE)
+        seen = result.softmax[:, :, selected] > 0
+        torch.testing.assert_close(lam[seen], result.gate[:, :, selected][seen], rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_philox_known_answers():
-    # The three vectors for seven rounds that Random123 publishes with the generator.
+def test_philox_gives_the_known_answers():
+    # The three vectors for seven rounds published with Random123.
     ones = 2**32 - 1
     assert philox((0,) * 4, (0, 0), 7) == (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48)
     assert philox((ones,) * 4, (ones, ones), 7) == (0x5207DDC2, 0x45165E59, 0x4D8EE751, 0x8C52F662)
@@ -154,7 +143,7 @@ def test_philox_known_answers():
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 + 5, 2**62 - 1, 2**63 - 1])
-def test_keep_mask_is_the_documented_one(seed):
+def test_keep_mask_equals_the_oracle(seed):
     sizes = (2, 3, 5, 300)
     got = qk.keep_mask(torch.tensor(seed), 0.37, *sizes)
     assert torch.equal(got, kept(seed, 0.37, sizes))

@@ -472,10 +472,10 @@ def test_a_fault_is_caught_at_the_first_call_that_meets_it(fault):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             evaluate(make_inputs(fault.clean, fault.dtype), through_backend("cpu"))
-        with pytest.warns(UserWarning, match="backend 'cpu' is wrong") as told:
+        with pytest.warns(UserWarning, match="backend 'cpu' is wrong") as caught:
             got = evaluate(inputs, through_backend("cpu"))
-    assert sum("is wrong" in str(warning.message) for warning in told) == 1
-    assert ("backward" if fault.backward else "forward") in str(told[0].message)
+    assert sum("is wrong" in str(warning.message) for warning in caught) == 1
+    assert ("backward" if fault.backward else "forward") in str(caught[0].message)
     for name, t in expected.items():
         if name.startswith("grad") or not fault.backward:
             assert torch.equal(got[name], t), name

@@ -1,7 +1,8 @@
-"""The same bits whatever the number of threads, and from one call to the next."""
+"""Results have the same bits with any number of threads and in every call."""
 
 import pytest
 import torch
+from judging import assert_same_bits
 
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
@@ -17,29 +18,20 @@ CASES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def restore_threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_bits_do_not_depend_on_threads(case, kernel, dtype, device):
-    """Not asked of the reference, whose products PyTorch splits by the number of threads."""
+def test_bits_do_not_depend_on_threads(case, kernel, dtype, device, set_threads):
+    """Without the reference: PyTorch splits its products by the number of threads."""
     inputs = make_inputs(case, dtype, device)
-    torch.set_num_threads(1)
+    set_threads(1)
     expected = evaluate(inputs, through_backend(kernel))
     for threads in (1, 2, 3, 5):
-        torch.set_num_threads(threads)
-        for name, t in evaluate(inputs, through_backend(kernel)).items():
-            assert torch.equal(t, expected[name]), f"{name} with {threads} threads"
+        set_threads(threads)
+        assert_same_bits(evaluate(inputs, through_backend(kernel)), expected)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_bits_are_the_same_in_every_call(case, backend, device):
+def test_bits_are_the_same_in_every_call(case, backend, device, set_threads):
     inputs = make_inputs(case, torch.float32, device)
-    torch.set_num_threads(2)
+    set_threads(2)
     expected = evaluate(inputs, through_backend(backend))
-    for name, t in evaluate(inputs, through_backend(backend)).items():
-        assert torch.equal(t, expected[name]), name
+    assert_same_bits(evaluate(inputs, through_backend(backend)), expected)

@@ -1,16 +1,14 @@
-"""Tables of tile sizes: reading, refusing, saving, choosing, tuning. Needs neither Triton nor a GPU."""
+"""Tile tables: loading, validation, saving, selection and tuning. Needs neither Triton nor a GPU."""
 
 import json
 import re
-import subprocess
-import sys
 import warnings
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from processes import run_python
 
 from qacg_kernels import tune as tune_command
 from qacg_kernels.backends.triton import arguments, tile_tables, tune
@@ -20,32 +18,30 @@ from qacg_kernels.call.problem import Residuals
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def record():
     return json.loads((tile_tables.SHIPPED / "sm_90.json").read_text())
 
 
 @pytest.fixture(autouse=True)
-def no_memory():
-    forget()
+def empty_caches():
+    clear_caches()
     yield
-    forget()
+    clear_caches()
 
 
-def forget():
-    """Forgets which tables were read, as a new process would."""
+def clear_caches():
+    """Tables are read again, as in a new process."""
     tile_tables._found.cache_clear()
     tile_tables._tuned.cache_clear()
 
 
 @pytest.fixture
-def a_gpu(monkeypatch, tmp_path):
-    """A GPU by what torch tells of it; returns a function that changes its capability and its shared memory."""
+def gpu(monkeypatch, tmp_path):
+    """Simulates an H200; returns a function that changes its capability and its shared memory."""
     capability, shared = [(9, 0)], [227]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability[0])
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 (some)")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 (simulated)")
     monkeypatch.setattr(
         torch.cuda,
         "get_device_properties",
@@ -53,18 +49,19 @@ def a_gpu(monkeypatch, tmp_path):
     )
     monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
 
-    def becomes(major, minor, kibibytes):
+    def change(major, minor, kibibytes):
         capability[0], shared[0] = (major, minor), kibibytes
-        forget()
+        clear_caches()
 
-    return becomes
+    return change
 
 
 @pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
 def test_shipped_tables_have_one_entry_per_key(architecture):
     table = tile_tables.shipped(architecture)
-    assert table.architecture == architecture and table.measured is None
-    assert [row.key for row in table.entries] == list(KEYS)
+    assert table.architecture == architecture
+    assert table.measured is None
+    assert [entry.key for entry in table.entries] == list(KEYS)
 
 
 @pytest.mark.parametrize(
@@ -76,15 +73,9 @@ def test_shipped_tables_have_one_entry_per_key(architecture):
         (lambda r: r.update(measured="yes"), "measured: expected null or an object, got 'yes'"),
         (lambda r: r.update(shared_bytes=True), "shared_bytes: expected a positive number of bytes, got True"),
         (lambda r: r.update(entries={}), "entries: expected a list, got dict"),
-        (
-            lambda r: r["entries"][3].update(block_m=48),
-            r"entries\[3\]: block_m: expected one of 16, .*, got 48",
-        ),
+        (lambda r: r["entries"][3].update(block_m=48), r"entries\[3\]: block_m: expected one of 16, .*, got 48"),
         (lambda r: r["entries"][3].update(num_warps=True), r"entries\[3\]: num_warps: expected one of .*, got True"),
-        (
-            lambda r: r["entries"][3].update(registers=100),
-            r"entries\[3\]: registers: expected one of 0, .*, got 100",
-        ),
+        (lambda r: r["entries"][3].update(registers=100), r"entries\[3\]: registers: expected one of 0, .*, got 100"),
         (lambda r: r["entries"][3].pop("num_stages"), r"entries\[3\]: TileEntry: missing fields \['num_stages'\]"),
         (lambda r: r["entries"].__setitem__(3, 7), r"entries\[3\]: TileEntry: expected an object, got int"),
         (lambda r: r["entries"].pop(3), r"entries: expected one for \('whole_row_forward', 16, 128, True\).*, got 0"),
@@ -127,20 +118,21 @@ def test_failed_save_keeps_the_old_table(tmp_path, monkeypatch):
     monkeypatch.setattr(tile_tables.os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         tile_tables.save(tile_tables.shipped("sm_90"), path)
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_saved_tables_are_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("QACG_TRITON_TABLES", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    expected = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-some.json"
-    assert tile_tables.saved_path("NVIDIA H200 (some)") == expected
+    expected = tmp_path / "qacg_kernels" / "triton" / "nvidia-h200-simulated.json"
+    assert tile_tables.saved_path("NVIDIA H200 (simulated)") == expected
 
 
 @pytest.mark.parametrize("variable", ["QACG_TRITON_TABLES", "XDG_CACHE_HOME", None])
-def test_user_without_home_folder_gets_shipped_tables(a_gpu, monkeypatch, tmp_path, variable):
+def test_user_without_home_folder_gets_shipped_tables(gpu, monkeypatch, tmp_path, variable):
     def unknown(path):
-        raise RuntimeError("Could not determine home directory.")  # what Path.home() says of a uid without an entry
+        raise RuntimeError("Could not determine home directory.")  # by Path.home() for a uid without an entry
 
     monkeypatch.setattr(tile_tables.Path, "home", classmethod(unknown))
     for name in ("QACG_TRITON_TABLES", "XDG_CACHE_HOME"):
@@ -161,7 +153,7 @@ def _foreign(path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (_cut_short, "not JSON: .*; delete the file or tune again"),
         (lambda path: path.write_bytes(b"\xff\xfe{}"), ".*can't decode byte 0xff.*; delete the file or tune again"),
@@ -169,51 +161,53 @@ def _foreign(path):
         (lambda path: path.mkdir(), "Is a directory; make the file readable, delete it or tune again"),
     ],
 )
-def test_damaged_tuned_table_warns_once_and_is_ignored(a_gpu, tmp_path, damage, said):
-    path = tmp_path / "nvidia-h200-some.json"
+def test_damaged_tuned_table_warns_once_and_is_ignored(gpu, tmp_path, damage, message):
+    path = tmp_path / "nvidia-h200-simulated.json"
     damage(path)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for index in (0, 0, 1):  # two GPUs of one name share the file
+        for index in (0, 0, 1):  # GPUs of the same name share the file
             assert tile_tables.table_for(torch.device("cuda", index)) == tile_tables.shipped("sm_90")
-            told_again = tile_tables.source_of(torch.device("cuda", index))
-    (warning,) = told
-    assert re.search(f"shipped tiles are used: {re.escape(str(path))}: {said}", str(warning.message))
-    assert told_again.startswith("shipped tiles of sm_90") and re.search(said, told_again)
+            source = tile_tables.source_of(torch.device("cuda", index))
+    (warning,) = caught
+    assert re.search(f"shipped tiles are used: {re.escape(str(path))}: {message}", str(warning.message))
+    assert source.startswith("shipped tiles of sm_90")
+    assert re.search(message, source)
 
 
-def test_tuned_table_takes_precedence(a_gpu, tmp_path):
+def test_tuned_table_takes_precedence(gpu, tmp_path):
     device = torch.device("cuda", 0)
     assert tile_tables.table_for(device) == tile_tables.shipped("sm_90")
     assert "shipped tiles of sm_90, estimated, not measured" in tile_tables.source_of(device)
     own = tile_tables.shipped("sm_90")
     own = replace(own, entries=(replace(own.entries[0], num_warps=2), *own.entries[1:]), measured={})
-    tile_tables.save(own, tmp_path / "nvidia-h200-some.json")
-    forget()
+    tile_tables.save(own, tmp_path / "nvidia-h200-simulated.json")
+    clear_caches()
     assert tile_tables.table_for(device) == own
     assert "tuned for this GPU" in tile_tables.source_of(device)
 
 
 @pytest.mark.parametrize(
-    ("gpu", "nearest"),
+    ("properties", "nearest"),
     [((8, 6, 99), "sm_80"), ((9, 0, 227), "sm_90"), ((10, 3, 227), "sm_100"), ((12, 0, 99), "sm_80")],
 )
-def test_unknown_gpu_uses_nearest_older_table_that_fits(a_gpu, gpu, nearest):
-    a_gpu(*gpu)
+def test_unknown_gpu_uses_nearest_older_table_that_fits(gpu, properties, nearest):
+    gpu(*properties)
     device = torch.device("cuda", 0)
     assert tile_tables.table_for(device).architecture == nearest
-    told = tile_tables.source_of(device)
-    assert nearest in told and ("nearest older" in told) == (nearest != "sm_90")
+    source = tile_tables.source_of(device)
+    assert nearest in source
+    assert ("nearest older" in source) == (nearest != "sm_90")
 
 
-def test_gpu_older_than_every_table_raises(a_gpu):
-    a_gpu(7, 5, 64)
+def test_gpu_older_than_every_table_raises(gpu):
+    gpu(7, 5, 64)
     with pytest.raises(ValueError, match="expected 'sm_80' or newer, got 'sm_75'"):
         tile_tables.table_for(torch.device("cuda", 0))
 
 
-def test_gpu_with_too_little_shared_memory_raises(a_gpu):
-    a_gpu(8, 6, 48)
+def test_gpu_with_too_little_shared_memory_raises(gpu):
+    gpu(8, 6, 48)
     with pytest.raises(ValueError, match="shared memory per block: expected 101376 bytes or more, got 49152"):
         tile_tables.table_for(torch.device("cuda", 0))
 
@@ -221,22 +215,21 @@ def test_gpu_with_too_little_shared_memory_raises(a_gpu):
 def test_entries_are_selected_by_width_head_size_and_kind():
     table = tile_tables.shipped("sm_90")
     for head_dim, expected in ((1, 64), (64, 64), (65, 128), (200, 256)):
-        row = table.entry("tiled_forward", torch.float16, head_dim, True)
-        assert row.key == ("tiled_forward", 16, expected, True)
+        entry = table.entry("tiled_forward", torch.float16, head_dim, True)
+        assert entry.key == ("tiled_forward", 16, expected, True)
     longest = table.entry("whole_row_forward", torch.float32, 64, False).block_n
-    for keys, taken in ((0, False), (longest, True), (longest + 1, False)):
-        assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, False, 9, keys) == taken
+    for keys, expected in ((0, False), (longest, True), (longest + 1, False)):
+        assert table.takes_whole_rows("whole_row_forward", torch.float32, 64, False, 9, keys) == expected
     assert not table.takes_whole_rows("whole_row_backward", torch.bfloat16, 64, False, 129, 4)
     assert not table.takes_whole_rows("whole_row_forward", torch.float64, 64, False, 9, 9)
 
 
-def test_busy_calls():
-    assert [tile_tables.is_busy(*call) for call in ((False, 0.0, False), (True, 0, False), (False, 0.1, False))] == [
-        False,
-        True,
-        True,
-    ]
-    assert tile_tables.is_busy(False, 0.0, True)
+@pytest.mark.parametrize(
+    ("mask", "dropout_p", "column_gate", "expected"),
+    [(False, 0.0, False, False), (True, 0.0, False, True), (False, 0.1, False, True), (False, 0.0, True, True)],
+)
+def test_mask_dropout_or_column_gate_make_a_call_busy(mask, dropout_p, column_gate, expected):
+    assert tile_tables.is_busy(mask, dropout_p, column_gate) == expected
 
 
 def test_trial_replaces_the_table_temporarily():
@@ -248,64 +241,74 @@ def test_trial_replaces_the_table_temporarily():
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_candidates_have_their_key_without_repeats(key):
-    rows = candidates(key)
-    assert len(rows) >= 3 and len(set(rows)) == len(rows)
-    assert {row.key for row in rows} == {key}
+    found = candidates(key)
+    assert len(found) >= 3
+    assert len(set(found)) == len(found)
+    assert {entry.key for entry in found} == {key}
     shipped = [tile_tables.shipped(name) for name in tile_tables.shipped_architectures()]
-    assert {row for table in shipped for row in table.entries if row.key == key} <= set(rows)
+    assert {entry for table in shipped for entry in table.entries if entry.key == key} <= set(found)
 
 
 class PTXASError(Exception):
-    """Stands for Triton's, whose classes derive from Exception alone."""
+    """Like an error of Triton, whose classes derive from Exception."""
 
 
 def test_tuning_keeps_the_fastest_candidate_that_runs():
     base = tile_tables.shipped("sm_90")
     key, other = KEYS[0], KEYS[5]
     expected = tune._comparable(key, base.entries[0])[-1]
-    told, kept, compiled = [], [], []
+    printed, saved, compiled = [], [], []
     spent = iter([False, True])
 
-    def measure(table, row):
-        assert row in table.entries and row in compiled
-        if row.num_warps == 4:
+    def measure(table, entry):
+        assert entry in table.entries
+        assert entry in compiled
+        if entry.num_warps == 4:
             raise PTXASError("ptxas died")
-        return 1.0 if row == expected else 2.0
+        return 1.0 if entry == expected else 2.0
 
     table = tune.tuned(
-        base, [key, other], measure, lambda: next(spent), told.append, kept.append,
-        lambda pairs: compiled.extend(row for _, row in pairs),
+        base, [key, other], measure, lambda: next(spent), printed.append, saved.append,
+        lambda pairs: compiled.extend(entry for _, entry in pairs),
     )  # fmt: skip
-    assert table.entries[0] == expected and table.entries[1:] == base.entries[1:] and kept == [table]
-    assert len(told) == 2 and "unchanged, the time is over" in told[1]
+    assert table.entries[0] == expected
+    assert table.entries[1:] == base.entries[1:]
+    assert saved == [table]
+    assert len(printed) == 2
+    assert "unchanged, the time is over" in printed[1]
 
 
 def test_tuning_ignores_small_gains():
     base = tile_tables.shipped("sm_90")
     table = tune.tuned(
-        base, [KEYS[0]], lambda table, row: 1.0 if row == base.entries[0] else 0.98, lambda: False, lambda line: None
+        base,
+        [KEYS[0]],
+        lambda table, entry: 1.0 if entry == base.entries[0] else 0.98,
+        lambda: False,
+        lambda line: None,
     )
     assert table == base
 
 
 def test_tuning_continues_if_no_candidate_runs():
-    base, told = tile_tables.shipped("sm_90"), []
+    base, printed = tile_tables.shipped("sm_90"), []
 
-    def measure(table, row):
-        if row.key == KEYS[0]:
+    def measure(table, entry):
+        if entry.key == KEYS[0]:
             raise PTXASError("no")
         return 1.0
 
-    assert tune.tuned(base, KEYS[:2], measure, lambda: False, told.append) == base
-    assert told[0].startswith("whole_row_forward, 16 bits, D = 64: unchanged, none of") and len(told) == 2
+    assert tune.tuned(base, KEYS[:2], measure, lambda: False, printed.append) == base
+    assert printed[0].startswith("whole_row_forward, 16 bits, D = 64: unchanged, none of")
+    assert len(printed) == 2
 
 
 KINDS = [Choice(16, 64, training, longest, "triton") for training in (False, True) for longest in (128, 512)]
 
 
 def fastest(times, kinds=KINDS, base=None):
-    """The choices by stubbed times, what was told, and how many tables were kept."""
-    told, kept = [], []
+    """The table by stubbed times, the printed lines, and the saved tables."""
+    printed, saved = [], []
 
     def measure(backend, kind):
         if backend not in times:
@@ -313,14 +316,15 @@ def fastest(times, kinds=KINDS, base=None):
         return times[backend]
 
     base = base or tile_tables.shipped("sm_90")
-    table = tune_command.with_fastest_backends(base, kinds, measure, lambda: False, told.append, kept.append)
-    return table, told, kept
+    table = tune_command.with_fastest_backends(base, kinds, measure, lambda: False, printed.append, saved.append)
+    return table, printed, saved
 
 
 def test_backends_are_chosen_by_measured_time():
-    table, told, kept = fastest({"triton": 2.0, "cuda": 1.0})
-    assert [c.backend for c in table.choices] == ["cuda"] * 4 and len(kept) == 4
-    assert any("hopper does not run: it does not compile" in line for line in told)
+    table, printed, saved = fastest({"triton": 2.0, "cuda": 1.0})
+    assert [c.backend for c in table.choices] == ["cuda"] * 4
+    assert len(saved) == 4
+    assert any("hopper does not run: it does not compile" in line for line in printed)
 
 
 def test_near_tie_of_backends_selects_triton():
@@ -347,15 +351,13 @@ def test_invalid_choice_error_names_its_number():
         tile_tables.parse(json.dumps(record))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.full
 def test_tuning_without_gpu_exits_with_2():
-    command = [sys.executable, "-m", "qacg_kernels.tune"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 2 and "no NVIDIA GPU" in done.stderr
+    assert "no NVIDIA GPU" in run_python("-m", "qacg_kernels.tune", status=2).stderr
 
 
-def test_tuning_without_home_folder_fails_before_measuring(a_gpu, monkeypatch, capsys):
+def test_tuning_without_home_folder_fails_before_measuring(gpu, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(tile_tables, "saved_path", lambda name: None)
@@ -365,8 +367,8 @@ def test_tuning_without_home_folder_fails_before_measuring(a_gpu, monkeypatch, c
 
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
 def test_tuning_examples_match_the_entrys_kind(key):
-    row = TileEntry(*key, 16, 16, 4, 1)
-    problem, grad_out = tune.example(row, torch.device("meta"))
+    entry = TileEntry(*key, 16, 16, 4, 1)
+    problem, grad_out = tune.example(entry, torch.device("meta"))
     assert problem.query.shape == grad_out.shape
     assert problem.head_dim == key[2]
     assert tile_tables.is_busy(problem.attn_mask is not None, problem.dropout_p, problem.column_gate) == key[3]
@@ -389,31 +391,31 @@ def test_strides_of_dense_packed_and_broadcast_tensors():
     assert arguments.strided(packed, True)[1:] == (0, 8, 24)
     assert arguments.strided(None, True) is None
     mask = arguments.mask_of(torch.zeros(2, 1, 5, 1, dtype=torch.bool))
-    assert mask.data.dtype == torch.uint8 and mask[1:] == (5, 0, 1, 0)
+    assert mask.data.dtype == torch.uint8
+    assert mask[1:] == (5, 0, 1, 0)
     assert arguments.mask_of(None) is None
-    assert arguments.per_head(torch.zeros(8), 1).head == 0 and arguments.per_head(torch.zeros(3, 8), 1).head == 8
-    assert arguments.per_head(torch.zeros(()), 0).head == 0 and arguments.per_head(torch.zeros(3), 0).head == 1
+    assert arguments.per_head(torch.zeros(8), 1).head == 0
+    assert arguments.per_head(torch.zeros(3, 8), 1).head == 8
+    assert arguments.per_head(torch.zeros(()), 0).head == 0
+    assert arguments.per_head(torch.zeros(3), 0).head == 1
 
 
 def test_dense_rows_have_unit_stride():
     t = torch.randn(2, 3, 5, 8)
-    assert arguments.has_dense_rows(t.transpose(1, 2)) and not arguments.has_dense_rows(t[..., ::2])
+    assert arguments.has_dense_rows(t.transpose(1, 2))
+    assert not arguments.has_dense_rows(t[..., ::2])
     assert arguments.has_dense_rows(t[..., :1])
 
 
-def test_entry_round_trips_through_json():
-    row = tile_tables.shipped("sm_80").entries[0]
-    assert TileEntry(**json.loads(json.dumps(asdict(row)))) == row
-
-
-TILED = [row for row in tile_tables.shipped("sm_90").entries if not row.kernel.startswith("whole_row")]
+TILED = [entry for entry in tile_tables.shipped("sm_90").entries if not entry.kernel.startswith("whole_row")]
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in TILED if row.bits == 16 and row.head_dim <= 128], ids=lambda row: str(row.key)
+    "entry", [one for one in TILED if one.bits == 16 and one.head_dim <= 128], ids=lambda entry: str(entry.key)
 )
-def test_tiled_entries_of_hopper_use_wgmma_and_three_stages(row):
-    rows = row.block_n if row.kernel == "key_gradients" else row.block_m  # of the product that makes the scores
-    assert rows >= 16 * row.num_warps, "warps beyond that compute what others do"
-    assert rows % 64 == 0 and row.num_warps >= 4, "mma.sync instead of wgmma"
-    assert row.num_stages >= 3, "two stages wait for what was asked for an iteration ago, with nothing else under way"
+def test_tiled_entries_of_hopper_use_wgmma_and_three_stages(entry):
+    rows = entry.block_n if entry.kernel == "key_gradients" else entry.block_m  # of the product for the scores
+    assert rows >= 16 * entry.num_warps, "more warps repeat work of others"
+    assert rows % 64 == 0, "mma.sync instead of wgmma"
+    assert entry.num_warps >= 4, "mma.sync instead of wgmma"
+    assert entry.num_stages >= 3, "with two stages nothing runs while a load is awaited"

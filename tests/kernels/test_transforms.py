@@ -1,12 +1,14 @@
-"""torch.func, forward-mode differentiation, fake tensors and export: each works, or is refused in our own words."""
+"""torch.func, forward mode, fake tensors, export, the FLOP counter and nested tensors work, or raise with advice."""
 
 import pytest
 import torch
 from full_members import member
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 
 import qacg_kernels as qk
+import qacg_kernels.flop_formulas  # registers them
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
@@ -25,25 +27,25 @@ def of_query(case, backend, device):
 
 
 @pytest.mark.parametrize("needs_grad", [False, True])
-def test_dual_tensors_are_refused_with_advice(needs_grad, backend, device):
+def test_dual_tensors_raise_with_advice(needs_grad, backend, device):
     inputs, function = of_query(GATED, backend, device)
     query = inputs.tensors["query"].requires_grad_(needs_grad)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(query, torch.ones_like(query))
         with pytest.raises(NotImplementedError, match=r"reverse-mode differentiation.*attention_maps"):
             function(dual)
-        # Without a tangent there is nothing to refuse.
+        # Tensors without a tangent are supported.
         assert torch.equal(function(query), function(query.detach()))
 
 
 @pytest.mark.parametrize("transform", [torch.func.jacfwd, torch.func.hessian], ids=["jacfwd", "hessian"])
-def test_forward_mode_transforms_are_refused_with_advice(transform, backend, device):
+def test_forward_mode_transforms_raise_with_advice(transform, backend, device):
     inputs, function = of_query(GATED, backend, device)
     with pytest.raises(NotImplementedError, match=r"reverse-mode differentiation.*attention_maps"):
         transform(lambda query: function(query).sum())(inputs.tensors["query"])
 
 
-def test_jvp_is_refused_and_its_advice_holds(backend, device):
+def test_jvp_raises_and_its_advice_works(backend, device):
     inputs, function = of_query(GATED, backend, device)
     query, tangent = inputs.tensors["query"], torch.randn_like(inputs.tensors["query"])
     with pytest.raises(NotImplementedError, match=r"torch\.func\.jvp.*attention_maps"):
@@ -65,21 +67,21 @@ def test_jvp_is_refused_and_its_advice_holds(backend, device):
     [GATED, Case("transformed, long", batch=1, heads=1, queries=530, head_dim=8, mask="boolean", dropout_p=0.2)],
     ids=lambda case: case.name,
 )
-def test_grad_of_torch_func_is_that_of_autograd(case, backend, device):
+def test_grad_of_torch_func_equals_autograd(case, backend, device):
     inputs = make_inputs(case, torch.float32, device)
-    reference = evaluate(inputs, through_backend(backend))
+    expected = evaluate(inputs, through_backend(backend))
 
     def loss(tensors):
         out, lam = through_backend(backend)(inputs, tensors)
         return (out * inputs.grad_out).sum() + (0 if lam is None else (lam * inputs.grad_lambda).sum())
 
-    for name, t in torch.func.grad(loss)(inputs.tensors).items():
-        torch.testing.assert_close(t, reference[f"grad {name}"], msg=lambda m, name=name: f"{name}: {m}")
+    got = torch.func.grad(loss)(inputs.tensors)
+    torch.testing.assert_close(got, {name: expected[f"grad {name}"] for name in got})
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of operators mapped sample by sample
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # by torch, for operators mapped one sample at a time
 @pytest.mark.parametrize("order", ["vmap of grad", "grad of vmap"])
-def test_gradients_per_sample(order, backend, device):
+def test_gradients_per_sample_equal_separate_calls(order, backend, device):
     samples = [make_inputs(Case(f"sample {n}", batch=1, queries=7, key_lengths=(5,)), device=device) for n in range(3)]
     reference = [evaluate(inputs, through_backend(backend)) for inputs in samples]
     stacked = {name: torch.stack([s.tensors[name] for s in samples]) for name in samples[0].tensors}
@@ -92,13 +94,12 @@ def test_gradients_per_sample(order, backend, device):
         got = torch.func.vmap(torch.func.grad(loss))(stacked, upstream)
     else:
         got = torch.func.grad(lambda tensors: torch.func.vmap(loss)(tensors, upstream).sum())(stacked)
-    for name, t in got.items():
-        expected = torch.stack([w[f"grad {name}"] for w in reference])
-        torch.testing.assert_close(t, expected, msg=lambda m, name=name: f"{name}: {m}")
+    expected = {name: torch.stack([one[f"grad {name}"] for one in reference]) for name in got}
+    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_lengths_may_be_mapped(backend, device):
+def test_vmap_over_key_lengths_equals_separate_calls(backend, device):
     inputs = make_inputs(Case("mapped lengths", batch=1, queries=7), device=device)
     lengths = torch.tensor([[3], [7]], device=device)
 
@@ -108,7 +109,7 @@ def test_lengths_may_be_mapped(backend, device):
     torch.testing.assert_close(torch.func.vmap(call)(lengths), torch.stack([call(n) for n in lengths]))
 
 
-def test_second_derivatives_by_torch_func_raise_with_advice(backend, device):
+def test_second_derivatives_raise_with_advice(backend, device):
     inputs, function = of_query(GATED, backend, device)
 
     def first(query):
@@ -119,7 +120,7 @@ def test_second_derivatives_by_torch_func_raise_with_advice(backend, device):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_fake_tensors_take_every_argument(training, backend):
+def test_fake_tensors_support_every_argument(training, backend):
     with FakeTensorMode():
         q, k, v, qc, kc = (torch.randn(2, 3, 5, 8, requires_grad=training) for _ in range(5))
         lengths = torch.tensor([3, 5])
@@ -140,7 +141,7 @@ def test_fake_tensors_take_every_argument(training, backend):
 
 
 class Attended(torch.nn.Module):
-    """FusedQuasiAttention's first output alone."""
+    """The first output of FusedQuasiAttention."""
 
     def __init__(self, backend):
         super().__init__()
@@ -159,8 +160,8 @@ class Attended(torch.nn.Module):
         for strict in (False, True)
     ],
 )
-def test_exports_with_dynamic_length_run_beyond_every_limit(example, strict, backend, device):
-    """Of whole rows (512 keys on the CPU, 128 on CUDA): with gradients to come, other tensors are saved beyond it."""
+def test_export_with_dynamic_length_runs_at_any_length(example, strict, backend, device):
+    """Also beyond the limit of single-tile rows (512 keys on the CPU, 128 on CUDA), where other tensors are saved."""
     module = Attended(backend).to(device)
     length = torch.export.Dim("length", min=2, max=4096)
     program = torch.export.export(
@@ -179,3 +180,35 @@ def test_exports_with_dynamic_length_run_beyond_every_limit(example, strict, bac
             gradients.append([out.detach(), *(p.grad.clone() for p in module.parameters())])
         for got, reference in zip(gradients[1], gradients[0]):
             torch.testing.assert_close(got, reference, rtol=1e-4, atol=1e-4)
+
+
+def operands(*sizes, keys=None):
+    key_sizes = sizes if keys is None else (*sizes[:-2], keys, sizes[-1])
+    five = [torch.randn(s) for s in (sizes, key_sizes, key_sizes, sizes, key_sizes)]
+    return [t.requires_grad_() for t in five]
+
+
+def test_flop_counter_of_dense_call_counts_both_passes(backend):
+    with FlopCounterMode(display=False) as counter:
+        out = qk.quasi_attention(*operands(2, 3, 5, 8, keys=7), torch.rand(2, 3, 5), backend=backend)
+        forward = counter.get_total_flops()
+        out.sum().backward()
+    product = 2 * 3 * 5 * 7 * 8
+    assert forward == 6 * product
+    assert counter.get_total_flops() == (6 + 16) * product
+
+
+def test_flop_counter_of_packed_call_counts_sequences():
+    offsets = torch.tensor([0, 3, 3, 8])
+    with FlopCounterMode(display=False) as counter:
+        qk.quasi_attention_varlen(*operands(8, 2, 4), torch.rand(8, 2), cu_seqlens=offsets, max_seqlen=5)
+    assert counter.get_total_flops() == 6 * (3 * 3 + 5 * 5) * 2 * 4
+
+
+@pytest.mark.parametrize("name", ["query", "value"])
+def test_nested_tensor_raises_with_advice(name):
+    names = ("query", "key", "value", "context_query", "context_key")
+    tensors = dict(zip(names, operands(2, 4, 3, 8)))
+    tensors[name] = torch.nested.nested_tensor([torch.rand(2, 3, 8), torch.rand(4, 3, 8)], layout=torch.jagged)
+    with pytest.raises(TypeError, match=rf"{name}: expected a dense tensor.*quasi_attention_varlen"):
+        qk.quasi_attention(**tensors, gate=torch.rand(2, 4, 3))

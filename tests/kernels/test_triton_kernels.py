@@ -1,7 +1,7 @@
-"""Every Triton kernel in every variant of a call, on tiles so small that few tokens pass their borders.
+"""Every Triton kernel in every variant of a call, on tiles that are small enough for calls with few tokens.
 
-A case is run with rows that are taken whole, two blocks of queries to a head, and again by tiles of 16 x 16. On a CPU
-it is Triton's interpreter that runs the kernels, as test_triton_interpreted.py has it do; on a GPU they are compiled.
+Each case runs with single-tile rows, two blocks of queries per head, and again with tiles of 16 x 16. On a CPU,
+test_triton_interpreted.py runs this file in Triton's interpreter; on a GPU the kernels are compiled.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ VARIANTS = {
     "one key": dict(queries=18, keys=1),
     "cross, more keys": dict(queries=18, keys=30),
     "cross, more queries": dict(queries=33, keys=20, is_causal=True, dropout_p=0.1),
-    # A hidden cell's minus infinity times a scale of zero would be NaN: such a scale is not folded.
+    # Minus infinity of a hidden entry times a scale of zero would be NaN, so such a scale is not folded.
     "scale of zero, lengths": dict(batch=2, key_lengths=(5, 27), scale=0.0, is_causal=True),
     "own scale and alpha": dict(scale=-0.2, quasi_scale=-1.5, gate="shared", head_dim=64),
     "packed, row gate": dict(sequences=(19, 0, 1), gate="shared", bias="shared", head_dim=20, dropout_p=0.25),
@@ -44,12 +44,12 @@ CASES = [Case(name, **dict(batch=1, queries=27) | options) for name, options in 
 
 @contextlib.contextmanager
 def tiles(device, whole_keys, **changes):
-    """The device's table with rows of up to `whole_keys` keys taken whole, and other changes of all its rows."""
+    """Changes a device's tile table: single-tile rows have up to `whole_keys` keys; `changes` apply to all entries."""
     from qacg_kernels.backends.triton import tile_tables
 
-    def changed(row):
-        whole = dict(block_n=whole_keys) if row.kernel.startswith("whole_row") else {}
-        return replace(row, num_warps=4, num_stages=1, **changes | whole)
+    def changed(entry):
+        whole = dict(block_n=whole_keys) if entry.kernel.startswith("whole_row") else {}
+        return replace(entry, num_warps=4, num_stages=1, **changes | whole)
 
     table = tile_tables.table_for(torch.device(device))
     with tile_tables.trial(replace(table, entries=tuple(map(changed, table.entries)))):
@@ -57,30 +57,30 @@ def tiles(device, whole_keys, **changes):
 
 
 @pytest.fixture(autouse=True)
-def triton_alone(kernel):
+def triton_only(kernel):
     if kernel != "triton":
-        pytest.skip("this backend has no tables of tiles")
+        pytest.skip("this backend has no tile tables")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("form", ["whole", "tiled"])
-def test_variants(form, case, kernel, dtype, device):
-    heads = 2 if form == "whole" or case.gate == "per_head" else 1  # tiles take long in the interpreter
+def test_variants_meet_the_error_rule(form, case, kernel, dtype, device):
+    heads = 2 if form == "whole" or case.gate == "per_head" else 1  # tiles are slow in the interpreter
     with tiles(device, 64 if form == "whole" else 16, block_m=16, block_n=16):
         check(replace(case, name=f"{form}: {case.name}", heads=heads), kernel, dtype, device)
 
 
-# A tile's width decides which words of a counter its cells take, and which of them are cells of a narrower part.
+# The width of a tile determines which words of a counter its entries use.
 @pytest.mark.parametrize("width", [16, 32, 64, 128])
-def test_dropout_in_tiles_of_every_width(width, kernel, dtype, device):
+def test_dropout_meets_the_error_rule_at_any_tile_width(width, kernel, dtype, device):
     case = Case(f"tiles of {width}", batch=1, heads=1, queries=16, keys=150, dropout_p=0.4)
     with tiles(device, 16, block_m=16, block_n=width):
         check(case, kernel, dtype, device)
 
 
 @pytest.mark.parametrize("width", [64, 128])
-def test_short_sequences_take_a_part_of_the_widest_row(width, kernel, dtype, device):
-    """Half and quarter of the tile, and one sequence that takes it whole."""
+def test_short_sequences_use_a_part_of_the_tile(width, kernel, dtype, device):
+    """A quarter, a half, and the whole tile."""
     lengths = (width // 4, width // 2, width // 2 + 9)
     options = dict(batch=3, heads=1, head_dim=16, dropout_p=0.2, gate="shared")
     cases = (

@@ -1,58 +1,92 @@
-"""The host's side of a launch without a GPU: Triton's own Python runs, on an absent GPU, up to the driver's call.
+"""Launches of the Triton backend without a GPU: Triton's own Python code runs up to the call of the driver.
 
-What is asserted is how much Python that is, never how long it takes: `python -m benchmarks.host_cost` tells that.
+The tests assert the amount of Python code, not its time, which `python -m benchmarks.host_cost` measures. Builds that
+are compiled ahead of time must have the types, constants, alignment and options of a model's launches.
 """
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from faked_gpu import call as faked_call
+from processes import ROOT, SUPPORT, run_python
 
 from qacg_kernels.backends import cuda, triton
 from qacg_kernels.backends.protocol import outside_limits
 from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.functional import problem_of
 
-ROOT = Path(__file__).resolve().parents[2]
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
-# Calls of functions, Python's and C's, of one forward of the operator with a lambda tensor, from quasi_attention to
-# the driver. Triton's own are a tenth of them: its look through a kernel's arguments is not repeated.
+# Calls of functions, in Python and C, of one forward with a lambda tensor, from quasi_attention to the driver. A tenth
+# of them are Triton's: its inspection of a kernel's arguments is not repeated.
 MOST_CALLS = 145
 
 
+def output_of(*arguments: object) -> str:
+    """The output of a Python process without Triton's interpreter."""
+    return run_python(*arguments, paths=(ROOT, SUPPORT), OMP_NUM_THREADS="1", TRITON_INTERPRET="0").stdout
+
+
 @pytest.mark.full
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@needs_triton
 def test_forward_is_one_launch_with_few_python_calls():
-    """And a prepared launch is the one that Triton would make of the same arguments."""
-    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # another Triton's folder, it may be
-    paths = os.pathsep.join([*filter(None, inherited), str(ROOT), str(ROOT / "tests/support")])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
-    command = [sys.executable, str(ROOT / "tests/support/silent_gpu.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
-    assert told["launched"] == [["forward_kernel", 2 * 3, 1, 1, 0]]
-    assert 50 < told["calls"] <= MOST_CALLS
-    assert len(told["asked"]) > 20 and told["differences"] == []
+    """A prepared launch equals the one that Triton would make with the same arguments."""
+    printed = json.loads(output_of(SUPPORT / "silent_gpu.py"))
+    assert printed["launched"] == [["forward_kernel", 2 * 3, 1, 1, 0]]
+    assert 50 < printed["calls"] <= MOST_CALLS
+    assert len(printed["cases"]) > 20
+    assert printed["differences"] == []
 
 
 @pytest.mark.full
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_the_hosts_cost_is_told_for_each_kind_of_call():
-    command = [sys.executable, "-m", "benchmarks.host_cost", "--quick"]
-    environment = os.environ | {"TRITON_INTERPRET": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
+@needs_triton
+def test_host_cost_prints_a_row_per_kind_of_call():
+    output = output_of("-m", "benchmarks.host_cost", "--quick")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in output.splitlines()[2:]]
     assert len(rows) == 9
     assert {len(row) for row in rows} == {4}
     assert all(int(cell.removesuffix(" us")) > 0 for _name, *cells in rows for cell in cells)
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """The output of launched_calls.py: Triton's descriptions of a model's calls, compared with those of the builds."""
+    return json.loads(output_of(SUPPORT / "launched_calls.py"))
+
+
+@pytest.mark.full
+@needs_triton
+def test_builds_are_specialised_like_model_calls(printed):
+    assert {build: entry["differences"] for build, entry in printed["calls"].items() if entry["differences"]} == {}
+
+
+@pytest.mark.full
+@needs_triton
+def test_model_calls_cover_every_kernel_and_variant(printed):
+    from triton_builds import VARIANTS
+
+    functions = {name for entry in printed["calls"].values() for name in entry["functions"]}
+    assert functions == {
+        "forward_kernel",
+        "key_gates_kernel",
+        "row_terms_kernel",
+        "key_blocks_kernel",
+        "query_blocks_kernel",
+        "gate_sums_kernel",
+        "gate_gradients_kernel",
+    }
+    variants = {build.split(", ", 1)[1] for build in printed["calls"]}
+    assert set(VARIANTS) - variants == {"TF32, all at once"}  # consists of "TF32" and "column gate, all at once"
+
+
+@pytest.mark.full
+@needs_triton
+def test_descriptions_differ_in_sizes_and_strides_of_one(printed):
+    differences = printed["packed beside one head"]
+    assert "forward_kernel: signature of  call sizes heads: launched 'i32', built 'constexpr'" in differences
+    assert "forward_kernel: signature of  row_max_out row: launched 'i32', built 'constexpr'" in differences
 
 
 _CACHES = (cuda._gpu_is_there, cuda.capability, triton._gpu_is_there, triton._capability, tile_tables._found)
@@ -64,16 +98,16 @@ def call():
 
 
 @pytest.fixture
-def asked(call, monkeypatch):
-    """Questions to the driver about an H200 that is not there. Torch asked its own before, for the call's tensors."""
+def queries(call, monkeypatch):
+    """The queries of the driver for a simulated H200, after those for the tensors of the call."""
     found = []
 
     def answer(name, value):
-        def asked_for(*_):
+        def query(*_):
             found.append(name)
             return value
 
-        monkeypatch.setattr(torch.cuda, name, asked_for)
+        monkeypatch.setattr(torch.cuda, name, query)
 
     class Properties:
         shared_memory_per_block_optin = 227 * 1024
@@ -93,7 +127,7 @@ def asked(call, monkeypatch):
 
 
 @pytest.mark.parametrize("module", [cuda, triton], ids=["cuda", "triton"])
-def test_second_call_does_not_query_the_driver(module, call, asked, monkeypatch, tmp_path):
+def test_second_call_does_not_query_the_driver(module, call, queries, monkeypatch, tmp_path):
     monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
 
     def choose():
@@ -102,6 +136,7 @@ def test_second_call_does_not_query_the_driver(module, call, asked, monkeypatch,
 
     first = choose()
     assert first[:2] == ([], [])
-    assert "is_available" in asked and "get_device_capability" in asked
-    asked.clear()
-    assert choose() == first and asked == []
+    assert {"is_available", "get_device_capability"} <= set(queries)
+    queries.clear()
+    assert choose() == first
+    assert queries == []

@@ -1,4 +1,4 @@
-"""Every bad input is refused by name, with what came and what was wanted."""
+"""Every invalid argument raises an error with its name, the expected and the actual value."""
 
 import re
 from dataclasses import replace
@@ -31,15 +31,11 @@ def packed_arguments():
     return rows | {"gate": normal(T, H), "cu_seqlens": torch.tensor([0, 4, 9]), "max_seqlen": 5}
 
 
-# Each row: what is changed in a good call, the error, and what its message must hold, in this order.
+# Changes of a valid call, the error, and parts of its message.
 BAD_IN_BOTH = [
     ({"query": None}, TypeError, ["query", "got NoneType", "expected a torch.Tensor"]),
     ({"key": [[1.0]]}, TypeError, ["key", "got list", "expected a torch.Tensor"]),
-    (
-        {"query": torch.ones(B, H, L, D, dtype=torch.int64)},
-        TypeError,
-        ["query", "torch.int64", "expected", "float32"],
-    ),
+    ({"query": torch.ones(B, H, L, D, dtype=torch.int64)}, TypeError, ["query", "torch.int64", "expected", "float32"]),
     ({"value": torch.ones(B, H, S, D, dtype=torch.bool)}, TypeError, ["value", "torch.bool", "expected"]),
     ({"context_key": torch.ones(B, H, S, D, dtype=torch.complex64)}, TypeError, ["context_key", "complex64"]),
     ({"key": normal(B, H, S, D).double()}, TypeError, ["key", "torch.float64", "expected dtype torch.float32"]),
@@ -60,18 +56,10 @@ BAD_IN_BOTH = [
     ({"gate": vectors(query=normal(D + 1))}, ValueError, ["gate.query", "(6)", "expected shape (5) or (3, 5)"]),
     ({"gate": vectors(key=normal(H + 1, D))}, ValueError, ["gate.key", "(4, 5)", "expected shape (5) or (3, 5)"]),
     ({"gate": vectors(context_key=normal(1, D, 1))}, ValueError, ["gate.context_key", "(1, 5, 1)", "expected"]),
-    (
-        {"gate": vectors(context_query=normal(D).double())},
-        TypeError,
-        ["gate.context_query", "float64", "expected"],
-    ),
+    ({"gate": vectors(context_query=normal(D).double())}, TypeError, ["gate.context_query", "float64", "expected"]),
     ({"gate": vectors(query_bias=0.5)}, TypeError, ["gate.query_bias", "float", "expected"]),
     ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "expected shape () or (3)"]),
-    (
-        {"gate": vectors(form="diagonal")},
-        ValueError,
-        ["gate.form", "'diagonal'", "expected", "'row'", "'column'"],
-    ),
+    ({"gate": vectors(form="diagonal")}, ValueError, ["gate.form", "'diagonal'", "expected", "'row'", "'column'"]),
     ({"dropout_p": 1.0}, ValueError, ["dropout_p", "1.0", "expected", "[0, 1)"]),
     ({"dropout_p": -0.1}, ValueError, ["dropout_p", "-0.1", "expected", "[0, 1)"]),
     ({"dropout_p": float("nan")}, ValueError, ["dropout_p", "nan", "expected", "[0, 1)"]),
@@ -116,18 +104,10 @@ BAD_IN_DENSE = [
         TypeError,
         ["attn_mask", "float64", "expected dtype torch.bool or torch.float32"],
     ),
-    (
-        {"attn_mask": torch.ones(L, S + 1, dtype=torch.bool)},
-        ValueError,
-        ["attn_mask", "(4, 5)", "(2, 3, 4, 4)"],
-    ),
+    ({"attn_mask": torch.ones(L, S + 1, dtype=torch.bool)}, ValueError, ["attn_mask", "(4, 5)", "(2, 3, 4, 4)"]),
     ({"attn_mask": torch.zeros(1, B, H, L, S)}, ValueError, ["attn_mask", "(1, 2, 3, 4, 4)", "(2, 3, 4, 4)"]),
     ({"attn_mask": torch.zeros(H, 1, L, S)}, ValueError, ["attn_mask", "(3, 1, 4, 4)", "(2, 3, 4, 4)"]),
-    (
-        {"attn_mask": torch.zeros(L, S, requires_grad=True)},
-        ValueError,
-        ["attn_mask", "requires grad", "detach"],
-    ),
+    ({"attn_mask": torch.zeros(L, S, requires_grad=True)}, ValueError, ["attn_mask", "requires grad", "detach"]),
     ({"attn_mask": torch.zeros(L, S, device="meta")}, ValueError, ["attn_mask", "meta", "expected device cpu"]),
     ({"key_lengths": [3, 4]}, TypeError, ["key_lengths", "list", "expected"]),
     ({"key_lengths": torch.tensor([3.0, 4.0])}, TypeError, ["key_lengths", "float32", "expected dtype torch.int32"]),
@@ -149,16 +129,8 @@ BAD_IN_PACKED = [
     ({"cu_seqlens": [0, 4, 9]}, TypeError, ["cu_seqlens", "list", "expected"]),
     ({"cu_seqlens": torch.tensor([0.0, 9.0])}, TypeError, ["cu_seqlens", "float32", "expected dtype torch.int32"]),
     ({"cu_seqlens": torch.tensor([[0, 9]])}, ValueError, ["cu_seqlens", "(1, 2)", "expected one dimension"]),
-    (
-        {"cu_seqlens": torch.tensor([], dtype=torch.int64)},
-        ValueError,
-        ["cu_seqlens", "got none", "expected offsets"],
-    ),
-    (
-        {"cu_seqlens": torch.tensor([0, 6, 4, 9])},
-        ValueError,
-        ["cu_seqlens", "[0, 6, 4, 9]", "never decrease", "T = 9"],
-    ),
+    ({"cu_seqlens": torch.tensor([], dtype=torch.int64)}, ValueError, ["cu_seqlens", "got none", "expected offsets"]),
+    ({"cu_seqlens": torch.tensor([0, 6, 4, 9])}, ValueError, ["cu_seqlens", "[0, 6, 4, 9]", "never decrease", "T = 9"]),
     ({"cu_seqlens": torch.tensor([1, 9])}, ValueError, ["cu_seqlens", "[1, 9]", "from 0 to T = 9"]),
     ({"cu_seqlens": torch.tensor([0, 8])}, ValueError, ["cu_seqlens", "[0, 8]", "from 0 to T = 9"]),
     ({"cu_seqlens": torch.tensor([0, 4, 10])}, ValueError, ["cu_seqlens", "[0, 4, 10]", "from 0 to T = 9"]),
@@ -174,7 +146,7 @@ def label(row):
     return ", ".join(changes) + ": " + parts[1]
 
 
-def refused(call, arguments, error, parts):
+def check_error(call, arguments, error, parts):
     with pytest.raises(error) as raised:
         call(**arguments)
     message = str(raised.value)
@@ -182,23 +154,23 @@ def refused(call, arguments, error, parts):
 
 
 @pytest.mark.parametrize("row", BAD_IN_BOTH + BAD_IN_DENSE, ids=label)
-def test_dense(row):
+def test_dense_call_with_invalid_argument_raises(row):
     changes, error, parts = row
-    refused(qk.quasi_attention, dense_arguments() | changes, error, parts)
+    check_error(qk.quasi_attention, dense_arguments() | changes, error, parts)
 
 
 @pytest.mark.parametrize("row", BAD_IN_PACKED, ids=label)
-def test_packed(row):
+def test_packed_call_with_invalid_argument_raises(row):
     changes, error, parts = row
-    refused(qk.quasi_attention_varlen, packed_arguments() | changes, error, parts)
+    check_error(qk.quasi_attention_varlen, packed_arguments() | changes, error, parts)
 
 
 @pytest.mark.parametrize("row", [row for row in BAD_IN_BOTH if "return_lambda" not in row[0]], ids=label)
-def test_packed_refuses_what_dense_refuses(row):
-    """Same checks, same words; only the shapes that are named differ."""
+def test_packed_call_has_the_errors_of_a_dense_call(row):
+    """Only the shapes in the messages differ."""
     changes, error, parts = row
     shapes = re.compile(r"[()]")
-    refused(
+    check_error(
         qk.quasi_attention_varlen,
         packed_arguments() | changes,
         error,
@@ -207,7 +179,7 @@ def test_packed_refuses_what_dense_refuses(row):
 
 
 @pytest.mark.parametrize("row", [BAD_IN_BOTH[3], BAD_IN_BOTH[13], BAD_IN_DENSE[3]], ids=label)
-def test_explain_and_maps_check_too(row):
+def test_explain_and_attention_maps_validate_arguments(row):
     changes, error, parts = row
     for call in (qk.explain, qk.attention_maps):
         arguments = dense_arguments() | changes
@@ -215,16 +187,16 @@ def test_explain_and_maps_check_too(row):
             call(*arguments.values())
 
 
-def test_maps_check_rows_and_seed():
+def test_attention_maps_validate_rows_and_seed():
     arguments = dense_arguments()
-    refused(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "positions 0 to 3"])
-    refused(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "positions 0 to 3"])
-    refused(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
-    refused(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
+    check_error(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "positions 0 to 3"])
+    check_error(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "positions 0 to 3"])
+    check_error(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
+    check_error(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
 
 
-def test_good_calls_are_good():
-    """The calls that the tables above spoil are themselves taken."""
+def test_valid_calls_run():
+    """The calls that the tables above change are valid."""
     for gate in (normal(B, H, L), vectors(), vectors(form="column")):
         assert qk.quasi_attention(**dense_arguments() | {"gate": gate}).isfinite().all()
     for gate in (normal(T, H), vectors(), vectors(form="column")):

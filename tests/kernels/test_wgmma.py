@@ -1,52 +1,25 @@
-"""The emulator's products of warp groups against formulas of the PTX ISA's own, and the mistakes that it must find.
+"""The emulator's products of warp groups against the formulas of the PTX ISA, and the mistakes that it must report.
 
-Layouts and bits are derived here a second time, from the manual: "Strides", "Canonical layouts" and "Matrix descriptor
+Layouts and bits are derived a second time here, from the manual: "Strides", "Canonical layouts" and "Matrix descriptor
 format" of the asynchronous warp-group instructions, "Matrix fragments for wgmma.mma_async.m64nNk16".
 """
 
-import ctypes
-from pathlib import Path
-
 import numpy as np
 import pytest
-from cuda_emulator import build
+from cuda_emulator import trials
 from full_members import members
 
-HERE = Path(__file__).parents[1] / "cuda_emulator"
 IMAGE_BYTES = 32 * 1024
 
 
 @pytest.fixture(scope="module")
 def trial():
-    """Runs a trial of wgmma_trials.cu: what the emulator says, and 8,192 words of output."""
-    if build.compiler() is None:
-        pytest.skip("no C++ compiler to build the emulator with")
-    return runner(build.single(HERE / "wgmma_trials.cu"))
+    return trials.load("wgmma_trials.cu", words_in=12288, words_out=8192)
 
 
 @pytest.fixture(scope="module")
-def watched_trial():
-    """The same with the race detector."""
-    if not build.detects_races():
-        pytest.skip("no GCC, which the race detector is built with")
-    return runner(build.single(HERE / "wgmma_trials.cu", races=True))
-
-
-def runner(path):
-    library = ctypes.CDLL(str(path))
-    library.run_trial.restype = ctypes.c_char_p
-
-    def run(name, words=()):
-        memory, out = np.zeros(12288, dtype=np.uint32), np.zeros(8192, dtype=np.uint32)
-        words = np.asarray(words, dtype=np.uint32).ravel()
-        start = (-memory.ctypes.data % 16) // 4
-        memory[start : start + words.size] = words
-        said = library.run_trial(
-            name.encode(), ctypes.c_void_p(memory[start:].ctypes.data), ctypes.c_void_p(out.ctypes.data)
-        )
-        return said and said.decode(), out
-
-    return run
+def race_trial():
+    return trials.load("wgmma_trials.cu", words_in=12288, words_out=8192, races=True)
 
 
 THREADS = np.arange(128)
@@ -61,7 +34,7 @@ def encoded(address, leading, stride, mode):
     return (address & 0x3FFFF) >> 4 | (leading & 0x3FFFF) >> 4 << 16 | (stride & 0x3FFFF) >> 4 << 32 | mode << 62
 
 
-# Bytes of a row of the swizzle's atom, of which there are eight; with the number that stands for it in a descriptor.
+# Bytes of a row of the swizzle's atom, which has eight rows, by the swizzle mode in a descriptor.
 MODES = {0: 16, 1: 128, 2: 64, 3: 32}
 
 
@@ -92,7 +65,7 @@ def mn_major(column, k, leading, stride, mode):
 
 
 def place(image, matrix, address, layout, *strides):
-    """Writes matrix[line, k] where the layout has it."""
+    """Writes matrix[line, k] to its address in the layout."""
     for (line, k), x in np.ndenumerate(matrix):
         at = swizzled(address + layout(line, k, *strides), strides[-1])
         image[at // 2] = np.float16(x).view(np.uint16)
@@ -110,32 +83,32 @@ def sums_of(out, columns):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", MODES)
-def test_products_of_matrices_in_shared_memory(mode, seed, trial, monkeypatch):
-    """Rows along the sum, of both sides, at the issue and at the wait; the second product is added to the first."""
+def test_product_of_matrices_in_shared_memory_is_exact(mode, seed, trial, monkeypatch):
+    """Both matrices have rows along the sum. The second product is added to the first."""
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
     generator = np.random.default_rng(mode)
     left, right = generator.integers(-8, 9, (64, 16)), generator.integers(-8, 9, (64, 16))
     image = np.full(IMAGE_BYTES // 2, 0x7E00, dtype=np.uint16)  # NaN
     strides = (256, 512, mode) if mode == 0 else (0, 8 * MODES[mode], mode)
-    # From 32 bytes into an atom's rows on, as the second of several steps along a row: the swizzle is of addresses.
+    # Starts 32 bytes into an atom's row, like the second step along a row: the swizzle applies to addresses.
     first = 0 if mode in (0, 3) else 32
     place(image, left, first, k_major, *strides)
     place(image, right, 16384 + first, k_major, *strides)
     matrices = (encoded(address, *strides) for address in (first, 16384 + first))
-    said, out = trial("scores", [*words_of(*matrices), *image.view(np.uint32)])
-    assert said is None
+    error, out = trial("scores", [*words_of(*matrices), *image.view(np.uint32)])
+    assert error is None
     assert (sums_of(out, 64) == 2 * left @ right.T).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", MODES)
-def test_products_of_weights_in_registers(mode, seed, trial, monkeypatch):
-    """Rows across the sum, and the left side as the instruction has its fragment A."""
+def test_product_of_weights_in_registers_is_exact(mode, seed, trial, monkeypatch):
+    """The right matrix has rows across the sum; the left one is the instruction's fragment A."""
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
     generator = np.random.default_rng(mode)
     left, right = generator.integers(-8, 9, (64, 16)), generator.integers(-8, 9, (128, 16))
     image = np.full(IMAGE_BYTES // 2, 0x7E00, dtype=np.uint16)
-    # Two atoms of eight steps each for the sum, and behind them those for the next columns.
+    # Two atoms of eight steps each along the sum, followed by those of the next columns.
     strides = (128, 256, mode) if mode == 0 else (16 * MODES[mode], 8 * MODES[mode], mode)
     place(image, right, 2048, mn_major, *strides)
     registers = np.empty((128, 4, 2), dtype=np.uint16)
@@ -144,25 +117,24 @@ def test_products_of_weights_in_registers(mode, seed, trial, monkeypatch):
         steps = 2 * (THREADS % 4) + i % 2 + 8 * (i // 4)
         registers[:, i // 2, i % 2] = left[rows, steps].astype(np.float16).view(np.uint16)
     words = [*words_of(encoded(2048, *strides)), 0, 0, *image.view(np.uint32), *registers.view(np.uint32).ravel()]
-    said, out = trial("weighted", words)
-    assert said is None
+    error, out = trial("weighted", words)
+    assert error is None
     assert (sums_of(out, 128) == 1 + left @ right.T).all()
 
 
 @pytest.mark.parametrize("address, leading, stride", [(0, 0, 1024), (8192, 16384, 1024), (230400, 8192, 2048)])
-def test_bits_of_a_descriptor(address, leading, stride, trial):
-    said, out = trial("descriptor", [address, leading, stride])
-    assert said is None
+def test_descriptor_has_the_bits_of_the_ptx_isa(address, leading, stride, trial):
+    error, out = trial("descriptor", [address, leading, stride])
+    assert error is None
     got = out[:4].view(np.uint64)
     assert int(got[0]) == encoded(address, leading, stride, 1)
     assert int(got[1]) == encoded(address + 2048, leading, stride, 1)
 
 
-def test_tiles_are_what_their_descriptors_say(trial):
-    """128 rows of 128 dims at 4,096, in two panels: each chunk lies where the canonical layouts have its elements, with
-    rows along the sum and with rows across it."""
-    said, out = trial("tile")
-    assert said is None
+def test_tile_chunks_lie_where_its_descriptors_point(trial):
+    """128 rows of 128 dims at address 4,096, in two panels, with rows along the sum and with rows across it."""
+    error, out = trial("tile")
+    assert error is None
     places, descriptors = out[:2048].reshape(128, 16), out[2048 : 2048 + 32].view(np.uint64)
     panel = 128 * 128  # bytes
     for k in range(8):
@@ -179,21 +151,21 @@ def test_tiles_are_what_their_descriptors_say(trial):
                 assert places[16 * k + row, chunk] == at
 
 
-def test_a_stride_that_is_wrong_gives_other_numbers(trial):
+def test_wrong_descriptor_gives_other_numbers(trial):
     generator = np.random.default_rng(0)
     left, right = generator.integers(-8, 9, (64, 16)), generator.integers(-8, 9, (64, 16))
     image = np.zeros(IMAGE_BYTES // 2, dtype=np.uint16)
     place(image, left, 0, k_major, 0, 1024, 1)
     place(image, right, 16384, k_major, 0, 1024, 1)
     for wrong in (encoded(16384, 0, 512, 1), encoded(16384, 0, 1024, 2), encoded(16384 + 32, 0, 1024, 1)):
-        said, out = trial("scores", [*words_of(encoded(0, 0, 1024, 1), wrong), *image.view(np.uint32)])
-        assert said is None
+        error, out = trial("scores", [*words_of(encoded(0, 0, 1024, 1), wrong), *image.view(np.uint32)])
+        assert error is None
         assert not (sums_of(out, 64) == 2 * left @ right.T).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    "name, said",
+    "name, error",
     [
         ("right", None),
         ("right, by cp.async", None),
@@ -205,17 +177,17 @@ def test_a_stride_that_is_wrong_gives_other_numbers(trial):
         ("sums before the wait", "wgmma: sums were written before the wait for their product"),
         ("no commit", "wgmma: a wait names sums that are still under way"),
         ("no wait", "wgmma: a block ended before its products"),
-        ("base offset", "wgmma: a descriptor's base offset, which the emulator does not know"),
+        ("base offset", "wgmma: a descriptor's base offset, which the emulator does not support"),
         ("beyond", "wgmma: a matrix beyond the shared memory"),
         ("one thread elsewhere", "wgmma: threads of a group name different matrices"),
     ],
 )
-def test_a_mistake_is_found(name, said, seed, trial, monkeypatch):
+def test_wgmma_mistake_fails_the_launch(name, error, seed, trial, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-    assert trial(name, np.arange(1024))[0] == said
+    assert trial(name, np.arange(1024))[0] == error
 
 
-def test_sums_that_are_not_waited_for_are_not_there(trial):
+def test_sums_without_a_wait_are_nan(trial):
     assert np.isnan(trial("no wait", np.arange(1024))[1][:4096].view(np.float32)).all()
 
 
@@ -231,16 +203,18 @@ def test_sums_that_are_not_waited_for_are_not_there(trial):
         ("matrix behind the wait", "wgmma by lane", "write by lane 5 of warp 0"),
     ],
 )
-def test_a_race_is_found_in_any_order(name, first, second, seed, watched_trial, monkeypatch):
+def test_wgmma_race_is_reported_under_every_seed(name, first, second, seed, race_trial, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-    said, _ = watched_trial(name, np.arange(1024))
-    assert said and said.startswith("a race in "), said
-    assert first in said and second in said, said
-    assert said.count("(wgmma_trials.cu:") == 2, said
+    error, _ = race_trial(name, np.arange(1024))
+    assert error is not None
+    assert error.startswith("a race in ")
+    assert first in error
+    assert second in error
+    assert error.count("(wgmma_trials.cu:") == 2, error
 
 
 @pytest.mark.parametrize("seed", members(range(6), fast=(0, 1)))
 @pytest.mark.parametrize("name", ["right", "right, by cp.async", "matrix behind a barrier"])
-def test_what_is_ordered_is_no_race(name, seed, watched_trial, monkeypatch):
+def test_ordered_wgmma_accesses_are_no_race(name, seed, race_trial, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
-    assert watched_trial(name, np.arange(1024))[0] is None
+    assert race_trial(name, np.arange(1024))[0] is None

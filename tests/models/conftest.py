@@ -3,12 +3,13 @@ from pathlib import Path
 
 import browser as browsers
 import pytest
+from qacg_models.data import load_data
 from qacg_models.metrics import tfidf
 from qacg_models.training import resolve_options
 
 
 def _published(name: str) -> Path:
-    """Folder of real files, which are not part of the repository; skips where there is none."""
+    """Folder of published data, which is not part of the repository; skips the test without it."""
     named = os.environ.get("QACG_DATA")
     base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
     if not (base / name).is_dir():
@@ -26,6 +27,12 @@ def untuned_baseline(monkeypatch):
 def no_automatic_start(monkeypatch):
     """Trainings without --from start from scratch, whether or not MiniLM's package is installed here."""
     monkeypatch.setattr(resolve_options, "is_installed", lambda name: False)
+
+
+@pytest.fixture(scope="session")
+def dataset(small_data):
+    """The splits of `small_data`."""
+    return load_data(small_data)
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ def write_split(tmp_path):
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """A headless Chromium; skips where there is none."""
+    """A headless Chromium; skips the test without one."""
     path = browsers.find()
     if path is None:
         pytest.skip(browsers.MISSING)

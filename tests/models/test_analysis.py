@@ -4,10 +4,11 @@ import threading
 
 import pytest
 import torch
-from model_judging import strengthen
-from model_sizes import TINY
+from errors import raises
+from model_sizes import CONTEXTS, TINY, TOKENS
 from oracle import relevance as oracle
 from oracle.pieces import gelu
+from parity import strengthen
 from qacg_models import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -25,15 +26,10 @@ from qacg_models import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZES = {**TINY, "num_labels": 3}
-TOKENS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-}
-CONTEXT = {"context_ids": torch.tensor([2, 0])}
 MODELS = {
     "bert": (BertForSequenceClassification, PlainBertConfig, {}),
-    "cg": (CGBertForSequenceClassification, CGBertConfig, CONTEXT),
-    "qacg": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXT),
+    "cg": (CGBertForSequenceClassification, CGBertConfig, CONTEXTS),
+    "qacg": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXTS),
 }
 
 
@@ -87,17 +83,13 @@ def test_sensitivity_leaves_the_model_unchanged(made):
 def test_attribution_bad_target_or_model_raises():
     model = BertForSequenceClassification(PlainBertConfig(**SIZES))
     for function in (token_sensitivity, layerwise_relevance):
-        with pytest.raises(ValueError, match="target: expected classes from 0 to 2, got 3 to 3"):
+        with raises("ValueError: target: expected classes from 0 to 2, got 3 to 3"):
             function(model, TOKENS, 3)
-        with pytest.raises(
-            ValueError, match=r"target: expected an integer or 2 integers, got torch.int64 of shape \(3,\)"
-        ):
+        with raises("ValueError: target: expected an integer or 2 integers, got torch.int64 of shape (3,)"):
             function(model, TOKENS, torch.tensor([0, 1, 2]))
-        with pytest.raises(
-            TypeError, match="model: expected a sequence classifier of this package, got BertForQuestionAnswering"
-        ):
+        with raises("TypeError: model: expected a sequence classifier of this package, got BertForQuestionAnswering"):
             function(BertForQuestionAnswering(PlainBertConfig(**SIZES)), TOKENS)
-    with pytest.raises(ValueError, match=r"weights: expected a tensor of shape \(2, 3\), got \(3,\)"):
+    with raises("ValueError: weights: expected a tensor of shape (2, 3), got (3,)"):
         embedding_gradient(model, TOKENS, torch.ones(3))
 
 
@@ -130,7 +122,7 @@ def test_attention_rule_equals_the_formula():
             torch.testing.assert_close(found[b, h], oracle.attention_rule(*one))
 
 
-def test_attention_rule_needs_no_tensor_larger_than_the_map():
+def test_attention_rule_allocates_at_most_one_map():
     sizes = []
 
     class Sizes(TorchDispatchMode):
@@ -147,7 +139,7 @@ def test_attention_rule_needs_no_tensor_larger_than_the_map():
 
 
 @pytest.mark.parametrize("pooler", ["cls", "attention"])
-def test_relevance_of_a_model_applies_its_rules_in_order(made, pooler):
+def test_layerwise_relevance_equals_the_rules_in_order(made, pooler):
     model, batch = made
     model = type(model)(type(model.config)(**SIZES, pooler=pooler))
     model = strengthen(model).double().eval().requires_grad_(False)

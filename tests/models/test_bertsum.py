@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, bert_config, build, roberta_config
+from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, strengthen
 from qacg_models import BertSumConfig, BertSumForExtractiveSummarization
@@ -36,7 +37,7 @@ def model(encoder=None, dtype=torch.float32, strong=True, **settings):
     ("family", "dtype"), [("bert", torch.float32), ("electra", torch.float32), ("bert", torch.float64)]
 )
 @pytest.mark.parametrize("layers", [0, 2])
-def test_outputs_and_every_gradient_match_the_formulas(family, dtype, layers):
+def test_bertsum_outputs_and_gradients_match_the_formulas(family, dtype, layers):
     m = model(FAMILIES[family](), dtype, inter_layers=layers)
     out = m(**BATCH, labels=LABELS, output_hidden_states=True)
     leaves = double_leaves(m)
@@ -46,16 +47,16 @@ def test_outputs_and_every_gradient_match_the_formulas(family, dtype, layers):
     vectors = torch.stack([h[[max(i, 0) for i in row]] for h, row in zip(hidden, BATCH["sentence_positions"].tolist())])
     exact = oracle.inter_encoder(oracle.below(leaves, "encoder."), vectors, SENTENCE, heads=2, layers=layers)
     outputs = {"loss": out.loss, "scores": out.scores, "logits": out.logits[SENTENCE]}
-    wanted = {
+    expected = {
         "loss": oracle.sentence_loss(exact["logits"], LABELS, SENTENCE),
         "scores": exact["scores"],
         "logits": exact["logits"][SENTENCE],
     }
-    check_outputs_and_gradients(m, outputs, leaves, wanted, unused=FIRST_NORM if layers else (), roundings=2000)
+    check_outputs_and_gradients(m, outputs, leaves, expected, unused=FIRST_NORM if layers else (), roundings=2000)
     assert not out.scores[~SENTENCE].any()
 
 
-def test_no_parameter_is_left_without_gradient(tmp_path):
+def test_bertsum_trains_all_parameters_but_the_first_norm(tmp_path):
     built = model()
     built.save_pretrained(tmp_path)
     for m in (built, BertSumForExtractiveSummarization.from_pretrained(tmp_path)):
@@ -65,7 +66,7 @@ def test_no_parameter_is_left_without_gradient(tmp_path):
             assert p.requires_grad == (name not in FIRST_NORM), name
 
 
-def test_padding_changes_nothing():
+def test_bertsum_padding_does_not_change_scores():
     m = model()
     padded = m(**BATCH, labels=LABELS)
     alone = m(**{k: v[1:, : 2 if k == "sentence_positions" else 7] for k, v in BATCH.items()}, labels=LABELS[1:, :2])
@@ -74,22 +75,20 @@ def test_padding_changes_nothing():
     torch.testing.assert_close((2 * alone.loss + 3 * first.loss) / 5, padded.loss)
 
 
-def test_the_loss_leaves_out_unlabelled_sentences():
+def test_bertsum_loss_ignores_unlabelled_sentences():
     m = model()
     some = LABELS.clone()
     some[0, 1:], some[1] = -100, -100
-    wanted = oracle.sentence_loss(m(**BATCH).logits, LABELS, some != -100)
-    torch.testing.assert_close(m(**BATCH, labels=some).loss, wanted)
-    torch.testing.assert_close(m(**BATCH, labels=some.float()).loss, wanted)
+    expected = oracle.sentence_loss(m(**BATCH).logits, LABELS, some != -100)
+    torch.testing.assert_close(m(**BATCH, labels=some).loss, expected)
+    torch.testing.assert_close(m(**BATCH, labels=some.float()).loss, expected)
     assert m(**BATCH, labels=torch.full((2, 3), -100)).loss.item() == 0.0
     assert m(**BATCH).loss is None
 
 
-def test_maps_of_both_transformers_on_request():
+def test_bertsum_returns_maps_of_both_transformers():
     m = model()
-    with pytest.raises(
-        ValueError, match="output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"
-    ):
+    with raises("ValueError: output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"):
         m(**BATCH, output_attentions=True)
     before = m(**BATCH).scores
     m.set_attn_implementation("eager")
@@ -101,18 +100,16 @@ def test_maps_of_both_transformers_on_request():
     torch.testing.assert_close(out.scores, before)
 
 
-def test_choice_of_implementation():
+def test_bertsum_attn_implementation_is_set_per_encoder():
     m = model()
-    assert m.config._attn_implementation == m.bert.config._attn_implementation == "sdpa"
+    assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "sdpa")
     m.set_attn_implementation({"": "sdpa", "encoder": "eager"})
     assert (m.config._attn_implementation, m.bert.config._attn_implementation) == ("sdpa", "eager")
-    with pytest.raises(
-        ValueError, match="attn_implementation: expected one of 'sdpa', 'eager', got 'flash_attention_9'"
-    ):
+    with raises("ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash_attention_9'"):
         model(attn_implementation="flash_attention_9")
 
 
-def test_blind_queries_are_a_choice_that_is_saved(tmp_path):
+def test_bertsum_blind_queries_option_is_saved(tmp_path):
     batch = {**BATCH, "sentence_positions": torch.tensor([[0, 4, 7], [-1, -1, -1]])}
     model(blind_queries="average").save_pretrained(tmp_path)
     for choice, share in (({}, 1 / 3), ({"blind_queries": "zeros"}, 0.0)):
@@ -124,13 +121,13 @@ def test_blind_queries_are_a_choice_that_is_saved(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_close(dtype):
+def test_bertsum_half_precision_is_close(dtype):
     exact, narrow = model(dtype=torch.float64, strong=False)(**BATCH), model(dtype=dtype, strong=False)(**BATCH)
     assert narrow.scores.dtype == dtype
     assert (narrow.scores.double() - exact.scores).abs().max().item() < 30 * torch.finfo(dtype).eps
 
 
-def test_a_checkpoint_without_the_table_of_positions_gets_a_right_one(tmp_path):
+def test_bertsum_missing_position_table_is_computed(tmp_path):
     m = model()
     m.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -142,7 +139,7 @@ def test_a_checkpoint_without_the_table_of_positions_gets_a_right_one(tmp_path):
     torch.testing.assert_close(loaded(**BATCH).scores, m(**BATCH).scores)
 
 
-def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
+def test_bertsum_uses_a_trained_encoder_unchanged(tmp_path):
     encoder = build(transformers.BertModel, bert_config())
     weights = {name: p.clone() for name, p in encoder.named_parameters()}
     encoder.save_pretrained(tmp_path)
@@ -159,74 +156,56 @@ def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
     assert loaded(**BATCH).scores[0].unique().numel() == 3
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "message"),
-    [
-        (
-            {"inter_layer": 1},
-            TypeError,
-            r"inter_layer: expected a field of BertSumConfig, got an unknown name\. Did you mean ",
-        ),
-        ({"heads": 5}, ValueError, "heads: expected a divisor of the encoder's hidden_size = 12, got 5"),
-        ({"inter_layers": -1}, ValueError, "inter_layers: expected at least 0, got -1"),
-        ({"blind_queries": "mean"}, ValueError, "blind_queries: expected one of 'zeros', 'average', got 'mean'"),
-        ({"ff_size": 0}, ValueError, "ff_size: expected at least 1, got 0"),
-        ({"dropout": 1.5}, ValueError, r"dropout: expected a probability in \[0, 1\), got 1.5"),
-    ],
+@error_cases(
+    {
+        "TypeError: inter_layer: expected a field of BertSumConfig, got an unknown name. Did you mean 'inter_layers'": {
+            "inter_layer": 1
+        },
+        "ValueError: heads: expected a divisor of the encoder's hidden_size = 12, got 5": {"heads": 5},
+        "ValueError: inter_layers: expected at least 0, got -1": {"inter_layers": -1},
+        "ValueError: blind_queries: expected one of 'zeros', 'average', got 'mean'": {"blind_queries": "mean"},
+        "ValueError: ff_size: expected at least 1, got 0": {"ff_size": 0},
+        "ValueError: dropout: expected a probability in [0, 1), got 1.5": {"dropout": 1.5},
+    },
 )
-def test_bad_configuration(fields, error, message):
-    with pytest.raises(error, match=message):
-        config(**fields)
+def test_bertsum_bad_config_raises(error, given):
+    with raises(error):
+        config(**given)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        (
-            {"sentence_positions": None},
-            TypeError,
-            r"sentence_positions: expected a torch\.Tensor \(B, S\), got NoneType",
-        ),
-        (
-            {"sentence_positions": torch.zeros(2, 3)},
-            TypeError,
-            r"sentence_positions: expected dtype torch\.int64 or to",
-        ),
-        (
-            {"sentence_positions": torch.tensor([[0, 10], [0, 1]])},
-            ValueError,
-            "sentence_positions: expected 0 to 9, or -1 for padding, got values from 0 to 10",
-        ),
-        (
-            {"sentence_positions": torch.tensor([[0], [-2]])},
-            ValueError,
-            "sentence_positions: expected 0 to 9, or -1 for paddin",
-        ),
-        (
-            {"sentence_positions": torch.tensor([0, 1])},
-            ValueError,
-            r"sentence_positions: expected shape \(2, S\), got shape \(2,\)",
-        ),
-        (
-            {"input_ids": torch.full((2, 10), 31)},
-            ValueError,
-            r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 31 to 31",
-        ),
-        ({"labels": torch.ones(2, 4)}, ValueError, r"labels: expected shape \(B, S\) = \(2, 3\), got shape \(2, 4\)"),
-        ({"labels": torch.full((2, 3), 2)}, ValueError, "labels: expected 0, 1 or -100, got other values"),
-        ({"labels": [[1]]}, TypeError, r"labels: expected a torch\.Tensor or None, got list"),
-    ],
+@error_cases(
+    {
+        "TypeError: sentence_positions: expected a torch.Tensor (B, S), got NoneType": {"sentence_positions": None},
+        "TypeError: sentence_positions: expected dtype torch.int64 or torch.int32": {
+            "sentence_positions": torch.zeros(2, 3)
+        },
+        "ValueError: sentence_positions: expected 0 to 9, or -1 for padding, got values from 0 to 10": {
+            "sentence_positions": torch.tensor([[0, 10], [0, 1]])
+        },
+        "ValueError: sentence_positions: expected 0 to 9, or -1 for padding, got values from -2 to 0": {
+            "sentence_positions": torch.tensor([[0], [-2]])
+        },
+        "ValueError: sentence_positions: expected shape (2, S), got shape (2,)": {
+            "sentence_positions": torch.tensor([0, 1])
+        },
+        "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
+            "input_ids": torch.full((2, 10), 31)
+        },
+        "ValueError: labels: expected shape (B, S) = (2, 3), got shape (2, 4)": {"labels": torch.ones(2, 4)},
+        "ValueError: labels: expected 0, 1 or -100, got other values": {"labels": torch.full((2, 3), 2)},
+        "TypeError: labels: expected a torch.Tensor or None, got list": {"labels": [[1]]},
+    },
 )
-def test_bad_input(changes, error, message):
-    with pytest.raises(error, match=message):
-        model()(**{**BATCH, **changes})
+def test_bertsum_bad_input_raises(error, given):
+    with raises(error):
+        model()(**{**BATCH, **given})
 
 
-def test_token_types_for_an_encoder_that_has_none():
+def test_bertsum_token_types_without_support_raise():
     m = model(roberta_config())
     plain = {k: v for k, v in BATCH.items() if k != "token_type_ids"}
     assert m(**plain).scores.shape == (2, 3)
-    with pytest.raises(
-        ValueError, match="token_type_ids: expected None, since RobertaModel has at most one token type, got a tensor"
+    with raises(
+        "ValueError: token_type_ids: expected None, since RobertaModel has at most one token type, got a tensor"
     ):
         m(**BATCH)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, random, strengthen
 from qacg_models import PositionalEncoding, PositionwiseFeedForward, TransformerEncoderLayer, TransformerInterEncoder
@@ -21,7 +22,7 @@ def inter_encoder(layers=2, dtype=torch.float32, dropout=0.1):
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("layers", [0, 1, 3])
-def test_the_inter_encoder_and_every_gradient_match_the_formulas(layers, dtype, implementation):
+def test_inter_encoder_and_gradients_match_the_formulas(layers, dtype, implementation):
     module, x = inter_encoder(layers), random(B, S, MODEL)
     module.to(dtype).pos_emb.reset_table()
     out = module(x.to(dtype), MASK, attn_implementation=implementation, return_dict=True)
@@ -39,20 +40,20 @@ def test_the_inter_encoder_and_every_gradient_match_the_formulas(layers, dtype, 
     assert not out.scores[~real].any()
 
 
-def test_the_maps_are_those_of_the_formulas():
+def test_inter_encoder_maps_match_the_formulas():
     module, x = inter_encoder(), random(B, S, MODEL)
     out = module(x, MASK, output_attentions=True, return_dict=True)
     exact = oracle.inter_encoder(double_leaves(module), x.double(), MASK.bool(), heads=HEADS, layers=2)
-    for mine, wanted in zip(out.attentions, exact["maps"]):
-        torch.testing.assert_close(mine.double(), wanted, rtol=1e-4, atol=1e-5)
+    for mine, expected in zip(out.attentions, exact["maps"]):
+        torch.testing.assert_close(mine.double(), expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(module(x, MASK), module(x, MASK, return_dict=True).scores)
 
 
 @pytest.mark.parametrize("dtype", MASK_DTYPES)
-def test_a_mask_of_any_dtype_works(dtype):
+def test_inter_encoder_accepts_masks_of_any_dtype(dtype):
     module, x = inter_encoder(), random(B, S, MODEL)
-    wanted = oracle.inter_encoder(double_leaves(module), x.double(), MASK.bool(), heads=HEADS, layers=2)["scores"]
-    torch.testing.assert_close(module(x, MASK.to(dtype)).double(), wanted, rtol=1e-4, atol=1e-5)
+    expected = oracle.inter_encoder(double_leaves(module), x.double(), MASK.bool(), heads=HEADS, layers=2)["scores"]
+    torch.testing.assert_close(module(x, MASK.to(dtype)).double(), expected, rtol=1e-4, atol=1e-5)
     layer = strengthen(TransformerEncoderLayer(MODEL, HEADS, WIDE, 0.0)).eval()
     hidden = ~MASK.bool()
     exact = torch.stack(
@@ -61,7 +62,7 @@ def test_a_mask_of_any_dtype_works(dtype):
     torch.testing.assert_close(layer(1, x, x, hidden.to(dtype)).double(), exact, rtol=1e-4, atol=1e-4)
 
 
-def test_padding_changes_nothing_even_when_it_is_nan():
+def test_inter_encoder_ignores_nan_padding():
     module, x = inter_encoder(), random(B, S, MODEL)
     padded = x.masked_fill(~MASK.bool().unsqueeze(-1), float("nan"))
     scores = module(padded, MASK)
@@ -71,7 +72,7 @@ def test_padding_changes_nothing_even_when_it_is_nan():
         torch.testing.assert_close(alone[0], scores[row, :length])
 
 
-def test_a_document_without_sentences_scores_zero():
+def test_inter_encoder_empty_document_scores_zero():
     module, x = inter_encoder(), random(B, S, MODEL).requires_grad_()
     scores = module(x, torch.zeros(B, S))
     assert not scores.any()
@@ -79,7 +80,7 @@ def test_a_document_without_sentences_scores_zero():
     assert bool(x.grad.isfinite().all())
 
 
-def test_blind_queries_of_a_document_without_sentences_average_where_that_is_asked_for():
+def test_inter_encoder_empty_document_can_average():
     module = strengthen(TransformerInterEncoder(MODEL, WIDE, HEADS, 0.1, 2, blind_queries="average")).eval()
     module.pos_emb.reset_table()
     x, mask = random(B, S, MODEL), MASK.clone()
@@ -90,13 +91,13 @@ def test_blind_queries_of_a_document_without_sentences_average_where_that_is_ask
     options = {"heads": HEADS, "layers": 2, "softmax": oracle.row_as_published}
     exact = oracle.inter_encoder(leaves, x.double(), mask.bool(), **options)
     assert torch.equal(maps[1][1], torch.full((HEADS, S, S), 1 / S)) and not out.scores[1].any()
-    for mine, wanted in zip(maps, exact["maps"]):
-        torch.testing.assert_close(mine.double(), wanted, rtol=1e-4, atol=1e-5)
-    outputs, wanted = ({name: found[name] for name in ("scores", "logits")} for found in (out, exact))
-    check_outputs_and_gradients(module, outputs, leaves, wanted, unused=FIRST_NORM, roundings=400)
+    for mine, expected in zip(maps, exact["maps"]):
+        torch.testing.assert_close(mine.double(), expected, rtol=1e-4, atol=1e-5)
+    outputs, expected = ({name: found[name] for name in ("scores", "logits")} for found in (out, exact))
+    check_outputs_and_gradients(module, outputs, leaves, expected, unused=FIRST_NORM, roundings=400)
 
 
-def test_feed_forward_and_every_gradient_match_the_formulas():
+def test_feed_forward_and_gradients_match_the_formulas():
     module, x = strengthen(PositionwiseFeedForward(MODEL, WIDE)).eval(), random(B, S, MODEL)
     leaves = double_leaves(module)
     exact = oracle.feed_forward(leaves, x.double())
@@ -105,22 +106,22 @@ def test_feed_forward_and_every_gradient_match_the_formulas():
 
 
 @pytest.mark.parametrize("dim", [8, 7])
-def test_positions(dim):
+def test_positional_encoding_matches_the_formulas(dim):
     module = PositionalEncoding(0.0, dim, max_len=40)
-    wanted = torch.stack([oracle.position(i, dim) for i in range(40)])
-    torch.testing.assert_close(module.pe[0].double(), wanted, rtol=0, atol=1e-7)
+    expected = torch.stack([oracle.position(i, dim) for i in range(40)])
+    torch.testing.assert_close(module.pe[0].double(), expected, rtol=0, atol=1e-7)
     emb = random(2, 5, dim).requires_grad_()
-    torch.testing.assert_close(module(emb).double(), emb.double() * math.sqrt(dim) + wanted[:5], rtol=0, atol=1e-5)
+    torch.testing.assert_close(module(emb).double(), emb.double() * math.sqrt(dim) + expected[:5], rtol=0, atol=1e-5)
     module(emb).sum().backward()
     torch.testing.assert_close(emb.grad, torch.full_like(emb, math.sqrt(dim)))
     for step in (0, 3):
         one = module(emb[:, :1], step=step)
         torch.testing.assert_close(
-            one[:, 0].double(), emb[:, 0].double() * math.sqrt(dim) + wanted[step], atol=1e-5, rtol=0
+            one[:, 0].double(), emb[:, 0].double() * math.sqrt(dim) + expected[step], atol=1e-5, rtol=0
         )
 
 
-def test_dropout_of_positions_and_blocks():
+def test_bertsum_layers_apply_dropout():
     positions = PositionalEncoding(0.5, 8, max_len=9)
     out = positions(torch.ones(40, 9, 8))
     assert 0.4 < float((out == 0).float().mean()) < 0.6
@@ -130,16 +131,16 @@ def test_dropout_of_positions_and_blocks():
     assert 0.4 < float(untouched) < 0.6
 
 
-def test_names_are_the_published_ones():
+def test_inter_encoder_parameter_names_are_published():
     attention = [f"self_attn.{n}" for n in ("linear_keys", "linear_values", "linear_query", "final_linear")]
     parts = [*attention, "feed_forward.w_1", "feed_forward.w_2", "feed_forward.layer_norm", "layer_norm"]
     modules = [f"transformer_inter.{i}.{part}" for i in (0, 1) for part in parts] + ["layer_norm", "wo"]
-    wanted = {f"{name}.{kind}" for name in modules for kind in ("weight", "bias")} | {"pos_emb.pe"}
-    assert set(inter_encoder().state_dict()) == wanted
+    expected = {f"{name}.{kind}" for name in modules for kind in ("weight", "bias")} | {"pos_emb.pe"}
+    assert set(inter_encoder().state_dict()) == expected
     assert inter_encoder().pos_emb.pe.shape == (1, 5000, MODEL)
 
 
-def test_the_first_layer_skips_its_norm_and_no_optimiser_waits_for_it():
+def test_first_layer_skips_its_untrained_norm():
     module = inter_encoder()
     assert {n for n, p in module.named_parameters() if not p.requires_grad} == set(FIRST_NORM)
     layer, x = module.transformer_inter[0], random(B, S, MODEL)
@@ -153,38 +154,31 @@ def test_the_first_layer_skips_its_norm_and_no_optimiser_waits_for_it():
 
 @pytest.mark.compiles
 @pytest.mark.full
-def test_compiles_whole():
+def test_inter_encoder_compiles_without_graph_breaks():
     module, x = inter_encoder(), random(B, S, MODEL)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, MASK), module(x, MASK))
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda m, x: m([1], MASK), TypeError, "top_vecs: expected a torch.Tensor, got list"),
-        (lambda m, x: m(x, None), TypeError, "mask: expected a torch.Tensor, got NoneType"),
-        (lambda m, x: m(x[..., :-1], MASK), ValueError, r"top_vecs: expected shape \(B, S, 8\), got shape \(3, 6, 7\)"),
-        (lambda m, x: m(x, MASK[:, :-1]), ValueError, r"mask: expected shape \(B, S\) = \(3, 6\), got shape \(3, 5\)"),
-        (lambda m, x: m(x, MASK * 2), ValueError, "mask: expected 1 for sentences and 0 for padd"),
-        (
-            lambda m, x: m(x, MASK, output_attentions=True),
-            ValueError,
-            "output_attentions: expected False without return_dict=True, got True",
+@error_cases(
+    {
+        "TypeError: top_vecs: expected a torch.Tensor, got list": lambda m, x: m([1], MASK),
+        "TypeError: mask: expected a torch.Tensor, got NoneType": lambda m, x: m(x, None),
+        "ValueError: top_vecs: expected shape (B, S, 8), got shape (3, 6, 7)": lambda m, x: m(x[..., :-1], MASK),
+        "ValueError: mask: expected shape (B, S) = (3, 6), got shape (3, 5)": lambda m, x: m(x, MASK[:, :-1]),
+        "ValueError: mask: expected 1 for sentences and 0 for padding": lambda m, x: m(x, MASK * 2),
+        "ValueError: output_attentions: expected False without return_dict=True, got True": lambda m, x: m(
+            x, MASK, output_attentions=True
         ),
-        (
-            lambda m, x: m(x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)),
-            ValueError,
-            "length: expected at most max_len = 5000 ",
+        "ValueError: length: expected at most max_len = 5000 ..., got 5001": lambda m, x: m(
+            x[:, :1].expand(-1, 5001, -1), torch.ones(3, 5001)
         ),
-        (
-            lambda m, x: m.transformer_inter[1](1, x + 1, x, MASK),
-            ValueError,
-            "query: expected None or the tensor `inputs`, go",
+        "ValueError: query: expected None or the tensor `inputs`, got": lambda m, x: m.transformer_inter[1](
+            1, x + 1, x, MASK
         ),
-        (lambda m, x: m.pos_emb(x, step=5000), ValueError, "length: expected at most max_len = 5000 "),
-    ],
+        "ValueError: length: expected at most max_len = 5000 ..., got": lambda m, x: m.pos_emb(x, step=5000),
+    },
 )
-def test_bad_input(call, error, message):
-    with pytest.raises(error, match=message):
-        call(inter_encoder(), random(B, S, MODEL))
+def test_inter_encoder_bad_input_raises(error, given):
+    with raises(error):
+        given(inter_encoder(), random(B, S, MODEL))

@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from errors import raises
 from matplotlib.figure import Figure
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
@@ -18,8 +19,8 @@ from qacg_models.metrics.temperature import LEAST, MOST, PRIOR, fit_temperature,
 from qacg_models.reporting.attention_maps import example_maps
 from qacg_models.reporting.confidence import Confidence
 from qacg_models.runs.calibration import CALIBRATION_NAME, Calibration, Fit, read_calibration, write_calibration
-from qacg_models.training import calibration as training_calibration
-from qacg_models.training.calibration import calibrate
+from qacg_models.training import choose_temperatures
+from qacg_models.training.choose_temperatures import calibrate
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from untrained import OWN, TEXTS, write_model
@@ -36,7 +37,7 @@ def overconfident(rows, temperature, classes=3, seed=0):
 
 
 def by_scipy(gold, logits, mode=1.0):
-    """The temperature by the formulas of the module alone, through another minimiser."""
+    """The temperature by the formulas of the module, with another minimiser."""
 
     def loss(inverse):
         scaled = inverse * logits
@@ -52,7 +53,7 @@ def test_fit_temperature_matches_another_minimiser(rows, temperature):
     gold, logits = overconfident(rows, temperature, seed=rows)
     found = fit_temperature(gold, logits)
     assert found == pytest.approx(by_scipy(gold, logits), rel=1e-6)
-    # What all classes of a row share changes nothing, nor does the order of the rows.
+    # A constant added to all logits of a row and the order of the rows have no effect.
     assert fit_temperature(gold[::-1], (logits + 100 * np.arange(rows)[:, None])[::-1]) == pytest.approx(found)
     if rows == 4000:
         assert found == pytest.approx(temperature, rel=0.07)
@@ -62,7 +63,7 @@ def test_fit_temperature_matches_another_minimiser(rows, temperature):
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("rows", [1, 5, 3000])
 def test_fit_temperature_prior_keeps_the_fit_finite(gap, right, rows):
-    """Every row right, or every row wrong: the likelihood alone wants 0 or infinity."""
+    """All rows right or all rows wrong: the likelihood alone is largest at 0 or infinity."""
     gold = np.arange(rows) % 2
     logits = gap * np.eye(3)[gold if right else 1 - gold]
     found = fit_temperature(gold, logits)
@@ -72,14 +73,14 @@ def test_fit_temperature_prior_keeps_the_fit_finite(gap, right, rows):
     if right and gap == 1 and rows == 3000:
         assert found < 0.5
     if rows == 1 and gap <= 1:
-        assert found == pytest.approx(1, abs=0.2), "one row is no reason to think otherwise of all"
+        assert found == pytest.approx(1, abs=0.2), "one row must not move the temperature far"
 
 
 def test_fit_temperatures_uses_rows_of_each_label():
     gold, logits = overconfident(3000, 1.0, classes=2)
     logits = np.column_stack([logits, np.full(3000, -20.0)])
-    logits[logits.argmax(1) == 1] *= 3  # too sure of the second
-    logits[:2, 2] = logits[:2].max(1) + 1  # the third wins on two rows
+    logits[logits.argmax(1) == 1] *= 3  # overconfident in the second label
+    logits[:2, 2] = logits[:2].max(1) + 1  # the third label is predicted on two rows
     found, common = fit_temperatures(gold, logits), fit_temperature(gold, logits)
     winners = logits.argmax(1)
     assert [int((winners == label).sum()) for label in range(3)][2] == 2
@@ -87,10 +88,12 @@ def test_fit_temperatures_uses_rows_of_each_label():
         rows = winners == label
         assert found[label] == pytest.approx(by_scipy(gold[rows], logits[rows], common), rel=1e-6)
     assert found[1] == pytest.approx(3, rel=0.15) and found[0] == pytest.approx(1, rel=0.15)
-    assert found[2] == pytest.approx(common, rel=0.5), "two rows are little reason to leave what all have"
+    assert found[2] == pytest.approx(common, rel=0.5), "two rows stay close to the common temperature"
     none = np.delete(logits, 2, axis=1)
     none[:, 0] += 1e3
-    assert fit_temperatures(np.zeros(3000, int), none)[1] == fit_temperature(np.zeros(3000, int), none), "no row at all"
+    assert fit_temperatures(np.zeros(3000, int), none)[1] == fit_temperature(np.zeros(3000, int), none), (
+        "a label that is never predicted"
+    )
 
 
 def test_temperatures_keep_predicted_labels():
@@ -104,9 +107,9 @@ def test_temperatures_keep_predicted_labels():
 
 
 def test_fit_temperature_bad_logits_raise():
-    with pytest.raises(ValueError, match=r"logits: expected finite numbers, got \[nan, 0\.0\] in row 1"):
+    with raises("ValueError: logits: expected finite numbers, got [nan, 0.0] in row 1"):
         fit_temperature([0, 1], np.array([[0.0, 1.0], [math.nan, 0.0]]))
-    with pytest.raises(ValueError, match="rows: expected at least one"):
+    with raises("ValueError: rows: expected at least one"):
         fit_temperature([], np.zeros((0, 3)))
 
 
@@ -123,11 +126,13 @@ def test_fit_temperature_bad_logits_raise():
 )
 def test_calibrate_without_usable_rows_is_skipped(protocol, gold, logits, reason):
     found = calibrate(protocol, gold, logits, texts(len(gold)))
-    assert found.temperatures == (1,) and found.fit is None and reason in found.describe()
+    assert found.temperatures == (1,)
+    assert found.fit is None
+    assert reason in found.describe()
 
 
 def texts(rows, each=1):
-    """So many rows, of sentences with `each` rows."""
+    """Sentences of `rows` rows; each sentence has `each` rows."""
     return [f"sentence {row // each}" for row in range(rows)]
 
 
@@ -142,26 +147,30 @@ def test_fit_temperature_few_correct_rows_stay_near_one():
 
 def test_fit_temperature_reduces_overconfidence():
     found = calibrate("dev", *overconfident(4000, 3.0), texts(4000, 4))
-    assert found.skipped is None and found.fit.error_before > 0.15 and found.fit.error_after < 0.025
+    assert found.skipped is None
+    assert found.fit.error_before > 0.15
+    assert found.fit.error_after < 0.025
     gold, logits = overconfident(4000, 3.0, seed=1)
-    assert reliability(gold, probabilities_of(logits, found.temperatures)).error < 0.025, "of other rows, too"
+    assert reliability(gold, probabilities_of(logits, found.temperatures)).error < 0.025, "on other rows, too"
 
 
 def test_calibrate_keeps_no_useless_temperatures(monkeypatch):
-    """Logits that need no temperature: the margin rejects most of those that lower the held-out loss by chance."""
+    """Logits that need no temperature: the margin rejects most temperatures that help by chance."""
 
     def kept():
         found = [calibrate("dev", *overconfident(60, 1.0, seed=seed), texts(60, 5)) for seed in range(30)]
         return sum(one.skipped is None for one in found)
 
     assert kept() <= 4
-    monkeypatch.setattr(training_calibration, "MARGIN", 0.0)
+    monkeypatch.setattr(choose_temperatures, "MARGIN", 0.0)
     assert kept() >= 8
 
 
 def test_calibrate_reports_why_none_is_kept():
     found = calibrate("dev", *overconfident(500, 1.0, seed=1), texts(500, 5))
-    assert found.temperatures == (1,) and found.fit.rows == 500 and found.fit.error_after == found.fit.error_before
+    assert found.temperatures == (1,)
+    assert found.fit.rows == 500
+    assert found.fit.error_after == found.fit.error_before
     assert (
         "fitted on 500 rows of dev, but not kept, because none lowers the log loss of held-out rows" in found.describe()
     )
@@ -242,7 +251,7 @@ def test_reliability_matches_a_worked_example():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A model as it was before there were temperatures, and the same with one."""
+    """A model without a calibration file, and the same model with one."""
     base = tmp_path_factory.mktemp("calibrated")
     plain, fitted = write_model(base / "plain", layers=1), write_model(base / "fitted", layers=1)
     write_calibration(fitted, FITTED)
@@ -301,7 +310,7 @@ def test_read_calibration_damaged_file_raises(tmp_path, change, message):
         read_calibration(tmp_path)
     assert str(caught.value).startswith(f"{path}: ")
     path.write_text("{")
-    with pytest.raises(ModelFolderError, match="is not JSON"):
+    with raises("ModelFolderError: is not JSON"):
         read_calibration(tmp_path)
 
 
@@ -314,7 +323,7 @@ def test_read_calibration_of_other_labels_raises(folders, tmp_path):
         rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
         np.testing.assert_array_equal(trained.probabilities(rows), probabilities_of(trained.logits(rows), [1.75] * 3))
         write_calibration(folders[0], Calibration((1.75, 2.0), FITTED.fit))
-        with pytest.raises(ModelFolderError, match="expected one temperature, or 3, one for each label, got 2"):
+        with raises("ModelFolderError: expected one temperature, or 3, one for each label, got 2"):
             load_trained(folders[0])
     finally:
         path.unlink()
@@ -323,7 +332,7 @@ def test_read_calibration_of_other_labels_raises(folders, tmp_path):
 SIZES = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--epochs=2", "--batch-size=16"]
 
 
-def test_training_fits_it_and_evaluation_shows_it(small_data, tmp_path, capsys):
+def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, capsys):
     folder = tmp_path / "model"
     assert main(["train", "--data", str(small_data), "--output", str(folder), *SIZES]) == 0
     output = capsys.readouterr().out
@@ -369,11 +378,11 @@ def snippet(card):
 
 
 @pytest.mark.parametrize("kind", [{}, {"context_standalone": False}, {"kind": "bert"}])
-def test_the_card_of_a_bare_model_answers_a_question(tmp_path, capsys, kind):
+def test_model_card_example_answers_a_question(tmp_path, capsys, kind):
     folder = write_model(tmp_path / "model", layers=1, **kind)
     exec(snippet((folder / "README.md").read_text(encoding="utf-8")).replace("FOLDER", repr(str(folder))), {})
     label, shares = capsys.readouterr().out.strip().split(" ", 1)
-    if "kind" not in kind:  # a bare BERT is not told which aspect is meant
+    if "kind" not in kind:  # a plain BERT has no input for the aspect
         (answer,) = AspectSentiment.from_pretrained(folder)("the bill was a shock", aspects=["food"])
         assert label == f"LABEL_{OWN.labels.index(answer.label)}"
         assert json.loads(shares) == pytest.approx(list(answer.probabilities.values()), abs=1e-5)
@@ -383,7 +392,7 @@ def trained_error(gold, logits, trained, on):
     return reliability(gold, probabilities_of(logits, trained.calibration.temperatures if on else (1.0,))).error
 
 
-def test_the_picture_holds_what_was_found(folders):
+def test_confidence_figure_shows_the_accuracies(folders):
     class Row:
         def __init__(self, label):
             self.label = label
@@ -396,4 +405,5 @@ def test_the_picture_holds_what_was_found(folders):
         filled = [one for one in found.after.bins if one.rows]
         heights = [bar.get_height() for bar in figure.axes[panels - 1].patches]
         assert heights == pytest.approx([one.accuracy for one in filled])
-        assert (found.temperatures is None) == (panels == 1) == ("no temperature" in found.note())
+        assert (found.temperatures is None) == ("no temperature" in found.note())
+        assert (panels == 1) == ("no temperature" in found.note())

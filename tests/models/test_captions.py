@@ -47,7 +47,7 @@ def test_score_captions_name_the_strongest_words():
     assert captions.sensitivity_caption(tokens, np.array([9, 3, 4, 0.1, 9])) == (
         "A change of “good” or “not” would affect this prediction most."
     )
-    # What has less than a quarter of the first is not named beside it, nor a tenth of it on the other side.
+    # Words below a quarter of the strongest, or a tenth on the opposite side, are not named.
     relevance = np.array([5, -3, 4, 0.5, 5])
     assert captions.relevance_caption(tokens, relevance, "Positive") == (
         "“good” supports Positive most; “not” opposes it most."
@@ -88,4 +88,6 @@ def test_captions_have_no_symbols():
     ]
     for sentence in output:
         assert not re.search(r"[λΛ·=]|\b[PG]\b|softmax|sigmoid|logit|lambda|gradient", sentence), sentence
-        assert re.match("[A-Z“]", sentence) and sentence.endswith(".") and "\n" not in sentence
+        assert re.match("[A-Z“]", sentence)
+        assert sentence.endswith(".")
+        assert "\n" not in sentence

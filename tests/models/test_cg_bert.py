@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat, strengthen
-from model_sizes import TINY
-from oracle import cg_bert as oracle
-from oracle.pieces import cross_entropy
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat
+from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
+from oracle import classifiers as oracle
+from parity import strengthen
 from qacg_models import CGBertConfig, CGBertForSequenceClassification
 from torch import nn
 
@@ -19,13 +19,7 @@ VARIANTS = {
     "whole context": {"context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True},
     "tanh with biases": {"gate_activation": "tanh", "lambda_bias": True},
 }
-BATCH = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
-    "context_ids": torch.tensor([2, 0]),
-    "labels": torch.tensor([1, 2]),
-}
+BATCH = TOKENS | CONTEXTS | LABELS
 
 
 def build(implementation="sdpa", dtype=torch.float32, **settings):
@@ -36,32 +30,20 @@ def build(implementation="sdpa", dtype=torch.float32, **settings):
 
 def results(model):
     out = model(**BATCH, output_gates=True, output_hidden_states=True)
-    # A call of its own: with maps asked for, sdpa would not run.
+    # A separate call: with maps requested, sdpa would not run.
     maps = model(**BATCH, output_attentions=True).attentions
     found = {"logits": out.logits, "loss": out.loss, "hidden": out.hidden_states, "a": maps}
     return found | {"lq": out.query_gates, "lk": out.key_gates}
 
 
 def truth(weights, config):
-    found = oracle.classify(
-        weights,
-        BATCH["input_ids"],
-        BATCH["attention_mask"].bool(),
-        BATCH["token_type_ids"],
-        BATCH["context_ids"],
-        layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        pooler=config.pooler,
-        head_projection=config.context_projection == "head",
-        gate=config.gate_activation,
-    )
-    return found | {"loss": cross_entropy(found["logits"], BATCH["labels"])}
+    return oracle.outputs(weights, config, BATCH)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_outputs_and_every_gradient_match_the_formulas(variant, dtype, implementation):
+def test_cg_bert_outputs_and_gradients_match_the_formulas(variant, dtype, implementation):
     def make(implementation, dtype):
         return build(implementation, dtype, **variant)
 
@@ -69,14 +51,14 @@ def test_outputs_and_every_gradient_match_the_formulas(variant, dtype, implement
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
-def test_float64_agrees_with_the_formulas_to_rounding(implementation):
+def test_cg_bert_float64_matches_the_formulas(implementation):
     model = build(implementation, torch.float64, **VARIANTS["paper"])
     true = flat(truth(model.state_dict(), model.config))
     for name, mine in flat(results(model)).items():
         torch.testing.assert_close(mine, true[name], rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_gates_at_zero_leave_bert_and_gates_at_one_leave_the_context():
+def test_cg_bert_closed_gates_ignore_the_context():
     model = build(lambda_bias=True)
     logits = {}
     for sign in (-1, 1):
@@ -93,7 +75,7 @@ def test_gates_at_zero_leave_bert_and_gates_at_one_leave_the_context():
     assert not torch.allclose(logits[-1], logits[1])
 
 
-def test_dropout_acts_where_the_published_model_has_it():
+def test_cg_bert_dropout_is_where_published():
     model = build("eager", hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention").train()
     shapes = {}
 
@@ -122,7 +104,7 @@ def test_dropout_acts_where_the_published_model_has_it():
         assert 0.35 < float((a[0] != 0).double().mean()) < 0.85
 
 
-def test_a_state_dict_under_the_other_published_names_loads():
+def test_cg_bert_loads_the_compact_names():
     model = build()
     renamed = {}
     for name, p in model.state_dict().items():
@@ -135,6 +117,6 @@ def test_a_state_dict_under_the_other_published_names_loads():
     torch.testing.assert_close(other.eval()(**BATCH).logits, model(**BATCH).logits)
 
 
-def test_swapping_in_quasi_attention_is_refused():
+def test_cg_bert_patch_with_quasi_attention_raises():
     with pytest.raises(ValueError, match=r"attention\.self: .*(expected a module that is called|got something else)"):
         apply_fused_attention(build())

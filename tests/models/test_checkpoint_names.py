@@ -1,10 +1,12 @@
-"""The maps of names against tables written by hand, and their inverses."""
+"""Maps of tensor names, compared with tables written by hand, and their inverses."""
 
 import checkpoint_tables as tables
 import pytest
-from qacg_models.checkpoints.tensor_names import CONVERTED, HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
+from errors import raises
+from qacg_models.checkpoints.tensor_names import HUGGING_FACE, RELEASED, TENSORFLOW, Layout, part_of
 from qacg_models.errors import CheckpointError
 
+CONVERTED = Layout(base="", gamma_beta=True)
 ROWS = tables.rows(layers=2)
 OURS = [ours for ours, *_ in ROWS]
 CONTEXT = [
@@ -24,7 +26,7 @@ CONTEXT = [
 
 
 @pytest.mark.parametrize("ours, path, transposed, converted", ROWS, ids=OURS)
-def test_published_names(ours, path, transposed, converted):
+def test_layouts_map_published_names(ours, path, transposed, converted):
     assert TENSORFLOW.from_ours(ours) == (path, transposed)
     assert TENSORFLOW.to_ours(path) == (ours, transposed)
     assert TENSORFLOW.to_ours(path + ":0") == (ours, transposed)
@@ -49,14 +51,14 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=Layout.describe)
-def test_every_layout_is_found_from_its_names_and_has_an_inverse(layout):
+def test_layout_is_detected_and_invertible(layout):
     names = [*OURS, *CONTEXT]
     theirs = [layout.from_ours(name)[0] for name in names]
     assert len(set(theirs)) == len(names)
     assert [layout.to_ours(name)[0] for name in theirs] == names
     assert [layout.to_ours(name)[1] for name in theirs] == [layout.from_ours(name)[1] for name in names]
     found = Layout.of(theirs)
-    # TensorFlow's names have gamma and beta by themselves.
+    # TensorFlow's names always have gamma and beta.
     assert found == layout or (layout.tensorflow and [found.to_ours(name)[0] for name in theirs] == names)
 
 
@@ -71,7 +73,7 @@ def test_every_layout_is_found_from_its_names_and_has_an_inverse(layout):
         ("cls/squad/output_bias", "qa_outputs.bias"),
     ],
 )
-def test_heads_of_tensorflow(path, ours):
+def test_tensorflow_head_names_are_mapped(path, ours):
     assert TENSORFLOW.to_ours(path)[0] == ours
 
 
@@ -79,26 +81,24 @@ def test_heads_of_tensorflow(path, ours):
     "name",
     ["global_step", "bert/embeddings/word_embeddings/adam_m", "bert/encoder/layer_0/output/dense/kernel/adam_v"],
 )
-def test_optimizer_state_belongs_to_no_model(name):
+def test_tensorflow_optimizer_state_is_ignored(name):
     assert TENSORFLOW.to_ours(name) is None
 
 
-def test_buffers_belong_to_no_model():
+def test_buffers_are_ignored():
     assert HUGGING_FACE.to_ours("bert.embeddings.position_ids") is None
     assert CONVERTED.to_ours("embeddings.position_ids") is None
 
 
-def test_names_that_hold_no_bert_or_several():
+def test_layout_of_no_bert_or_several_raises():
     with pytest.raises(
         CheckpointError, match=r"expected a BERT .*got 2 other tensors \(h\.0\.w, wte\.weight, \.\.\.\)"
     ):
         Layout.of(["wte.weight", "h.0.w"])
-    with pytest.raises(CheckpointError, match="expected a BERT"):
+    with raises("CheckpointError: expected a BERT"):
         Layout.of([])
     twins = [f"{side}.bert.embeddings.word_embeddings.weight" for side in ("query", "passage")]
-    with pytest.raises(
-        CheckpointError, match=r"expected one encoder, got 2, with the prefixes 'passage\.bert\.', 'query\.bert\.'"
-    ):
+    with raises("CheckpointError: expected one encoder, got 2, with the prefixes 'passage.bert.', 'query.bert.'"):
         Layout.of(twins)
 
 
@@ -116,5 +116,5 @@ def test_names_that_hold_no_bert_or_several():
         ("classifier.bias", "head"),
     ],
 )
-def test_parts(name, part):
+def test_part_of_a_tensor_is_its_group(name, part):
     assert part_of(name) == part

@@ -1,12 +1,13 @@
-"""The aspect by context id alone, `[CLS] sentence [SEP]`, from rows of data to probabilities and maps."""
+"""Models with the aspect as a context id only: input `[CLS] sentence [SEP]`, probabilities and maps."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from model_judging import strengthen
+from errors import raises
 from oracle import qacg_bert as oracle
+from parity import strengthen
 from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
 from qacg_models.data import Example
 from qacg_models.data.task import SENTIHOOD
@@ -34,7 +35,7 @@ def tokenizer():
 
 
 def model(tokenizer, folder, standalone):
-    """Saved and loaded, so that the choice is the one that was stored."""
+    """A model that was saved and loaded, so that the option comes from the file."""
     config = QACGBertConfig(
         vocab_size=len(tokenizer),
         hidden_size=12,
@@ -51,7 +52,7 @@ def model(tokenizer, folder, standalone):
 
 
 @pytest.mark.parametrize("standalone", [True, False])
-def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
+def test_standalone_input_and_probabilities_match_formulas(standalone, tokenizer, tmp_path):
     found = model(tokenizer, tmp_path, standalone)
     assert found.config.context_standalone is standalone
     read = []
@@ -59,14 +60,14 @@ def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
     probabilities = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=1))
     seen = {}
     for batch in read:
-        # A batch of one row is the same tokens, padded or packed.
+        # A batch of one row has the same tokens, padded or packed.
         ids, types = batch["input_ids"].reshape(1, -1), batch["token_type_ids"].reshape(1, -1)
         tokens = tokenizer.convert_ids_to_tokens(ids[0])
         first = tokens.index("[SEP]") + 1
         name = NAMES[int(batch["context_ids"])]
-        wanted = [] if standalone else [*tokenizer.tokenize(name), "[SEP]"]
-        assert tokens[0] == "[CLS]" and tokens[first:] == wanted
-        assert types[0].tolist() == [0] * first + [1] * len(wanted)
+        expected = [] if standalone else [*tokenizer.tokenize(name), "[SEP]"]
+        assert tokens[0] == "[CLS]" and tokens[first:] == expected
+        assert types[0].tolist() == [0] * first + [1] * len(expected)
         exact = oracle.classify(
             {key: p.detach().double() for key, p in found.named_parameters()},
             *(ids, torch.ones_like(ids, dtype=torch.bool), types, batch["context_ids"]),
@@ -79,24 +80,25 @@ def test_what_the_model_reads_and_says(standalone, tokenizer, tmp_path):
             gamma=1.0,
         )
         seen[tuple(tokens[1 : first - 1]), name] = exact["logits"][0].softmax(-1).numpy()
-    assert len(seen) == len(ROWS) == 4
+    assert (len(seen), len(ROWS)) == (4, 4)
     for row, found_row in zip(ROWS, probabilities):
-        wanted = seen[tuple(tokenizer.tokenize(row.sentence)), row.context]
-        np.testing.assert_allclose(found_row, wanted, rtol=1e-4, atol=1e-5)
-    # The context id is read: the same sentence has another answer for the other aspect.
+        expected = seen[tuple(tokenizer.tokenize(row.sentence)), row.context]
+        np.testing.assert_allclose(found_row, expected, rtol=1e-4, atol=1e-5)
+    # The context id matters: the same sentence has another prediction for the other aspect.
     assert np.abs(probabilities[0] - probabilities[1]).max() > 1e-3
 
 
-def test_only_the_quasi_map_of_the_first_layer_knows_the_aspect(tokenizer, tmp_path):
+def test_standalone_first_softmax_map_ignores_the_aspect(tokenizer, tmp_path):
     trained = TrainedModel(model(tokenizer, tmp_path, True), tokenizer, RECORD)
     price, safety = (example_maps(trained, row) for row in ROWS[:2])
-    assert price.tokens == safety.tokens == ["[CLS]", *tokenizer.tokenize(SENTENCES[0]), "[SEP]"]
+    assert price.tokens == ["[CLS]", *tokenizer.tokenize(SENTENCES[0]), "[SEP]"]
+    assert safety.tokens == ["[CLS]", *tokenizer.tokenize(SENTENCES[0]), "[SEP]"]
     np.testing.assert_array_equal(price.softmax[0], safety.softmax[0])
     assert np.abs(price.quasi[0] - safety.quasi[0]).max() > 1e-3
     assert np.abs(price.softmax[1] - safety.softmax[1]).max() > 1e-4
 
 
-def test_a_batch_with_several_contexts_of_one_sentence(tokenizer, tmp_path):
+def test_standalone_batch_equals_single_rows(tokenizer, tmp_path):
     found = model(tokenizer, tmp_path, True)
     batched = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=4))
     single = probabilities_of(predict_logits(found, tokenizer, ROWS, max_length=32, batch_size=1))
@@ -107,15 +109,13 @@ def test_a_batch_with_several_contexts_of_one_sentence(tokenizer, tmp_path):
     np.testing.assert_allclose(logits.double().softmax(-1).numpy(), single[:2], rtol=1e-4, atol=1e-6)
 
 
-def test_a_sentence_pair_is_refused_where_the_context_enters_by_id(tokenizer, tmp_path):
+def test_standalone_model_of_a_sentence_pair_raises(tokenizer, tmp_path):
     found, context = model(tokenizer, tmp_path / "alone", True), torch.tensor([0])
     pair = tokenizer(SENTENCES[0], NAMES[0], return_tensors="pt")
     packed = {name: pair[name][0] for name in ("input_ids", "token_type_ids")}
     offsets = torch.tensor([0, len(packed["input_ids"])])
     for batch in (dict(pair), packed | {"cu_seqlens": offsets, "max_seqlen": int(offsets[1])}):
-        with pytest.raises(
-            ValueError, match="token_type_ids: expected one segment, since this model has context_standalone, go"
-        ):
+        with raises("ValueError: token_type_ids: expected one segment, since this model has context_standalone, go"):
             found(**batch, context_ids=context)
     found(**tokenizer(SENTENCES[0], return_tensors="pt"), context_ids=context)
     model(tokenizer, tmp_path / "pairs", False)(**pair, context_ids=context)

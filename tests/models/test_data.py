@@ -1,9 +1,15 @@
+"""Data formats: SentiHood, SemEval, tables of your own; bad rows, splits and the bundled sample."""
+
+import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+from errors import raises
 from qacg_models.data import (
     DataError,
+    DataOptions,
     check_contexts,
     count_overlap,
     describe,
@@ -12,7 +18,11 @@ from qacg_models.data import (
     load_file,
     sample_directory,
 )
-from qacg_models.data.task import SENTIHOOD
+from qacg_models.data.columns import Columns
+from qacg_models.data.formats import find_format
+from qacg_models.data.sentihood_json import prepared
+from qacg_models.data.splitting import split_dev
+from qacg_models.data.task import SEMEVAL, SENTIHOOD
 
 
 def read_sentihood(path):
@@ -20,7 +30,7 @@ def read_sentihood(path):
 
 
 def group(row_id="7", sentence="location - 1 is cheap", target="location - 1", **labels):
-    """The four rows of a group; labels by aspect with _ for a space, None where not given."""
+    """The four rows of a group; labels by aspect (_ for a space), the label None by default."""
     return [
         [row_id, sentence, f"{target} - {aspect}", labels.get(aspect.replace(" ", "_"), "None")]
         for aspect in SENTIHOOD.aspects
@@ -81,7 +91,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize("rows,line,reason", BAD_ROWS)
-def test_bad_row_names_file_line_and_reason(write_split, rows, line, reason):
+def test_sentihood_tsv_bad_row_raises(write_split, rows, line, reason):
     path = write_split(rows)
     with pytest.raises(DataError, match=reason) as caught:
         read_sentihood(path)
@@ -107,7 +117,7 @@ def test_sentihood_tsv_bad_header_raises(write_split, header, reason):
 def test_sentihood_tsv_not_utf8_raises(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_bytes(b"id\tsentence1\tsentence2\tlabel\n7\tcaf\xe9\tlocation - 1 - price\tNone\n")
-    with pytest.raises(DataError, match=r":2: is not UTF-8 \(byte 6"):
+    with raises("DataError: :2: is not UTF-8 (byte 6"):
         read_sentihood(path)
 
 
@@ -115,23 +125,23 @@ def test_sentihood_tsv_not_utf8_raises(tmp_path):
 def test_sentihood_tsv_empty_file_raises(tmp_path, content):
     path = tmp_path / "train.tsv"
     path.write_text(content)
-    with pytest.raises(DataError, match="has no rows"):
+    with raises("DataError: has no rows"):
         read_sentihood(path)
 
 
 def test_load_data_bad_folder_raises(tmp_path, write_split):
-    with pytest.raises(DataError, match="no such folder"):
+    with raises("DataError: no such folder"):
         load_data(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="expected data in a known format"):
+    with raises("DataError: expected data in a known format"):
         load_data(tmp_path)
     write_split(FOUR + group("8", "another"), "train.tsv")
     with pytest.raises(DataError, match=re.escape("has no test.tsv or test_NLI_M.tsv")):
         load_data(tmp_path, ("train", "test"))
     (tmp_path / "train.csv").write_text("text,aspect,label\n")
-    with pytest.raises(DataError, match="has sentihood-tsv and columns; select one by --format"):
+    with raises("DataError: has sentihood-tsv and columns; select one by --format"):
         load_data(tmp_path, ("train",))
     write_split(FOUR, "train_NLI_M.tsv")
-    with pytest.raises(DataError, match=r"has both train\.tsv and train_NLI_M\.tsv"):
+    with raises("DataError: has both train.tsv and train_NLI_M.tsv"):
         load_data(tmp_path, ("train",))
 
 
@@ -144,9 +154,7 @@ def test_contexts_are_those_of_training_in_order(tmp_path, write_split):
     assert dataset.contexts == tuple(f"{target} - {name}" for target in targets for name in SENTIHOOD.aspects)
 
     write_split(group("3", target="location - 3"), "dev.tsv")
-    with pytest.raises(
-        DataError, match=r"expected one of the training contexts \(.*\), got 'location - 3 - general'"
-    ) as caught:
+    with raises("DataError: expected one of the training contexts (...), got 'location - 3 - general'") as caught:
         load_data(tmp_path, ("train", "dev"))
     assert (caught.value.path, caught.value.line) == (dev, 2)
     check_contexts(dataset.splits["dev"], dataset.contexts, dev)
@@ -192,3 +200,443 @@ def test_sentihood_has_its_published_sizes(sentihood):
     assert Counter(row.label for row in dataset.splits["test"]) == {0: 6300, 1: 810, 2: 406}
     assert dataset.overlap["train", "test"] == 36
     assert len(dataset.contexts) == 8
+
+
+def content(rows):
+    """Counts examples without their lines; runs of spaces are equal to one."""
+    return Counter((row.id, " ".join(row.sentence.split()), row.context, row.label) for row in rows)
+
+
+def test_sentihood_json_and_pairs_give_the_same_examples(sentihood):
+    pairs, original = (
+        load_data(sentihood, options=DataOptions(format=f"sentihood-{form}")) for form in ("tsv", "json")
+    )
+    assert original.contexts == pairs.contexts
+    assert original.overlap == pairs.overlap
+    for split in ("train", "dev", "test"):
+        assert content(original.splits[split]) == content(pairs.splits[split])
+    assert load_data(sentihood, ("dev",)).files["dev"] == (sentihood / "dev_NLI_M.tsv",)
+
+
+def test_semeval_xml_and_pairs_give_the_same_examples(semeval):
+    pairs, original = (load_data(semeval, options=DataOptions(format=f"semeval-{form}")) for form in ("csv", "xml"))
+    assert {split: len(rows) for split, rows in pairs.splits.items()} == {"train": 13685, "dev": 1535, "test": 4000}
+    for split in ("train", "dev", "test"):
+        got, expected = ([replace_line(row) for row in data.splits[split]] for data in (original, pairs))
+        assert got == expected
+    assert pairs.overlap["train", "dev"] == 0
+    labels = Counter(SEMEVAL.labels[row.label] for row in pairs.splits["test"])
+    assert labels == {"none": 2975, "positive": 657, "negative": 222, "neutral": 94, "conflict": 52}
+    assert any("3- and 2-class accuracy" in line for line in describe(pairs))
+
+
+def replace_line(row):
+    return replace(row, line=0)
+
+
+def write_json(path, items):
+    path.write_text(json.dumps(items, indent=1), encoding="utf-8")
+    return path
+
+
+def opinion(sentiment="Positive", aspect="price", target="LOCATION1"):
+    return {"sentiment": sentiment, "aspect": aspect, "target_entity": target}
+
+
+NOT_OURS = opinion("Negative", "live")
+
+
+def test_sentihood_json_reads_a_worked_example(tmp_path):
+    items = [
+        {"id": 3, "text": "LOCATION2 isn't LOCATION1's match (cheap)", "opinions": [opinion(), NOT_OURS]},
+        {"id": 4, "text": "Quiet .", "opinions": [opinion("Negative", "transit-location", "LOCATION2")]},
+    ]
+    write_json(tmp_path / "sentihood-test.json", items)
+    rows = load_data(tmp_path, ("test",)).splits["test"]
+    assert [(row.id, row.target) for row in rows[::4]] == [
+        ("3", "location - 1"),
+        ("3", "location - 2"),
+        ("4", "location - 2"),
+    ]
+    assert [row.label for row in rows] == [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert rows[0].sentence == "location - 2 is n't location - 1 ' s match ( cheap )"
+    assert [row.line for row in rows[::4]] == [2, 2, 18]
+
+
+@pytest.mark.parametrize(
+    "text,expected",
+    [
+        ('He said "go", twice', "he said `` go ' ' , twice"),
+        ("It's 9:30... I cannot", "it ' s 9:30 ... i can not"),
+        ("SE11. Near the O'Neills'", "se11 . near the o'neills '"),
+        ("LOCATION1/LOCATION2 cost 450,000.", "location1/location2 cost 450,000 ."),
+    ],
+)
+def test_sentihood_json_text_is_tokenised_like_the_pairs(text, expected):
+    assert prepared(text) == expected
+
+
+@pytest.mark.parametrize(
+    "item,reason",
+    [
+        ({"id": 1, "text": "x"}, ":2: expected an object with id, text and opinions to start here"),
+        ({"id": 1, "text": " ", "opinions": []}, "sentence 1: expected a text and a list of opinions"),
+        (
+            {"id": 1, "text": "x", "opinions": [{"aspect": "price"}]},
+            "expected opinions with sentiment, aspect, target_entity",
+        ),
+        ({"id": 1, "text": "x", "opinions": [opinion(aspect="parking")]}, "unknown opinion"),
+        ({"id": 1, "text": "x", "opinions": [opinion("positive")]}, "unknown opinion"),
+        ({"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]}, "two sentiments for 'price'"),
+    ],
+)
+def test_sentihood_json_bad_item_raises(tmp_path, item, reason):
+    path = write_json(tmp_path / "sentihood-test.json", [item])
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(path.parent, ("test",))
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize(
+    "text,line,reason",
+    [
+        ('{"a": 1}', None, r"expected a JSON array, which begins with \["),
+        ('[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]', 3, r"without , or \]"),
+        ('[\n{"a": }]', 2, "is not JSON"),
+        ("[]\n[]", 2, "expected the end of the file after the array"),
+        ("[]", None, "has no rows"),
+    ],
+)
+def test_json_array_damaged_raises(tmp_path, text, line, reason):
+    (tmp_path / "sentihood-test.json").write_text(text)
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(tmp_path, ("test",))
+    assert caught.value.line == line
+
+
+XML = """<?xml version="1.0" encoding="UTF-8"?>
+<sentences>
+  <sentence id="7"><text>Great sushi &amp; rude staff.</text>
+    <aspectTerms><aspectTerm term="sushi" polarity="positive" from="6" to="11"/></aspectTerms>
+    <aspectCategories>
+      <aspectCategory category="food" polarity="positive"/>
+      <aspectCategory category="anecdotes/miscellaneous" polarity="conflict"/>
+    </aspectCategories>
+  </sentence>
+</sentences>"""
+
+
+def test_semeval_xml_reads_a_worked_example(tmp_path):
+    (tmp_path / "Restaurants_Test_Gold.xml").write_text(XML)
+    rows = load_data(tmp_path, ("test",)).splits["test"]
+    assert [(row.aspect, SEMEVAL.labels[row.label]) for row in rows] == [
+        ("price", "none"),
+        ("anecdotes", "conflict"),
+        ("food", "positive"),
+        ("ambience", "none"),
+        ("service", "none"),
+    ]
+    assert {(row.sentence, row.line) for row in rows} == {("Great sushi & rude staff.", 3)}
+
+
+@pytest.mark.parametrize(
+    "old,new,line,reason",
+    [
+        ('category="food"', 'category="decor"', 6, "context: expected .*, got 'decor'"),
+        ('polarity="conflict"', 'polarity="mixed"', 7, "label: expected .*, got 'mixed'"),
+        ("anecdotes/miscellaneous", "food", 7, "two polarities for 'food'"),
+        ('id="7"', "", 3, "the sentence has no id"),
+        ("Great sushi &amp; rude staff.", " ", 9, "has no text"),
+        ("</sentences>", "", 9, "is not XML"),
+    ],
+)
+def test_semeval_xml_bad_content_raises(tmp_path, old, new, line, reason):
+    (tmp_path / "test.xml").write_text(XML.replace(old, new))
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(tmp_path, ("test",))
+    assert caught.value.line in (line, line + 1)
+
+
+ROWS = [
+    ("The pasta was superb, the waiter rude", "food", "good"),
+    ("The pasta was superb, the waiter rude", "service", "bad"),
+    ("Fine", "food", "good"),
+    ("Fine", "food", "None"),
+    ('He said "no"\nand left', "service 10", "bad"),
+    ('He said "no"\nand left', "service 2", "None"),
+]
+
+
+def write_own(folder, form, rows=ROWS, names=("text", "aspect", "label"), split="train"):
+    records = [dict(zip(names, row)) for row in rows]
+    path = folder / f"{split}.{form}"
+    if form == "csv":
+        quoted = [",".join('"' + str(cell).replace('"', '""') + '"' for cell in row) for row in (names, *rows)]
+        path.write_text("\n".join(quoted) + "\n", encoding="utf-8")
+    elif form == "json":
+        write_json(path, records)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "form,lines", [("csv", [2, 3, 4, 5, 6, 8]), ("json", [2, 7, 12, 17, 22, 27]), ("jsonl", [1, 2, 3, 4, 5, 6])]
+)
+def test_own_tables_give_their_rows(tmp_path, form, lines):
+    dataset = load_data(write_own(tmp_path, form), ("train",), DataOptions(dev_fraction=0.34))
+    assert dataset.task.labels == ("None", "bad", "good")
+    assert dataset.task.has_absent
+    assert dataset.contexts == ("food", "service", "service 2", "service 10")
+    whole = [*find_format(tmp_path / f"train.{form}").examples(tmp_path / f"train.{form}", dataset.task, Columns())]
+    assert [row.line for row in whole] == lines
+    assert [(row.sentence, row.aspect, dataset.task.labels[row.label]) for row in whole] == ROWS
+    # Rows with the same text are one sentence until an aspect repeats.
+    assert [row.id for row in whole].count(whole[0].id) == 2
+    assert len({row.id for row in whole}) == 4
+
+
+def test_own_table_options_set_columns_and_labels(tmp_path):
+    names = ("nr", "review", "place", "topic", "stars")
+    rows = [
+        (1, "The lake is fine", "lake", "view", 5),
+        (1, "The lake is fine", "lake", "noise", 1),
+        (2, "Loud", "bar", "noise", 1),
+    ]
+    write_own(tmp_path, "jsonl", rows, names)
+    write_own(tmp_path, "jsonl", rows[2:], names, split="dev")
+    options = DataOptions(
+        text_column="review",
+        aspect_column="topic",
+        label_column="stars",
+        id_column="nr",
+        target_column="place",
+        aspects=["noise", "view"],
+        labels=("1", "3", "5"),
+        absent_label="3",
+    )
+    dataset = load_data(tmp_path, ("train", "dev"), options)
+    assert dataset.task.labels == ("3", "1", "5")
+    assert dataset.contexts == ("bar - noise", "bar - view", "lake - noise", "lake - view")
+    assert [row.group for row in dataset.splits["train"]] == [("1", "lake"), ("1", "lake"), ("2", "bar")]
+    with raises("InputError: absent label: expected one of 1, 3, 5, got '4'"):
+        load_data(tmp_path, ("train",), replace(options, absent_label="4"))
+    with raises("InputError: columns: expected distinct names"):
+        DataOptions(text_column="label")
+
+
+@pytest.mark.parametrize(
+    "text,line,reason",
+    [
+        ("", None, "has no rows"),
+        ("text,aspect,label\n\n", None, "has no rows"),
+        ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass other names by --text-column"),
+        ("text;aspect;label\n", None, "has no rows"),
+        ("text;topic;label\n", 1, "expected 'aspect', got 'text', 'topic', 'label'"),
+        ("text,aspect,label,label\n", 1, "expected each name once, got 'label' twice"),
+        ("text,aspect,label\nx\n", 2, "expected 3 fields as in the header, got 1"),
+        ("text,aspect,label\na,b,c,d\n", 2, "expected 3 fields as in the header, got 4; put fields that contain ','"),
+        ("text,aspect,label\nx,y\n", 2, "has an empty 'label'"),
+        ("text,aspect,label\nx,food,good\nx,service,\n", 3, "has an empty 'label'"),
+        ('text,aspect,label\n"x,food,good\n', 2, "is not CSV"),
+        ("text,aspect,label\nx,food,good\ny,food,good\n", None, "labels: expected at least 2, got 1"),
+    ],
+)
+def test_own_csv_bad_content_raises(tmp_path, text, line, reason):
+    (tmp_path / "train.csv").write_text(text)
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(tmp_path, ("train",))
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize("typed", ["\t", "\\t"])
+def test_own_csv_from_a_spreadsheet_is_read(tmp_path, typed):
+    """A byte order mark, CRLF, tabs, quoted line ends and quotes, blank lines."""
+    text = '\ufefftext\taspect\tlabel\r\n"He said ""no""\r\nand left"\tfood\tbad\r\n\r\nFine\tfood\tgood\r\n'
+    (tmp_path / "train.csv").write_bytes(text.encode())
+    options = DataOptions(delimiter=typed, dev_fraction=0.5)
+    splits = load_data(tmp_path, ("train", "dev"), options).splits
+    rows = sorted([*splits["train"], *splits["dev"]], key=lambda row: row.line)
+    assert [(row.sentence, row.aspect, row.label, row.line) for row in rows] == [
+        ('He said "no"\nand left', "food", 0, 2),
+        ("Fine", "food", 1, 5),
+    ]
+
+
+@pytest.mark.parametrize("mark,typed", [(";", ";"), ("\t", "\\t"), ("|", "|")])
+def test_own_csv_wrong_delimiter_names_the_flag(tmp_path, mark, typed):
+    (tmp_path / "train.csv").write_text(f"text{mark}aspect{mark}label\n")
+    with pytest.raises(DataError, match=re.escape(f"pass the delimiter by --delimiter '{typed}'")):
+        load_data(tmp_path, ("train",), DataOptions(delimiter=","))
+
+
+def test_other_splits_unknown_label_or_aspect_raises(tmp_path):
+    write_own(tmp_path, "csv")
+    for row, reason in (("x,food,great", "label: ...got 'great'"), ("x,decor,good", "aspect: ...got 'decor'")):
+        (tmp_path / "test.csv").write_text(f"text,aspect,label\n{row}\n")
+        with raises(f"DataError: test.csv:2: {reason}"):
+            load_data(tmp_path, ("train", "test"))
+
+
+def test_own_jsonl_bad_content_raises(tmp_path):
+    path = tmp_path / "train.jsonl"
+    for text, reason in (
+        ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
+        ('["x"]\n', ":1: expected an object with text, aspect, label, got a list"),
+        (
+            '{"text": "x", "aspect": "a", "label": null}\n',
+            ":1: has an empty 'label'; fill them in",
+        ),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=reason):
+            load_data(tmp_path, ("train",))
+
+
+def test_split_dev_divides_by_sentence_reproducibly(small_data):
+    rows = load_data(small_data, ("train",)).splits["train"]
+    train, dev = split_dev(rows, 0.25, seed=3)
+    assert not {row.sentence for row in train} & {row.sentence for row in dev}
+    place = {row: n for n, row in enumerate(rows)}
+    assert sorted([*train, *dev], key=place.get) == rows
+    assert len({row.sentence for row in dev}) == round(0.25 * len({row.sentence for row in rows}))
+    # Independent of the order of the rows, and different for another seed.
+    assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
+    assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
+    with raises("InputError: leaves a dev split, got 0.01"):
+        split_dev(rows[:8], 0.01, seed=0)
+
+
+def test_load_data_without_dev_divides_the_same_way(small_data, tmp_path):
+    (tmp_path / "train.tsv").write_bytes((small_data / "train.tsv").read_bytes())
+    whole = load_data(tmp_path, optional=("test",))
+    assert list(whole.splits) == ["train", "dev"]
+    assert whole.overlap["train", "dev"] == 0
+    assert any("no dev file: 10% of the training sentences" in line for line in describe(whole))
+    assert load_data(tmp_path, ("dev",)).splits["dev"] == whole.splits["dev"]
+    assert load_data(tmp_path, ("train",)).splits["train"] == whole.splits["train"]
+
+
+def test_task_bad_labels_or_aspects_raise():
+    with raises("InputError: labels: expected at least 2 distinct names, got ['a']"):
+        replace(SENTIHOOD, labels=("a",))
+    with raises("InputError: aspects"):
+        replace(SENTIHOOD, aspects=("a", "a"))
+
+
+def write_marked(path, rows, header="text,aspect,label,split"):
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def marks(dataset):
+    return {name: [row.line for row in part] for name, part in dataset.splits.items()}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_split_column_divides_a_file(tmp_path, suffix):
+    cells = [
+        ("a", "good", "train"),
+        ("b", "bad", "Dev "),
+        ("c", "good", ""),
+        ("d", "bad", "test"),
+        ("e", "bad", "train"),
+    ]
+    path = tmp_path / f"own.{suffix}"
+    if suffix == "csv":
+        write_marked(path, [f"{text},food,{label},{mark}" for text, label, mark in cells])
+    else:
+        names = ("text", "label", "split")
+        lines = [json.dumps(dict(zip(names, row)) | {"aspect": "food"}) + "\n" for row in cells]
+        path.write_text("".join(lines))
+    first = 2 if suffix == "csv" else 1
+    dataset = load_data(path, optional=("test",))
+    lines = {"train": [0, 2, 4], "dev": [1], "test": [3]}
+    assert marks(dataset) == {name: [first + place for place in places] for name, places in lines.items()}
+    assert "the column 'split' divides the rows: 3 train, 1 dev, 1 test" in describe(dataset)
+    assert dataset.dev_origin.startswith("rows that the column 'split' reserves")
+    assert marks(load_data(path, ("test",))) == {"test": [first + 3]}
+    assert set(marks(load_data(path, ("train", "dev")))) == {"train", "dev"}
+
+
+def test_split_column_drops_training_rows_of_dev_texts(tmp_path):
+    rows = ["The soup,food,good,dev", "the  Soup,price,bad,train", "Fine,food,bad,", "The soup,room,bad,dev"]
+    dataset = load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
+    assert marks(dataset) == {"train": [4], "dev": [2, 5]}
+    assert dataset.overlap["train", "dev"] == 0
+    assert any(
+        "1 training rows left out, because their text is also in dev or test" in line for line in describe(dataset)
+    )
+
+
+def test_split_column_without_dev_rows_is_ignored(tmp_path):
+    texts = [f"text {n}" for n in range(20)]
+    plain_rows = [f"{text},food,{('good', 'bad')[n % 2]}" for n, text in enumerate(texts)]
+    without = load_data(write_marked(tmp_path / "a.csv", plain_rows, "text,aspect,label"), ("train", "dev"))
+    marked = [f"{row},{('', 'train')[n % 3 == 0]}" for n, row in enumerate(plain_rows)]
+    dataset = load_data(write_marked(tmp_path / "b.csv", marked), ("train", "dev"))
+    assert marks(dataset) == marks(without)
+    assert dataset.dev_origin == without.dev_origin
+    assert dataset.dev_origin.startswith("split off the training file; the dev metric estimates")
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "reason"),
+    [
+        (["x,food,good,dev", "y,food,bad,validation"], 3, "split: expected train, dev or test, got 'validation'"),
+        (["x,food,good,dev", "y,food,bad,dev"], None, "split: expected training rows with texts that are not in dev"),
+        (["x,food,good,dev", "X,food,bad,train"], None, "split: expected training rows with texts that are not in dev"),
+    ],
+)
+def test_split_column_bad_values_raise(tmp_path, rows, line, reason):
+    with pytest.raises(DataError, match=reason) as caught:
+        load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
+    assert caught.value.line == line
+
+
+def test_split_column_beside_a_dev_file_is_ignored(tmp_path):
+    for name in ("train", "dev"):
+        write_marked(tmp_path / f"{name}.csv", ["x,food,good,anything", "y,food,bad,anything"])
+    dataset = load_data(tmp_path, ("train", "dev"))
+    assert marks(dataset) == {"train": [2, 3], "dev": [2, 3]}
+    assert dataset.dev_origin == ""
+
+
+def test_split_column_and_test_file_raise(tmp_path):
+    write_marked(tmp_path / "train.csv", ["x,food,good,train", "y,food,bad,dev", "z,food,bad,test"])
+    write_marked(tmp_path / "test.csv", ["w,food,good,"])
+    with pytest.raises(DataError, match=r"marked as test in the column 'split', and the folder has test[.]csv"):
+        load_data(tmp_path)
+
+
+def test_split_column_used_as_label_divides_nothing(tmp_path):
+    path = write_marked(
+        tmp_path / "own.csv", [f"text {n},food,{('dev', 'x')[n % 2]}" for n in range(20)], "text,aspect,split"
+    )
+    dataset = load_data(path, ("train", "dev"), DataOptions(label_column="split"))
+    assert dataset.task.labels == ("dev", "x")
+    assert dataset.dev_origin.startswith("split off the training file")
+
+
+@pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])
+def test_split_column_and_dev_options_raise(tmp_path, choice):
+    path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train"])
+    with raises("InputError: dev_fraction, dev_seed: expected neither"):
+        load_data(path, ("train", "dev"), DataOptions(**choice))
+
+
+def test_split_column_of_several_files_divides_them_together(tmp_path):
+    first = write_marked(tmp_path / "a.csv", ["x,food,good,dev", "y,food,bad,train"])
+    second = write_marked(tmp_path / "b.csv", ["z,food,bad", "X,price,good"], "text,aspect,label")
+    dataset = load_data([first, second], ("train", "dev"))
+    assert {name: [row.sentence for row in part] for name, part in dataset.splits.items()} == {
+        "train": ["y", "z"],
+        "dev": ["x"],
+    }
+
+
+def test_split_column_of_a_wide_table_is_no_aspect(tmp_path):
+    path = write_marked(tmp_path / "wide.csv", ["x,good,none,dev", "y,bad,good,train"], "text,food,price,split")
+    dataset = load_data(path, ("train", "dev"), DataOptions(wide=True))
+    assert dataset.task.aspects == ("food", "price")
+    assert {name: len(part) for name, part in dataset.splits.items()} == {"train": 2, "dev": 2}

@@ -18,12 +18,12 @@ def row(line, text, label, aspect="food"):
 
 
 def clean(count=90, first=2):
-    """Rows of so many different sentences, with every label."""
+    """Rows of `count` different sentences, with every label."""
     return [row(first + n, f"sentence {first + n}", n % 3, TASK.aspects[n % 2]) for n in range(count)]
 
 
 def found(splits, task=TASK):
-    """The warnings by code, each of which comes once."""
+    """The warnings by code; each code must occur once."""
     warnings = training_warnings(splits, task)
     assert len({(one.code, one.split) for one in warnings}) == len(warnings)
     return {one.code: one for one in warnings}
@@ -120,7 +120,7 @@ def write_csv(path, rows):
     path.write_text("text,aspect,label\n" + "".join(f"{text},{aspect},{label}\n" for text, aspect, label in rows))
 
 
-def test_lines_of_examples_are_those_of_the_file(tmp_path):
+def test_warning_examples_have_line_numbers_of_the_file(tmp_path):
     rows = [(f"sentence {n}", "food", ("none", "good", "bad")[n % 3]) for n in range(60)]
     write_csv(tmp_path / "train.csv", [*rows, ("sentence 7", "food", "none")])
     (warning,) = load_data(tmp_path, ("train",)).warnings

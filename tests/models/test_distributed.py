@@ -1,4 +1,4 @@
-"""Two processes over gloo train as one does: the same losses, the same choice, one folder."""
+"""Two processes over gloo train like one: equal losses, the same selected step, one folder."""
 
 import os
 import subprocess
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from errors import raises
 from qacg_models.data import load_data
-from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import train
 from qacg_models.training.arguments import training_arguments
@@ -24,7 +24,7 @@ def one(small_data, tmp_path_factory):
 
 
 def by_two(small_data, output):
-    """What two processes say that train into `output`, whose name says how."""
+    """Trains with two processes into `output`, whose name selects DDP or FSDP; returns what they print."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [*launcher, str(SCRIPT), str(small_data), str(output)],
@@ -35,7 +35,7 @@ def by_two(small_data, output):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("model: QACG-BERT") == 2, "one process speaks"
+    assert done.stdout.count("model: QACG-BERT") == 2, "only one process prints"
     assert [path.name for path in output.parent.iterdir()] == [output.name]
     return done.stdout
 
@@ -50,40 +50,42 @@ def seeds(small_data, tmp_path_factory):
 
 
 @pytest.mark.full
-def test_two_processes_train_as_one(seeds, one):
+def test_ddp_of_two_processes_equals_one(seeds, one):
     same_run(load_trained(seeds / "seed-0"), one)
 
 
 @pytest.mark.full
-def test_two_processes_that_share_a_model_and_were_interrupted_train_as_one(small_data, one, tmp_path):
+def test_fsdp_of_two_processes_resumed_equals_one(small_data, one, tmp_path):
     """By FSDP2."""
-    said = by_two(small_data, tmp_path / "fsdp")
-    assert said.count("rng_state_1.pth: is missing; set aside as damaged-checkpoint-6") == 1
-    assert said.count("resuming from checkpoint-3") == 1
+    printed = by_two(small_data, tmp_path / "fsdp")
+    assert printed.count("rng_state_1.pth: is missing; set aside as damaged-checkpoint-6") == 1
+    assert printed.count("resuming from checkpoint-3") == 1
     same_run(load_trained(tmp_path / "fsdp"), one)
 
 
 def same_run(trained, one):
     steps, losses = zip(*trained.record.loss)
-    wanted_steps, expected = zip(*one.record.loss)
-    assert steps == wanted_steps
+    expected_steps, expected = zip(*one.record.loss)
+    assert steps == expected_steps
     assert losses == pytest.approx(expected, rel=1e-4)
     assert trained.record.selected.step == one.record.selected.step
     assert trained.record.selected.value == pytest.approx(one.record.selected.value)
-    weights, wanted_weights = trained.model.state_dict(), one.model.state_dict()
-    assert weights.keys() == wanted_weights.keys()
+    weights, expected_weights = trained.model.state_dict(), one.model.state_dict()
+    assert weights.keys() == expected_weights.keys()
     for name, value in weights.items():
         # Adam divides by the root of tiny squares, which makes rounding of tiny gradients large.
-        torch.testing.assert_close(value, wanted_weights[name], atol=2e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            value, expected_weights[name], atol=2e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @pytest.mark.full
-def test_seeds_of_two_processes_differ(seeds):
+def test_ddp_seeds_give_different_models(seeds):
     first, second = (load_trained(seeds / f"seed-{seed}").record.loss for seed in (0, 1))
     assert [step for step, _ in first] == [step for step, _ in second] and first != second
 
 
-def test_each_process_has_a_gpu_of_its_own_where_there_are_any(monkeypatch):
+def test_local_device_is_one_gpu_per_process(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert local_device() == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -93,8 +95,8 @@ def test_each_process_has_a_gpu_of_its_own_where_there_are_any(monkeypatch):
     assert (local_device(), local_device("cpu"), local_device("cuda:1")) == ("cuda:3", "cpu", "cuda:1")
 
 
-def test_sharding_one_process_is_refused(tmp_path, one):
+def test_fsdp_of_one_process_raises(tmp_path, one):
     from dataclasses import replace
 
-    with pytest.raises(InputError, match=r"fsdp: expected several processes, got 1\. Start them with torchrun"):
+    with raises("InputError: fsdp: expected several processes, got 1. Start them with torchrun"):
         training_arguments(tmp_path, replace(OPTIONS.resolved(), fsdp=True), 100, one.model, "strict_accuracy")

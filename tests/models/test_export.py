@@ -1,4 +1,4 @@
-"""`qacg export`: files that answer as their model; the README's server; nothing published that answers otherwise."""
+"""`qacg export`: exported files have the outputs of their model, or are not written; the server of the docs."""
 
 import csv
 import functools
@@ -12,14 +12,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from commands import error_of
 from docs_pages import commands, snippets
+from errors import raises
 from full_members import member
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import file_digest, load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
-from qacg_models.errors import InputError
 from qacg_models.export import onnx_file
 from qacg_models.export.check import Check, compare
 from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread, with_longest
@@ -38,7 +39,7 @@ COMMAND = commands("how-to/export", "qacg")[0].removeprefix("qacg ")
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """What the README's command leaves, `mine` (a model) and `model.onnx`; and the graph that it made on the way."""
+    """The folder after the command of the docs, with `mine` (a model) and `model.onnx`, and the traced graph."""
     folder, made = tmp_path_factory.mktemp("export"), []
     write_model(folder / "mine", layers=1)
     write_calibration(
@@ -73,17 +74,17 @@ def rows_for(trained, tmp_path):
 
 
 @pytest.mark.full
-def test_the_readmes_server_answers_as_the_model_does(folder, monkeypatch):
+def test_docs_server_example_answers_like_the_model(folder, monkeypatch):
     monkeypatch.chdir(folder)
     exec(SERVER, found := {})
     ask = AspectSentiment.from_pretrained("mine")
-    wanted = [ask(text, aspects=[aspect])[0] for text, aspect in found["questions"]]
-    assert found["answers"] == [one.label for one in wanted]
-    probabilities = [list(one.probabilities.values()) for one in wanted]
+    expected = [ask(text, aspects=[aspect])[0] for text, aspect in found["questions"]]
+    assert found["answers"] == [one.label for one in expected]
+    probabilities = [list(one.probabilities.values()) for one in expected]
     np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=1e-5)
 
 
-def test_the_file_says_what_it_wants(folder, trained):
+def test_onnx_file_has_inputs_outputs_and_metadata(folder, trained):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(folder / "model.onnx")
@@ -93,8 +94,8 @@ def test_the_file_says_what_it_wants(folder, trained):
         "context_ids": ("tensor(int64)", ["batch"])
     }
     assert [(one.name, one.shape) for one in session.get_outputs()] == [("logits", ["batch", 3])]
-    told = session.get_modelmeta().custom_metadata_map
-    assert {name: json.loads(value) for name, value in told.items()} == {
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert {name: json.loads(value) for name, value in metadata.items()} == {
         "labels": list(trained.task.labels),
         "contexts": list(trained.contexts),
         "context_standalone": True,
@@ -102,34 +103,34 @@ def test_the_file_says_what_it_wants(folder, trained):
         "pad_token_id": 0,
         "temperatures": [1.7, 0.6, 2.5],
     }
-    assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "nothing is left beside it"
+    assert [path.name for path in folder.iterdir()] == ["mine", "model.onnx"], "no temporary file remains"
 
 
-def test_the_graph_has_operators_of_torch_alone(traced):
+def test_traced_graph_has_torch_operators_only(traced):
     called = {str(node.target) for node in traced.program.graph.nodes if node.op == "call_function"}
     assert "aten.sigmoid.default" in called, "lambda and the gated map"
     assert all(name.startswith("aten.") or "sym" in name or "<built-in" in name for name in called), called
 
 
 @pytest.mark.full
-def test_a_program_of_torch_runs_where_this_package_is_not(trained, traced, tmp_path, monkeypatch):
+def test_torch_export_runs_without_this_package(trained, traced, tmp_path, monkeypatch):
     monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: traced)
     assert export(trained, tmp_path / "model.pt2", rows_for(trained, tmp_path), to="torch-export").passed
     script = (
         "import sys, torch\n"
         "sys.modules['qacg_kernels'] = sys.modules['qacg_models'] = None\n"
-        "told = {'labels': '', 'max_length': ''}\n"
-        "program = torch.export.load(sys.argv[1], extra_files=told).module()\n"
+        "metadata = {'labels': '', 'max_length': ''}\n"
+        "program = torch.export.load(sys.argv[1], extra_files=metadata).module()\n"
         "ids = torch.tensor([[2, 9, 11, 7, 3]])\n"
         "inputs = {'input_ids': ids, 'attention_mask': ids * 0 + 1, 'token_type_ids': ids * 0}\n"
         "logits = program(**inputs, context_ids=torch.tensor([1]))\n"
-        "print(told['labels'], told['max_length'], *logits[0].tolist(), sep='\\n')\n"
+        "print(metadata['labels'], metadata['max_length'], *logits[0].tolist(), sep='\\n')\n"
     )
     command = [sys.executable, "-c", script, tmp_path / "model.pt2"]
     labels, length, *logits = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert (json.loads(labels), length) == (list(trained.task.labels), "48")
-    wanted = trained.model(input_ids=torch.tensor([[2, 9, 11, 7, 3]]), context_ids=torch.tensor([1])).logits[0]
-    torch.testing.assert_close(torch.tensor([float(one) for one in logits]), wanted.detach(), rtol=1e-4, atol=1e-5)
+    expected = trained.model(input_ids=torch.tensor([[2, 9, 11, 7, 3]]), context_ids=torch.tensor([1])).logits[0]
+    torch.testing.assert_close(torch.tensor([float(one) for one in logits]), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
 # All three classifiers, as trained from scratch and with the fields of published encoders.
@@ -147,7 +148,7 @@ CLASSIFIERS = {
 
 @pytest.fixture(scope="module")
 def classifiers(tmp_path_factory):
-    """By name, a model and its graph, which is what takes the time, made once for all formats."""
+    """Returns a model and its graph by name; the slow tracing runs once for all formats."""
 
     @functools.cache
     def made(name):
@@ -160,20 +161,20 @@ def classifiers(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "to"), [member(name, to, id=f"{name}-{to}", fast=False) for name in CLASSIFIERS for to in FORMATS]
 )
-def test_every_classifier_in_every_format(name, to, classifiers, tmp_path, monkeypatch):
+def test_export_every_classifier_in_every_format(name, to, classifiers, tmp_path, monkeypatch):
     trained, graph = classifiers(name)
     monkeypatch.setattr("qacg_models.export.write.trace", lambda trained: graph)
     rows = rows_for(trained, tmp_path)
     output = tmp_path / f"out{FORMATS[to].suffix}"
     found = export(trained, output, rows, to=to)
-    assert trained.model.config._attn_implementation == "fused", "the model is as it was"
+    assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and output.is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
 
 
 @pytest.mark.full
-def test_a_file_that_answers_otherwise_is_not_published(folder, traced, trained, tmp_path, monkeypatch, capsys):
-    """The check is of the file that was written: here a good one of a model with one weight that is off."""
+def test_export_with_different_outputs_is_not_written(folder, traced, trained, tmp_path, monkeypatch, capsys):
+    """The check reads the file that was written: here a valid file with one wrong weight."""
     output = tmp_path / "model.pt2"
     output.write_bytes(b"what was there")
     state = traced.program.state_dict
@@ -195,7 +196,7 @@ def test_a_file_that_answers_otherwise_is_not_published(folder, traced, trained,
     assert "not written" in captured.err.splitlines()[-1]
 
 
-def test_what_passes_and_what_does_not(trained, tmp_path):
+def test_export_check_detects_differences(trained, tmp_path):
     rows = rows_for(trained, tmp_path)
     logits = trained.logits(rows)
 
@@ -213,13 +214,15 @@ def test_what_passes_and_what_does_not(trained, tmp_path):
     assert check(change(3, lambda row: row)).passed
     assert not check(change(3, lambda row: np.full(3, np.nan))).passed
     other = check(change(3, lambda row: row[::-1]))
-    assert other.equal in (len(rows) - 1, len(rows)) and not other.passed and other.largest > 1e-5
-    # A label that turns over within the tolerance is another label all the same.
+    assert other.equal in (len(rows) - 1, len(rows))
+    assert not other.passed
+    assert other.largest > 1e-5
+    # A label that changes within the tolerance is still a different label.
     assert not Check("a test", rows=2, lengths=(1, 2), largest=1e-7, equal=1).passed
 
 
-def test_rows_to_check_on(trained, folder, tmp_path):
-    """Those of a file; else dev and test of training if the very files are there; else the sample's."""
+def test_export_check_rows_come_from_file_data_or_sample(trained, folder, tmp_path):
+    """Rows of a given file; else dev and test of training if the files are unchanged; else the sample."""
     with (tmp_path / "reviews.csv").open("w", encoding="utf-8", newline="") as handle:
         rows = [(f"{TEXTS[number % 3]} {number}", "food", ("good", "bad")[number % 2]) for number in range(40)]
         csv.writer(handle).writerows([("review", "topic", "verdict"), *rows])
@@ -238,33 +241,33 @@ def test_rows_to_check_on(trained, folder, tmp_path):
     found = compare(mine, with_longest(rows, 48), lambda inputs: np.zeros((len(inputs["input_ids"]), 3)), "a test")
     assert found.rows == len(rows) + 1, "rows with labels beside one without"
     few = spread(asked, 7)
-    assert len(few) == 7 and few[0] == asked[0] and few == sorted(few, key=asked.index) and spread(few, 9) == few
+    assert len(few) == 7
+    assert few[0] == asked[0]
+    assert few == sorted(few, key=asked.index)
+    assert spread(few, 9) == few
     tokens = trained.tokenizer(with_longest(few, 48)[-1].sentence)["input_ids"]
     assert len(tokens) >= 48
 
 
-def fails(capsys, *flags):
-    assert main(["export", *map(str, flags)]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1, error
-    return error
-
-
-def test_what_cannot_be_exported_is_said_in_one_line(folder, tmp_path, monkeypatch, capsys):
-    mine, there = folder / "mine", folder / "model.onnx"
+def test_export_bad_arguments_print_one_line(folder, tmp_path, monkeypatch, capsys):
+    there, new = folder / "model.onnx", tmp_path / "a.onnx"
     before = there.read_bytes()
-    assert "ends in .onnx" in fails(capsys, mine, "--output", tmp_path / "model.pt2")
-    assert "--overwrite" in fails(capsys, mine, "--output", there)
+    for flags, expected in (
+        ([tmp_path / "model.pt2"], "ends in .onnx"),
+        ([there], "--overwrite"),
+        ([new, "--check-rows", "0"], "check-rows"),
+        ([new, "--check-on", tmp_path / "no.csv"], "No such file"),
+    ):
+        assert expected in error_of(capsys, "export", folder / "mine", "--output", *flags)
     assert there.read_bytes() == before
-    assert "check-rows" in fails(capsys, mine, "--output", tmp_path / "a.onnx", "--check-rows", "0")
-    assert "No such file" in fails(capsys, mine, "--output", tmp_path / "a.onnx", "--check-on", tmp_path / "no.csv")
     missing = ExportFormat(".onnx", "qacg_models.export.onnx_file", ("onnx", "no_such_runtime"))
     monkeypatch.setitem(FORMATS, "onnx", missing)
-    assert "Run pip install no_such_runtime.\n" in fails(capsys, mine, "--output", tmp_path / "a.onnx")
+    expected = "Run pip install no_such_runtime.\n"
+    assert expected in error_of(capsys, "export", folder / "mine", "--output", new)
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_one_file_cannot_hold_are_refused(traced, tmp_path, monkeypatch):
+def test_onnx_file_of_too_large_weights_raises(traced, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "MOST_BYTES", 1000)
-    with pytest.raises(InputError, match=r"Use --to torch-export"):
+    with raises("InputError: Use --to torch-export"):
         onnx_file.write(traced, tmp_path / "model.onnx")

@@ -4,17 +4,18 @@ import csv
 import json
 
 import pytest
+from commands import fails
+from errors import raises
+from interrupted_runs import interrupt_at
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns, records
 from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
-from qacg_models.errors import InputError
 from qacg_models.inference import bulk_prediction
 from qacg_models.inference.aspect_predictor import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
-from test_cli import fails
 from untrained import write_model
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]
@@ -65,7 +66,7 @@ def test_escape_formulas_covers_all_cells():
     lines = PredictionLines("csv", task, False, escape_formulas=True)
     assert lines.line(Request(1, "good"), prediction) == "1,good,'@bar,'-1,1.000000,0.000000\n"
     assert lines.header() == "line,text,aspect,label,p(-1),p(+1)\n"
-    with pytest.raises(InputError, match=r"escape_formulas: expected the format csv, got jsonl"):
+    with raises("InputError: escape_formulas: expected the format csv, got jsonl"):
         PredictionLines("jsonl", task, False, escape_formulas=True)
 
 
@@ -75,17 +76,13 @@ def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monke
     fails(capsys, [*command, "--escape-formulas", "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
     choices = ["--output", tmp_path / "o.csv", "--window", 4]
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_prediction, "_join", stop)
+        interrupt_at(patch, bulk_prediction, "_join", error=KeyboardInterrupt)
         assert main([str(argument) for argument in [*command, *choices]]) == 130
     assert (tmp_path / "o.csv.parts").is_dir()
     capsys.readouterr()
     error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "has a run with another written as;")
     assert "pass --overwrite" in error
     assert main([str(argument) for argument in [*command, *choices, "--resume"]]) == 0
-
-
-def stop(*_):
-    raise KeyboardInterrupt
 
 
 CELLS = [*FORMULAS, *OTHERS, "'=1", "''-5", "'", "", "\tx", "\rx", "＝1", "\0@x", "'plain"]
@@ -103,7 +100,7 @@ def test_escape_formula_hides_every_formula(cell):
     assert escape_formula(cell) == f"'{cell}"
 
 
-def test_suggest_sheet_runs_no_formula_and_trains_on_the_texts(tmp_path):
+def test_suggest_sheet_escapes_formulas_and_trains(tmp_path):
     texts = [*FORMULAS[:5], "'quoted' food", "'=1", "''-5 stars", "plain food"] * 2
     source, sheet = tmp_path / "texts.jsonl", tmp_path / "sheet.csv"
     more = [f"the food of day {number}" for number in range(20)]
@@ -125,7 +122,7 @@ def test_suggest_sheet_runs_no_formula_and_trains_on_the_texts(tmp_path):
     assert {row.aspect for part in splits.values() for row in part} == {"@food"}
 
 
-def test_reader_keeps_apostrophes_of_files_that_are_no_sheets(tmp_path):
+def test_records_keep_apostrophes_of_other_files(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("text,aspect,label,split\n'-5 stars',food,bad,dev\n")
     (record,) = (record for _, record in records(path, Columns()))

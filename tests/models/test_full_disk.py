@@ -1,4 +1,4 @@
-"""A disk that is full, an output that cannot be written or is the input: one line, exit 2, and nothing half-written."""
+"""A full disk, an unwritable output, an output that is the input: one line, exit status 2, no partial file."""
 
 import json
 import os
@@ -59,9 +59,9 @@ sys.exit(main(sys.argv[2:]))
 
 
 def on_small_disk(arguments, folder, size):
-    """Runs qacg with a file system of `size` bytes at `folder`, which afterwards holds what was left there.
+    """Runs qacg with a file system of `size` bytes at `folder`, whose files remain in it.
 
-    Only the command sees the file system, so this needs user namespaces but no rights.
+    Only the command sees the file system: this needs user namespaces, but no root.
     """
     folder.mkdir()
     if not can_mount(folder):
@@ -74,7 +74,7 @@ def on_small_disk(arguments, folder, size):
 
 
 def with_small_files(arguments, size):
-    """Runs qacg where no file can grow beyond `size` bytes; what is beyond is refused as by a full disk."""
+    """Runs qacg with a file size limit of `size` bytes, beyond which writing fails as on a full disk."""
     return warm_python.run("-c", WITH_SMALL_FILES, size, *arguments, PYTHONPATH=PATHS)
 
 
@@ -85,7 +85,7 @@ def last_line(done):
 
 
 @pytest.mark.full
-def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_data, tmp_path):
+def test_train_on_a_full_disk_keeps_a_checkpoint(small_data, tmp_path):
     flags = ["train", "--data", small_data, *SMALL, "--output"]
     assert main([*map(str, flags), str(tmp_path / "whole")]) == 0
     disk = tmp_path / "disk"
@@ -104,17 +104,17 @@ def test_training_on_a_full_disk_keeps_a_checkpoint_and_goes_on_elsewhere(small_
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", [20_000, 150_000, 400_000])
-def test_training_that_cannot_write_a_file(small_data, tmp_path, size):
-    """The limits meet the weights, the state of the optimizer, and the record or nothing at all in turn."""
+def test_train_with_file_size_limit_raises(small_data, tmp_path, size):
+    """The three limits are too small for the weights, the optimizer state, and the record or nothing."""
     done = with_small_files(["train", "--data", small_data, *SMALL, "--output", tmp_path / "model"], size)
     line = last_line(done)
     assert line.startswith(f"qacg train: {tmp_path / 'model.unfinished'}") and "cannot be written" in line
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("share", [0.5, 1.5])  # full at a part, full when the parts are joined
+@pytest.mark.parametrize("share", [0.5, 1.5])  # full while a part is written, full while the parts are joined
 @pytest.mark.full
-def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path, share):
+def test_predict_on_a_full_disk_resumes(model, texts, tmp_path, share):
     flags = ["predict", model, "--input", texts, "--window", 50, "--output"]
     assert main([*map(str, flags), str(tmp_path / "whole.jsonl")]) == 0
     expected = (tmp_path / "whole.jsonl").read_bytes()
@@ -130,7 +130,7 @@ def test_prediction_on_a_full_disk_goes_on_elsewhere(model, texts, tmp_path, sha
 
 
 @pytest.mark.full
-def test_standard_output_that_takes_no_more(model, texts):
+def test_predict_full_standard_output_raises(model, texts):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             qacg("predict", model, "--input", texts),
@@ -145,10 +145,10 @@ def test_standard_output_that_takes_no_more(model, texts):
 
 
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate", "analyze", "convert", "demo"])
-def test_an_output_that_cannot_be_written_is_found_before_the_data_is_read(command, model, tmp_path, capsys):
+def test_command_checks_its_output_before_the_input(command, model, tmp_path, capsys):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    nothing = tmp_path / "nothing"  # no data: whoever reads it first says so instead
+    nothing = tmp_path / "nothing"  # no such data: an earlier read would give another error
     for output, reason in ((in_the_way / "out.csv", "Not a directory"), (tmp_path / ("x" * 300), "File name too long")):
         output = output.with_name(f"{output.name}.csv")
         arguments = {
@@ -161,16 +161,18 @@ def test_an_output_that_cannot_be_written_is_found_before_the_data_is_read(comma
         }[command]
         assert main([command, *map(str, arguments)]) == 2
         line = capsys.readouterr().err
-        assert line.startswith(f"qacg {command}: ") and str(output) in line and reason in line, line
+        assert line.startswith(f"qacg {command}: "), line
+        assert str(output) in line, line
+        assert reason in line, line
         assert line.count("\n") == 1 and "Errno" not in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
-SPELLINGS = ["plain", "dots", "symlink", "hard link", "standard input"]  # the last wants a process
+SPELLINGS = ["plain", "dots", "symlink", "hard link", "standard input"]  # the last requires a process
 
 
 @pytest.mark.parametrize("spelling", members(SPELLINGS, fast=SPELLINGS[:-1]))
-def test_the_input_is_never_the_output(spelling, model, tmp_path, capsys):
+def test_predict_output_equal_to_input_raises(spelling, model, tmp_path, capsys):
     source = tmp_path / "texts.jsonl"
     content = json.dumps({"text": TEXTS[0]}) + "\n"
     source.write_text(content)
@@ -201,7 +203,7 @@ def test_the_input_is_never_the_output(spelling, model, tmp_path, capsys):
     assert source.read_text() == content
 
 
-def test_evaluation_does_not_write_over_its_data(small_data, tmp_path, capsys):
+def test_evaluate_output_equal_to_data_raises(small_data, tmp_path, capsys):
     data = shutil.copytree(small_data, tmp_path / "data")
     before = (data / "test.tsv").read_bytes()
     assert main(["train", "--data", str(data), *SMALL, "--output", str(tmp_path / "model"), "--max-steps=2"]) == 0
@@ -216,7 +218,7 @@ def test_evaluation_does_not_write_over_its_data(small_data, tmp_path, capsys):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["model.onnx", "model.pt2"])
-def test_an_export_that_does_not_fit_leaves_nothing(model, tmp_path, name):
+def test_export_that_does_not_fit_leaves_nothing(model, tmp_path, name):
     output = tmp_path / "out" / name
     output.parent.mkdir()
     to = {".onnx": "onnx", ".pt2": "torch-export"}[output.suffix]

@@ -1,4 +1,4 @@
-"""Checkpoints of heads over any encoder: BertSum's published ones, those of encoders under any prefix, refusals."""
+"""Checkpoints of heads over any encoder: published BertSum, encoders under any prefix, errors."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, bert_config, build, roberta_config
+from errors import raises
 from model_cases import CASES
 from qacg_models import (
     BertSumConfig,
@@ -16,7 +17,7 @@ from qacg_models import (
     QueryAttentionConfig,
     QueryAttentionForQuestionAnswering,
 )
-from qacg_models.checkpoints.head_names import BERTSUM, BERTSUM_ALIASES, PRESUMM, HeadLayout
+from qacg_models.checkpoints.head_names import BERTSUM, BERTSUM_ALIASES, HeadLayout
 from qacg_models.checkpoints.permissions import Permissions
 from qacg_models.cli import main
 from qacg_models.conversion.convert import convert
@@ -25,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 CASE = CASES["BertSum"]
 QUERY = CASES["QueryAttention, linear"]
-# Our name, and that of BertSum's checkpoints, written out from its classes; a star: PreSumm has ext_layer there.
+# Our name, and that of BertSum's checkpoints, from its classes. PreSumm has ext_layer for encoder where a star is.
 PUBLISHED = """
 bert.embeddings.word_embeddings.weight      bert.model.embeddings.word_embeddings.weight
 bert.embeddings.LayerNorm.weight            bert.model.embeddings.LayerNorm.weight
@@ -43,7 +44,7 @@ ROWS = [line.split() for line in PUBLISHED.strip().split("\n")]
 
 
 def published(state, successor=False, wrapped=False, gamma=False):
-    """A state dict of ours as BertSum or its successor saves it, with the pooler that both have."""
+    """A state dict of ours as BertSum or PreSumm saves it, with the pooler that both have."""
     found = {"bert.model.pooler.dense.weight": torch.ones(12, 12), "bert.model.pooler.dense.bias": torch.ones(12)}
     for name, tensor in state.items():
         if name.startswith("bert."):
@@ -57,7 +58,7 @@ def published(state, successor=False, wrapped=False, gamma=False):
 
 
 def save(folder, state, config=None, name="model_step_1000.pt", **beside):
-    """A file as the training program leaves it, and a configuration beside it."""
+    """Writes a file as the published training program does, and a configuration beside it."""
     folder.mkdir(exist_ok=True)
     torch.save({"model": state, **beside}, folder / name)
     if config is not None:
@@ -66,9 +67,10 @@ def save(folder, state, config=None, name="model_step_1000.pt", **beside):
 
 
 @pytest.mark.parametrize("ours, theirs", ROWS)
-def test_names_of_published_bertsum(ours, theirs):
+def test_bertsum_layouts_map_published_names(ours, theirs):
     successors = theirs.replace("encoder.", "ext_layer.", 1) if theirs.endswith("*") else theirs
-    for layout, name in ((BERTSUM, theirs.rstrip("*")), (PRESUMM, successors.rstrip("*"))):
+    presumm = HeadLayout(base="bert.", encoder="bert.model.", head="ext_layer.", our_head="encoder.")
+    for layout, name in ((BERTSUM, theirs.rstrip("*")), (presumm, successors.rstrip("*"))):
         assert layout.from_ours(ours) == name
         assert layout.to_ours(name) == ours
 
@@ -76,7 +78,7 @@ def test_names_of_published_bertsum(ours, theirs):
 @pytest.mark.parametrize("gamma", [False, True])
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("successor", [False, True])
-def test_a_layout_is_found_from_its_names_and_has_an_inverse(successor, wrapped, gamma):
+def test_bertsum_layout_is_detected_and_invertible(successor, wrapped, gamma):
     state = CASE.build().state_dict()
     theirs = published(state, successor, wrapped, gamma)
     encoder = {name.removeprefix("bert.") for name in state if name.startswith("bert.")}
@@ -91,18 +93,20 @@ def test_a_layout_is_found_from_its_names_and_has_an_inverse(successor, wrapped,
 @pytest.mark.parametrize("gamma", [False, True])
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("successor", [False, True])
-def test_published_bertsum_gives_the_same_scores(successor, wrapped, gamma, tmp_path):
+def test_load_published_bertsum_gives_equal_scores(successor, wrapped, gamma, tmp_path):
     model = CASE.build()
     file = save(tmp_path / "m", published(model.state_dict(), successor, wrapped, gamma), model.config)
     loaded, info = BertSumForExtractiveSummarization.from_pretrained(file, output_loading_info=True)
     report = info["report"]
-    assert report.clean and len(report.loaded) == len(model.state_dict()) and len(report.unused) == 2
+    assert report.clean
+    assert len(report.loaded) == len(model.state_dict())
+    assert len(report.unused) == 2
     assert torch.equal(loaded(**CASE.inputs).scores, model(**CASE.inputs).scores)
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_options_and_optimizers_beside_the_tensors_are_passed_over(old, tmp_path, monkeypatch):
-    """The published program pickles its options and its optimizer, an object of a class that nobody else has."""
+def test_load_bertsum_ignores_options_and_optimizer(old, tmp_path, monkeypatch):
+    """The published program pickles its options and its optimizer, whose class exists nowhere else."""
     module = types.ModuleType("their_optimizers")
 
     class Optimizer:
@@ -133,7 +137,7 @@ def test_options_and_optimizers_beside_the_tensors_are_passed_over(old, tmp_path
     assert module.__name__ not in sys.modules
 
 
-def test_converted_to_ours_and_back(tmp_path, capsys):
+def test_convert_bertsum_to_own_folder_and_back(tmp_path, capsys):
     model = CASE.build()
     theirs = published(model.state_dict(), successor=True, wrapped=True)
     file = save(tmp_path / "theirs", theirs)
@@ -145,13 +149,13 @@ def test_converted_to_ours_and_back(tmp_path, capsys):
     assert f"loaded      {total} of {total} tensors" in capsys.readouterr().out
     own = BertSumForExtractiveSummarization.from_pretrained(tmp_path / "own")
     assert torch.equal(own(**CASE.inputs).scores, model(**CASE.inputs).scores)
-    # Our folder says by itself which model it is.
+    # Our folder names its model.
     report = convert(tmp_path / "own", tmp_path / "released", to="released")
     assert "zeros for a pooler" in report.notes[-1]
     state = torch.load(tmp_path / "released" / "checkpoint.pt", weights_only=True)["model"]
-    wanted = published(model.state_dict())
-    assert state.keys() == wanted.keys()  # the published program loads them strictly
-    for name, tensor in wanted.items():
+    expected = published(model.state_dict())
+    assert state.keys() == expected.keys()  # the published program loads them strictly
+    for name, tensor in expected.items():
         assert torch.equal(state[name], torch.zeros_like(tensor) if "pooler" in name else tensor), name
     convert(tmp_path / "released", tmp_path / "back")
     back = load_file(tmp_path / "back" / "model.safetensors")
@@ -159,16 +163,12 @@ def test_converted_to_ours_and_back(tmp_path, capsys):
     assert all(torch.equal(back[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_formats_that_a_head_does_not_have(tmp_path, capsys):
+def test_convert_head_to_unsupported_format_raises(tmp_path, capsys):
     QUERY.build().save_pretrained(tmp_path / "own")
     for to in ("released", "huggingface"):
-        with pytest.raises(
-            CheckpointError, match=f"to: expected 'own', .*, got '{to}' for QueryAttention.* of type 'bert'"
-        ):
+        with raises(f"CheckpointError: to: expected 'own', ..., got '{to}' for QueryAttention... of type 'bert'"):
             convert(tmp_path / "own", tmp_path / "new", to=to)
-    with pytest.raises(
-        CheckpointError, match=r"truncate_positions \(qacg convert --truncate-positions\): expected Fal"
-    ):
+    with raises("CheckpointError: truncate_positions (qacg convert --truncate-positions): expected Fal"):
         convert(tmp_path / "own", tmp_path / "new", permissions=Permissions(truncate_positions=True))
     assert not (tmp_path / "new").exists()
     convert(tmp_path / "own", tmp_path / "new", overrides={"no_answer_threshold": 2.0})
@@ -180,7 +180,7 @@ def head_config(encoder):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_encoder_of_any_family_under_any_prefix(family, tmp_path):
+def test_load_encoder_of_any_family_under_any_prefix(family, tmp_path):
     encoder = build(transformers.AutoModel.from_config, FAMILIES[family]())
     state = encoder.state_dict()
     for i, prefix in enumerate(("", "module.", f"{encoder.base_model_prefix}.", "0.auto_model.")):
@@ -197,10 +197,10 @@ def test_an_encoder_of_any_family_under_any_prefix(family, tmp_path):
         assert set(info["missing_keys"]) == set(info["report"].missing) and not info["report"].unexpected
 
 
-def test_an_encoder_with_the_head_of_another_program(tmp_path):
+def test_load_encoder_ignores_another_head(tmp_path):
     theirs = build(transformers.RobertaForMaskedLM, roberta_config())
     theirs.save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match=r"config\.json: model_type: expected 'query_attention', got 'roberta'"):
+    with raises("CheckpointError: config.json: model_type: expected 'query_attention', got 'roberta'"):
         QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
     loaded, info = QueryAttentionForQuestionAnswering.from_pretrained(
         tmp_path, config=head_config(theirs.config), output_loading_info=True
@@ -210,7 +210,7 @@ def test_an_encoder_with_the_head_of_another_program(tmp_path):
         assert torch.equal(tensor, theirs.roberta.state_dict()[name]), name
 
 
-def test_what_is_refused_names_the_file_and_the_tensor(tmp_path):
+def test_load_head_errors_name_file_and_tensor(tmp_path):
     model = QUERY.build()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.config.save_pretrained(tmp_path)
@@ -218,25 +218,25 @@ def test_what_is_refused_names_the_file_and_the_tensor(tmp_path):
     def refuse(changes, match, **options):
         changed = {name: t.clone() for name, t in {**state, **changes}.items() if t is not None}
         save_file(changed, tmp_path / "model.safetensors")
-        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {match}"):
+        with raises(f"CheckpointError: model.safetensors: {match}"):
             QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, **options)
         return changed
 
     layer = "backbone.encoder.layer.1.output.dense"
-    refuse({f"{layer}.weight": None}, rf"expected \d+ encoder tensors of QueryAttention\w+, .*without {layer}\.weight")
-    refuse({name: None for name in state if name.startswith("backbone.")}, r"expected \d+ encoder tensors of .*, got 0")
+    refuse({f"{layer}.weight": None}, f"expected ... encoder tensors of QueryAttention..., ...without {layer}.weight")
+    refuse({name: None for name in state if name.startswith("backbone.")}, "expected ... encoder tensors of ..., got 0")
     refuse(
         {"key_layer.bias": None},
-        r"expected 10 head tensors of .*, got 9, without key_layer\.bias\. Set initialize_missing",
+        "expected 10 head tensors of ..., got 9, without key_layer.bias. Set initialize_missing",
     )
-    refuse({f"{layer}.weight": torch.ones(12, 21)}, rf"{layer}\.weight: expected shape \(12, 20\), got \(12, 21\)")
+    refuse({f"{layer}.weight": torch.ones(12, 21)}, f"{layer}.weight: expected shape (12, 20), got (12, 21)")
     wide = {"query_classify_layer.weight": torch.ones(4, 12), "query_classify_layer.bias": torch.ones(4)}
-    refuse(wide, r"query_classify_layer\.weight: expected shape \(6, 12\), got \(4, 12\)\. Set ignore_mismatched_sizes")
-    refuse({f"{layer}.bias": torch.full((12,), float("nan"))}, rf"{layer}\.bias: expected finite values")
+    refuse(wide, "query_classify_layer.weight: expected shape (6, 12), got (4, 12). Set ignore_mismatched_sizes")
+    refuse({f"{layer}.bias": torch.full((12,), float("nan"))}, f"{layer}.bias: expected finite values")
     third = {"backbone.encoder.layer.2.output.dense.bias": torch.ones(12)}
-    refuse(third, r"expected only tensors that the encoder has, got .*backbone\.encoder\.layer\.2\.output\.dense\.bias")
+    refuse(third, "expected only tensors that the encoder has, got ...backbone.encoder.layer.2.output.dense.bias")
     twin = {"backbone.embeddings.LayerNorm.gamma": torch.ones(12)}
-    refuse(twin, r"expected one tensor for .*, got backbone\.embeddings\.LayerNorm\.\w+ and")
+    refuse(twin, "expected one tensor for ..., got backbone.embeddings.LayerNorm...and")
 
     save_file({**state, **wide}, tmp_path / "model.safetensors")
     fresh, info = QueryAttentionForQuestionAnswering.from_pretrained(
@@ -252,15 +252,13 @@ def test_what_is_refused_names_the_file_and_the_tensor(tmp_path):
     assert bool(fresh.backbone.encoder.layer[1].output.dense.weight.isfinite().all())
 
 
-def test_layers_of_a_bare_encoder_that_have_no_place(tmp_path):
+def test_load_encoder_with_more_layers_raises(tmp_path):
     build(transformers.BertModel, bert_config(num_hidden_layers=3)).save_pretrained(tmp_path)
-    with pytest.raises(
-        CheckpointError, match=r"expected only tensors that the encoder has, got .*encoder\.layer\.2\.attention"
-    ):
+    with raises("CheckpointError: expected only tensors that the encoder has, got ...encoder.layer.2.attention"):
         QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, config=head_config(bert_config()))
 
 
-def test_configurations_that_are_missing_or_wrong(tmp_path):
+def test_load_head_missing_or_bad_config_raises(tmp_path):
     model = CASE.build()
     model.save_pretrained(tmp_path)
     path = tmp_path / "config.json"
@@ -277,21 +275,21 @@ def test_configurations_that_are_missing_or_wrong(tmp_path):
     for given in (other, other / "config.json"):
         assert BertSumForExtractiveSummarization.from_pretrained(tmp_path, config=given).config.heads == 3
     path.unlink()
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: expected config\.json beside it, got none"):
+    with raises("CheckpointError: model.safetensors: expected config.json beside it, got none"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match=r"published: expected config\.json or bert_config\.json, got neither"):
+    with raises("CheckpointError: published: expected config.json or bert_config.json, got neither"):
         (tmp_path / "published").mkdir()
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, config=tmp_path / "published")
-    with pytest.raises(ValueError, match=r"weights_only: expected True, got False\. Pickled code never runs"):
+    with raises("ValueError: weights_only: expected True, got False. Pickled code never runs"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, weights_only=False)
-    with pytest.raises(ValueError, match="state_dict: expected one of them, got one beside"):
+    with raises("ValueError: state_dict: expected one of them, got one beside"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path, state_dict={})
 
 
-def test_fields_and_options_go_where_they_belong(tmp_path):
+def test_load_head_applies_fields_and_options(tmp_path):
     CASE.build().save_pretrained(tmp_path)
     loaded = BertSumForExtractiveSummarization.from_pretrained(
         tmp_path, dropout=0.7, dtype=torch.bfloat16, attn_implementation="eager"
     )
     assert loaded.config.dropout == 0.7 and loaded.dtype == torch.bfloat16
-    assert loaded.config._attn_implementation == loaded.bert.config._attn_implementation == "eager"
+    assert (loaded.config._attn_implementation, loaded.bert.config._attn_implementation) == ("eager", "eager")

@@ -1,4 +1,4 @@
-"""What parameters start at: BERT's way, and that of the published code by choice."""
+"""Initial weights: those of BERT, and those of the published code as an option."""
 
 import math
 
@@ -8,7 +8,9 @@ from model_cases import CASES, SIZES
 from qacg_models import PlainBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
 from torch import nn
 
-ENCODERS = {name: CASES[name] for name in ("BertForQuestionAnswering", "CGBertModel", "QACGBertModel")}
+ENCODERS = {
+    name: CASES[name] for name in ("BertForQuestionAnswering", "CGBertModel", "QACGBertForSequenceClassification")
+}
 every_encoder = pytest.mark.parametrize("case", ENCODERS.values(), ids=ENCODERS)
 WIDE = {"hidden_size": 96, "num_hidden_layers": 3, "initializer_range": 0.05}
 GATE_STD = 0.01
@@ -20,10 +22,10 @@ def fresh(case, **settings):
 
 
 def is_normal(values, std):
-    """Whether the mean is 0 and the spread `std`, each to five of its standard errors."""
+    """Whether the mean is 0 and the standard deviation is `std`, within five standard errors."""
     n = values.numel()
-    mean, spread = float(values.mean()), float(values.square().mean().sqrt())
-    return abs(mean) < 5 * std / math.sqrt(n) and abs(spread / std - 1) < 5 / math.sqrt(2 * n)
+    mean, deviation = float(values.mean()), float(values.square().mean().sqrt())
+    return abs(mean) < 5 * std / math.sqrt(n) and abs(deviation / std - 1) < 5 / math.sqrt(2 * n)
 
 
 def norms(model):
@@ -33,18 +35,18 @@ def norms(model):
 
 
 @every_encoder
-def test_a_layer_norm_starts_as_the_identity_or_as_published(case):
+def test_layer_norm_starts_as_identity_or_published(case):
     for norm in norms(fresh(case)):
         assert bool((norm.weight == 1).all()) and not norm.bias.any()
     published = norms(fresh(case, layer_norm_initializer="normal"))
     for kind in ("weight", "bias"):
         values = [getattr(norm, kind).detach() for norm in published]
         assert is_normal(torch.cat(values), 0.05)
-        assert len({float(v[0]) for v in values}) == len(values)  # each drawn for itself
+        assert len({float(v[0]) for v in values}) == len(values)  # each has its own random values
 
 
 @every_encoder
-def test_all_else_starts_as_published_either_way(case):
+def test_other_layers_start_as_published(case):
     for choice in ("identity", "normal"):
         for name, module in fresh(case, layer_norm_initializer=choice).named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):
@@ -54,7 +56,7 @@ def test_all_else_starts_as_published_either_way(case):
 
 
 @every_encoder
-def test_the_choice_is_saved_and_leaves_what_is_loaded_alone(case, tmp_path):
+def test_layer_norm_initializer_is_saved(case, tmp_path):
     model = fresh(case, layer_norm_initializer="normal")
     model.save_pretrained(tmp_path)
     loaded = case.model_class.from_pretrained(tmp_path)
@@ -63,7 +65,7 @@ def test_the_choice_is_saved_and_leaves_what_is_loaded_alone(case, tmp_path):
         assert torch.equal(mine.weight, expected.weight) and torch.equal(mine.bias, expected.bias)
 
 
-def test_the_choice_of_an_encoder_holds_under_a_head():
+def test_layer_norm_initializer_applies_under_a_head():
     encoder = PlainBertConfig(**{**SIZES, **WIDE}, layer_norm_initializer="normal")
     model = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=encoder))
     assert is_normal(torch.cat([norm.weight.detach() for norm in norms(model.backbone)]), 0.05)

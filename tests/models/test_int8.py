@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.requests import Request
@@ -31,7 +32,7 @@ needs_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    # Of width 32: among 16 numbers one that is rounded far off is not made up for.
+    # Width 32, because with 16 the rounding errors do not average out.
     return write_model(tmp_path_factory.mktemp("int8") / "model", layers=1, heads=4)
 
 
@@ -64,7 +65,7 @@ def test_int8_predictions_are_near_float32(kind, tmp_path):
     ask = AspectSentiment.from_pretrained(folder, int8=True)
     assert of_int8(ask.trained.model) == WHICH[kind]
     found = probabilities(ask(list(TEXTS[:3])))
-    # Eight bits for each factor are half a percent of the largest; weights at random and strong ones at that double it.
+    # Eight bits are precise to half a percent of the largest factor; large random weights double it.
     assert 0 < np.abs(found - expected).max() < 0.1
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
 
@@ -78,7 +79,7 @@ def test_int8_layer_matches_its_formula_per_token():
     int8.load_quantizer()(layer)
 
     def rounded(x):
-        """In steps of each row's largest number over 127.5, the half of 255 steps."""
+        """Rounded to steps of the largest number of each row over 127.5, half of 255 steps."""
         step = x.abs().amax(-1, keepdim=True) / 127.5
         return (x / step).round().clamp(-128, 127) * step
 
@@ -89,10 +90,10 @@ def test_int8_layer_matches_its_formula_per_token():
     exact = rounded(tokens.double()) @ rounded(weight).T + bias
     size = tokens.double().norm(dim=-1, keepdim=True)
     error = (found.double() - exact).abs() / size
-    # The median, as what lies on the edge of two steps may be rounded to either, in float32 and in float64.
+    # The median, because values between two steps may be rounded to either in float32 and float64.
     assert error.median() < 1e-5 and error.max() < 2e-3, error
     off = (found.double() - (tokens.double() @ weight.T + bias)).abs() / size
-    assert off.median() > 1e-4, "a product of float32 would pass this test"
+    assert off.median() > 1e-4, "a float32 product would pass this test otherwise"
 
 
 @needs_torchao
@@ -120,12 +121,12 @@ def test_int8_does_not_resume_a_float32_run(model, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(BulkPrediction, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         bulk(AspectSentiment.from_pretrained(model)).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with pytest.raises(InputError, match="has a run with another int8"):
+    with raises("InputError: has a run with another int8"):
         ask = AspectSentiment.from_pretrained(model, int8=True)
         bulk(ask).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
-def refused(model):
+def int8_error(model):
     with pytest.raises(InputError) as caught:
         AspectSentiment.from_pretrained(model, int8=True)
     return str(caught.value)
@@ -133,26 +134,26 @@ def refused(model):
 
 def test_int8_without_torchao_names_the_package(model, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert refused(model).startswith("int8: requires torchao, which is not installed; pip install 'torchao>=0.18'")
+    assert int8_error(model).startswith("int8: requires torchao, which is not installed; pip install 'torchao>=0.18'")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1+cpu")
-    assert refused(model).startswith(
+    assert int8_error(model).startswith(
         "int8: expected torchao of at least 0.18, got 0.9.1+cpu; pip install 'torchao>=0.18'"
     )
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.0")
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    assert re.match(r"int8: torchao 0\.18\.0 is incompatible with torch \S+ \(", refused(model))
+    assert re.match(r"int8: torchao 0\.18\.0 is incompatible with torch \S+ \(", int8_error(model))
 
 
 def test_int8_on_a_gpu_raises(model):
-    with pytest.raises(InputError, match="int8: expected a model on the device cpu, got one on meta"):
+    with raises("InputError: int8: expected a model on the device cpu, got one on meta"):
         trained = load_trained(model)
         trained.model.to("meta")
         int8.in_int8(trained)
 
 
 class Saturating(nn.Module):
-    """A layer of ones as CPUs compute it that add two products of 8 bits in 16, and cut what is over."""
+    """A layer of ones on a CPU that adds two 8-bit products in 16 bits and saturates."""
 
     def forward(self, x):
         pairs = (x * 127).long().unflatten(-1, (-1, 2)) * 255
@@ -185,7 +186,7 @@ def test_int8_without_vnni_raises(model):
 
 
 @pytest.mark.full
-def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
+def test_int8_export_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
     import onnx
 
     assert main(["export", str(model), "--output", str(tmp_path / "model.onnx"), "--int8"]) == 0
@@ -207,7 +208,7 @@ def test_the_exported_file_multiplies_in_int8(model, tmp_path, monkeypatch, caps
     np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=0.25)
 
 
-def test_int8_file_has_the_metadata_of_its_model_alone(tmp_path):
+def test_int8_file_has_the_metadata_of_its_model_only(tmp_path):
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -225,7 +226,7 @@ def test_int8_file_has_the_metadata_of_its_model_alone(tmp_path):
     assert "MatMulInteger" in {node.op_type for node in written.graph.node}
 
 
-def test_what_an_int8_file_may_be_off_by():
+def test_int8_check_allows_larger_differences():
     def check(**found):
         return Check("a test", **{"rows": 100, "lengths": (1, 2), "largest": 0.45, "equal": 97, "limits": INT8} | found)
 
@@ -235,10 +236,10 @@ def test_what_an_int8_file_may_be_off_by():
     assert not check(largest=float("nan")).passed
 
 
-def test_a_format_without_int8_says_which_has_it(model, tmp_path, capsys):
+def test_int8_with_unsupported_format_raises(model, tmp_path, capsys):
     flags = ["export", str(model), "--output", str(tmp_path / "model.pt2"), "--to", "torch-export", "--int8"]
     assert main(flags) == 2
     assert "int8: expected False for .pt2 files, got True. Use --to onnx." in capsys.readouterr().err
-    with pytest.raises(InputError, match="Use --to onnx"):
+    with raises("InputError: Use --to onnx"):
         write.export(load_trained(model), tmp_path / "model.pt2", [1], to="torch-export", int8=True)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""An interrupted command ends in order and prints the command that goes on, which does."""
+"""An interrupted command ends cleanly and prints the command that resumes it."""
 
 import shlex
 import signal
@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from interrupted_runs import interrupt_at
 from kill_and_resume import OPTIONS
 from qacg_models.cli import interruption, main
 from qacg_models.cli.commands import suggest
@@ -37,7 +38,7 @@ def stop(*_, **__):
 
 
 def printed_command(error, message):
-    """The arguments in the last line of what an interrupted command prints, which has to begin with a message."""
+    """The arguments of the printed command, which follows `message` in the last two lines."""
     first, last = error.splitlines()[-2:]
     assert first == message
     program, *arguments = shlex.split(last)
@@ -51,14 +52,8 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
     assert main(command) == 0
     expected = output.read_text(encoding="utf-8")
     output.write_text("to be replaced")
-    predict, calls = AspectPredictor.predict_rows, []
-
-    def stopping(*given):
-        calls.append(given)
-        return stop() if len(calls) == 3 else predict(*given)
-
     with monkeypatch.context() as patch:
-        patch.setattr(AspectPredictor, "predict_rows", stopping)
+        interrupt_at(patch, AspectPredictor, "predict_rows", 3, error=KeyboardInterrupt)
         assert main([*command, "--over"]) == interruption.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg predict: interrupted; resume with:")
     assert again == ["predict", "--resume", *command[1:]]
@@ -76,7 +71,7 @@ def test_predict_interrupted_before_it_began_prints_itself(model, source, tmp_pa
         assert printed_command(capsys.readouterr().err, "qacg predict: interrupted; start again with:") == command
 
 
-def test_command_of_standard_input_says_that_it_needs_the_texts(model, tmp_path, monkeypatch, capsys):
+def test_predict_of_standard_input_prints_a_note(model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(AspectPredictor, "from_pretrained", stop)
     main(["predict", str(model), "--input", "-", "--output", str(tmp_path / "out.csv")])
     assert capsys.readouterr().err.splitlines()[-1] == "(with the same texts on standard input)"
@@ -94,14 +89,8 @@ def test_train_interrupted_prints_a_command_that_resumes(small_data, tmp_path, m
     command = ["train", "--data", str(small_data), *TRAIN, "--output"]
     assert OPTIONS.checkpoint_every == 7
     assert main([*command, str(tmp_path / "whole")]) == 0
-    save, calls = AspectTrainer._save_checkpoint, []
-
-    def stopping(*given):
-        calls.append(given)
-        return stop() if len(calls) == 3 else save(*given)
-
     with monkeypatch.context() as patch:
-        patch.setattr(AspectTrainer, "_save_checkpoint", stopping)
+        interrupt_at(patch, AspectTrainer, "_save_checkpoint", 3, error=KeyboardInterrupt)
         assert main([*command, str(tmp_path / "my model")]) == interruption.INTERRUPTED
     again = printed_command(capsys.readouterr().err, "qacg train: interrupted; resume with:")
     assert main(again) == 0
@@ -154,7 +143,7 @@ def test_train_interrupted_finds_its_output_in_the_run_file(small_data, tmp_path
         ),
     ],
 )
-def test_printed_command_starts_the_program_as_it_was(variables, name, expected, monkeypatch):
+def test_printed_command_starts_the_same_program(variables, name, expected, monkeypatch):
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr(sys, "argv", [name])
@@ -177,14 +166,14 @@ sys.exit(program.main())
 """
 
 
-def test_sigterm_ends_a_command_in_order_and_prints_it():
+def test_sigterm_ends_a_command_and_prints_it():
     done = subprocess.run([sys.executable, "-c", SENT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (interruption.TERMINATED, "tidied up\n")
     again = printed_command(done.stderr, "qacg suggest: interrupted; start again with:")
     assert again == ["suggest", "--input", "in.txt", "--output", "out.csv"]
 
 
-def test_sigterm_of_another_program_stays_as_it_is(source, tmp_path):
+def test_main_keeps_the_sigterm_handler_of_its_caller(source, tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     assert main(["suggest", "--input", str(source), "--output", str(tmp_path / "sheet.csv")]) == 0
     assert signal.getsignal(signal.SIGTERM) is before

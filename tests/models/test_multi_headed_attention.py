@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, random, strengthen
 from qacg_models import MultiHeadedAttention, empty_layer_cache
@@ -24,7 +25,7 @@ def tensors(dtype=torch.float32):
 
 
 def hidden(keys=S):
-    """Random, with a row that sees one key, a row that sees none, and a padded second sequence."""
+    """A random mask with a query of one key, a query of no key, and a padded second sequence."""
     mask = random(B, L, keys, seed=9) > 0.3
     mask[0, 1, 1:], mask[0, 1, 0] = True, False
     mask[0, 2] = True
@@ -42,7 +43,7 @@ def graph():
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("with_mask", [True, False])
 @pytest.mark.parametrize("with_graph", [True, False])
-def test_outputs_and_every_gradient_match_the_formulas(implementation, final, with_mask, with_graph):
+def test_attention_and_gradients_match_the_formulas(implementation, final, with_mask, with_graph):
     for dtype in (torch.float32, torch.float64):
         module, given = attention(final, dtype), tensors(dtype)
         mask = hidden() if with_mask else torch.zeros(B, L, S, dtype=torch.bool)
@@ -70,7 +71,7 @@ def test_outputs_and_every_gradient_match_the_formulas(implementation, final, wi
 
 
 def check_against(given, call, truth, **options):
-    """Holds output and map, the gradients of every input and of every parameter that takes part, to the formulas."""
+    """Compares outputs and the gradients of every input and every used parameter with the formulas."""
     for dtype in (torch.float32, torch.float64):
         module = attention(dtype=dtype, **options)
         mine = {name: t.clone().to(dtype).requires_grad_() for name, t in given.items()}
@@ -80,9 +81,9 @@ def check_against(given, call, truth, **options):
         unread = [name for name, leaf in leaves.items() if not _is_reached(exact["out"], leaf)]
         check_outputs_and_gradients(module, call(module, mine), leaves, exact, unused=unread, roundings=200)
         for name, t in mine.items():
-            wanted = inputs[name].grad
+            expected = inputs[name].grad
             torch.testing.assert_close(
-                t.grad.double(), wanted, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-11
+                t.grad.double(), expected, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-11
             )
 
 
@@ -92,12 +93,12 @@ def _is_reached(out, leaf):
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("with_graph", [True, False])
-def test_a_query_that_sees_no_key_averages_over_all_as_published_where_that_is_asked_for(implementation, with_graph):
+def test_attention_blind_queries_can_average(implementation, with_graph):
     g = graph() if with_graph else None
 
     def call(module, given):
         options = {"mask": hidden(), "predefined_graph_1": g, "attn_implementation": implementation}
-        # The map is a call of its own, since it would make "sdpa" eager.
+        # A separate call, because "sdpa" returns no map.
         return {"out": module(**given, **options), "map": module(**given, **options, output_attentions=True)[1]}
 
     def truth(leaves, given):
@@ -114,7 +115,7 @@ def test_a_query_that_sees_no_key_averages_over_all_as_published_where_that_is_a
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_a_cache_without_a_type_takes_query_keys_and_values_as_they_are(implementation):
+def test_attention_untyped_cache_skips_the_projections(implementation):
     given = {name: random(B, H, S, D, seed=60 + i) for i, name in enumerate(("key", "value"))}
     given["query"] = random(B, L, MODEL, seed=62)
     cache = empty_layer_cache()
@@ -133,24 +134,24 @@ def test_a_cache_without_a_type_takes_query_keys_and_values_as_they_are(implemen
 
 
 @pytest.mark.parametrize("dtype", MASK_DTYPES)
-def test_a_mask_of_any_dtype_hides_where_it_is_not_zero(dtype):
+def test_attention_mask_of_any_dtype_hides_nonzero(dtype):
     module, given = attention(), tensors()
     leaves = double_leaves(module)
-    wanted = oracle.multi_headed_attention(leaves, **_double(given), hidden=hidden(), heads=H, graph=graph().double())
+    expected = oracle.multi_headed_attention(leaves, **_double(given), hidden=hidden(), heads=H, graph=graph().double())
     out = module(**given, mask=hidden().to(dtype), predefined_graph_1=graph())
-    check_outputs_and_gradients(module, {"out": out}, leaves, {"out": wanted["out"]}, roundings=200)
+    check_outputs_and_gradients(module, {"out": out}, leaves, {"out": expected["out"]}, roundings=200)
     padding = hidden()[:, 4:5]
     one_row = module(**given, mask=padding.to(dtype))
     torch.testing.assert_close(one_row, module(**given, mask=padding.expand(B, L, S)))
 
 
-def test_an_additive_mask_of_minus_infinity_hides_too():
+def test_attention_mask_of_minus_infinity_hides():
     module, given = attention(), tensors()
     additive = torch.zeros(B, L, S).masked_fill(hidden(), float("-inf"))
     assert torch.equal(module(**given, mask=additive), module(**given, mask=hidden()))
 
 
-def test_what_is_hidden_has_no_effect_and_no_gradient():
+def test_attention_hidden_keys_have_no_gradient():
     module, given = attention(), tensors()
     mask = torch.zeros(B, 1, S, dtype=torch.uint8)
     mask[:, :, 4:] = 1
@@ -163,7 +164,7 @@ def test_what_is_hidden_has_no_effect_and_no_gradient():
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_a_query_that_sees_nothing_gives_zeros_and_finite_gradients(implementation):
+def test_attention_blind_queries_give_zeros(implementation):
     module, given = attention(use_final_linear=False), tensors()
     for t in given.values():
         t.requires_grad_()
@@ -174,7 +175,7 @@ def test_a_query_that_sees_nothing_gives_zeros_and_finite_gradients(implementati
     assert all(bool(t.grad.isfinite().all()) for t in given.values())
 
 
-def test_the_graph_reaches_the_last_head_alone():
+def test_attention_graph_changes_the_last_head_only():
     module, given = attention(use_final_linear=False), tensors()
     plain, changed = module(**given), module(**given, predefined_graph_1=graph())
     assert torch.equal(plain[:, :-1], changed[:, :-1])
@@ -189,13 +190,15 @@ def test_the_graph_reaches_the_last_head_alone():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_an_empty_row_of_the_graph_is_zero_in_half_precision(dtype):
+def test_attention_empty_graph_row_is_zero_in_half_precision(dtype):
     module, given = attention(use_final_linear=False, dtype=dtype), tensors(dtype)
     out = module(**given, mask=hidden(), predefined_graph_1=graph().bool())
-    assert out.dtype == dtype and bool(out.isfinite().all()) and not out[1, -1, 3].any()
+    assert out.dtype == dtype
+    assert bool(out.isfinite().all())
+    assert not out[1, -1, 3].any()
 
 
-def test_the_map_is_returned_on_request():
+def test_attention_map_is_returned_on_request():
     module, given = attention(), tensors()
     leaves = double_leaves(module)
     exact = oracle.multi_headed_attention(leaves, **_double(given), hidden=hidden(), heads=H, graph=graph().double())
@@ -205,7 +208,7 @@ def test_the_map_is_returned_on_request():
     )
 
 
-def test_the_cache_of_self_attention_appends_over_time():
+def test_self_cache_appends_over_time():
     module = attention()
     steps = [random(B, n, MODEL, seed=20 + i) for i, n in enumerate((2, 1, 3))]
     cache, leaves = empty_layer_cache(), double_leaves(module)
@@ -219,7 +222,7 @@ def test_the_cache_of_self_attention_appends_over_time():
         for name, t in (("self_keys", past[0]), ("self_values", past[1])):
             torch.testing.assert_close(cache[name].double(), t, rtol=1e-5, atol=1e-5)
     assert cache["self_keys"].shape == (B, H, 6, D) and cache["memory_keys"] is None
-    # Keys and values given beside the query are not read, as published.
+    # Keys and values beside the query are not read, as published.
     again, other = empty_layer_cache(), random(B, S, MODEL)
     torch.testing.assert_close(
         module(other, other, steps[0], layer_cache=again, type="self"),
@@ -227,7 +230,7 @@ def test_the_cache_of_self_attention_appends_over_time():
     )
 
 
-def test_the_cache_of_self_attention_equals_one_causal_pass():
+def test_self_cache_equals_one_causal_pass():
     module, x = attention(), random(B, 6, MODEL, seed=30)
     causal = torch.ones(6, 6).triu(1).expand(B, 6, 6)
     cache = empty_layer_cache()
@@ -235,7 +238,7 @@ def test_the_cache_of_self_attention_equals_one_causal_pass():
     torch.testing.assert_close(torch.cat(steps, 1), module(x, x, x, mask=causal))
 
 
-def test_the_cache_of_context_projects_the_memory_once():
+def test_context_cache_projects_the_memory_once():
     module, given, cache = attention(), tensors(), empty_layer_cache()
     calls = []
     module.linear_keys.register_forward_hook(lambda *_: calls.append(1))
@@ -254,8 +257,8 @@ def test_the_cache_of_context_projects_the_memory_once():
     assert cache["self_keys"] is None
 
 
-def test_gradients_go_through_the_caches():
-    """Two steps of self-attention and two reads of one memory, every parameter and every input."""
+def test_caches_pass_gradients():
+    """Gradients of every parameter and input through two steps of self-attention and two reads of one memory."""
     module = attention()
     steps = [random(B, n, MODEL, seed=20 + n).requires_grad_() for n in (2, 1)]
     memory = random(B, S, MODEL, seed=50).requires_grad_()
@@ -275,18 +278,18 @@ def test_gradients_go_through_the_caches():
         found = oracle.multi_headed_attention(leaves, inputs[2], inputs[2], x, nothing, heads=H)
         exact[f"context {i}"] = found["out"]
     check_outputs_and_gradients(module, outputs, leaves, exact, roundings=200)
-    for mine, wanted in zip((*steps, memory), inputs):
-        torch.testing.assert_close(mine.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
+    for mine, expected in zip((*steps, memory), inputs):
+        torch.testing.assert_close(mine.grad.double(), expected.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_without_a_cache_the_type_changes_nothing():
+def test_attention_type_without_cache_changes_nothing():
     module, given = attention(), tensors()
     for kind in ("self", "context"):
         assert torch.equal(module(**given, type=kind), module(**given))
 
 
 @pytest.mark.full
-def test_dropout_drops_cells_of_the_map_and_keeps_the_mean():
+def test_attention_dropout_keeps_the_mean():
     module, given = attention(dropout=0.4).train(), tensors()
     torch.manual_seed(0)
     _, weights = module(**given, output_attentions=True)
@@ -302,7 +305,7 @@ def test_dropout_drops_cells_of_the_map_and_keeps_the_mean():
         module.train()
 
 
-def test_names_of_parameters_are_the_published_ones():
+def test_attention_parameter_names_are_published():
     names = {f"linear_{n}.{kind}" for n in ("keys", "values", "query") for kind in ("weight", "bias")}
     assert set(attention(use_final_linear=False).state_dict()) == names
     assert set(attention().state_dict()) == names | {"final_linear.weight", "final_linear.bias"}
@@ -310,7 +313,7 @@ def test_names_of_parameters_are_the_published_ones():
 
 @pytest.mark.compiles
 @pytest.mark.full
-def test_compiles_whole():
+def test_attention_compiles_without_graph_breaks():
     module, given = attention(), tensors()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     extra = {"mask": hidden(), "predefined_graph_1": graph()}
@@ -338,91 +341,70 @@ def _cache(**entries):
 GOOD = torch.zeros(B, H, 4, D)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"query": None}, TypeError, "query: expected a torch.Tensor, got NoneType"),
-        (
-            {"query": torch.zeros(B, L, MODEL + 1)},
-            ValueError,
-            r"query: expected shape \(B, length, 12\), got shape \(2, 5, 13\)",
-        ),
-        (
-            {"key": torch.zeros(3, S, MODEL)},
-            ValueError,
-            r"key: expected shape \(2, length, 12\), got shape \(3, 7, 12\)",
-        ),
-        ({"value": torch.zeros(B, S + 1, MODEL)}, ValueError, "value: expected 7 positions as in `key`, got 8"),
-        (
-            {"mask": torch.zeros(B, S)},
-            ValueError,
-            r"mask: expected shape \(B, L, T\) = \(2, 5, 7\), or 1 in any dimension, got shape \(2, 7\)",
-        ),
-        ({"mask": torch.zeros(B, L, 3)}, ValueError, r"mask: expected shape \(B, L, T\) = \(2, "),
-        (
-            {"predefined_graph_1": torch.zeros(B, L, 4)},
-            ValueError,
-            r"predefined_graph_1: expected shape \(B, L, T\) = \(",
-        ),
-        ({"type": "memory"}, ValueError, "type: expected 'self', 'context' or None, got 'memory'"),
-        (
-            {"layer_cache": _cache()},
-            ValueError,
-            r"key: expected shape \(2, 3, T, 4\), got shape \(2, 7, 12\)\. A layer_cache with type None",
-        ),
-        (
-            {"layer_cache": _cache(), "key": GOOD, "value": GOOD[:, :, :3]},
-            ValueError,
-            r"value: expected shape \(2, 3, 4, 4\), got shape \(2, 3, 3, 4\)",
-        ),
-        ({"layer_cache": _cache(), "key": None}, TypeError, "key: expected a torch.Tensor, got NoneType"),
-        (
-            {"attn_implementation": "flash"},
-            ValueError,
-            "attn_implementation: expected one of 'sdpa', 'eager', got 'flash'",
-        ),
-        (
-            {"layer_cache": {"self_keys": None}, "type": "self"},
-            ValueError,
-            "layer_cache: expected the keys 'self_values",
-        ),
-        (
-            {"layer_cache": _cache(self_keys=GOOD), "type": "self"},
-            TypeError,
-            r"layer_cache\['self_values'\]: expected a torch\.Tens",
-        ),
-        (
-            {"layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]), "type": "self"},
-            ValueError,
-            r"layer_cache\['self_keys'\]: expected shape \(2, 3, T, 4\), got shape \(1, 3, 4, 4\)",
-        ),
-        (
-            {"layer_cache": _cache(self_keys=GOOD, self_values=GOOD[:, :, :3]), "type": "self"},
-            ValueError,
-            r"layer_cache\['self_values'\]: expected shape \(2, 3, 4, 4\), got shape \(2, 3, 3, 4\)",
-        ),
-        (
-            {"layer_cache": _cache(memory_keys=GOOD.half(), memory_values=GOOD.half()), "type": "context"},
-            TypeError,
-            r"layer_cache\['memory_keys'\]: expected dtype torch.float32, got dtype torch.float16",
-        ),
-        (
-            {"layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD), "type": "context"},
-            ValueError,
-            r"layer_cache\['memory_keys'\]: expected 7 keys as in `key`, got 4\. Create a",
-        ),
-    ],
+@error_cases(
+    {
+        "TypeError: query: expected a torch.Tensor, got NoneType": {"query": None},
+        "ValueError: query: expected shape (B, length, 12), got shape (2, 5, 13)": {
+            "query": torch.zeros(B, L, MODEL + 1)
+        },
+        "ValueError: key: expected shape (2, length, 12), got shape (3, 7, 12)": {"key": torch.zeros(3, S, MODEL)},
+        "ValueError: value: expected 7 positions as in `key`, got 8": {"value": torch.zeros(B, S + 1, MODEL)},
+        "ValueError: mask: expected shape (B, L, T) = (2, 5, 7), or 1 in any dimension, got shape (2, 7)": {
+            "mask": torch.zeros(B, S)
+        },
+        "ValueError: mask: expected shape (B, L, T) = (2, 5, 7)": {"mask": torch.zeros(B, L, 3)},
+        "ValueError: predefined_graph_1: expected shape (B, L, T) = (2, 5, 7)": {
+            "predefined_graph_1": torch.zeros(B, L, 4)
+        },
+        "ValueError: type: expected 'self', 'context' or None, got 'memory'": {"type": "memory"},
+        "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). A layer_cache with type None": {
+            "layer_cache": _cache()
+        },
+        "ValueError: value: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {
+            "layer_cache": _cache(),
+            "key": GOOD,
+            "value": GOOD[:, :, :3],
+        },
+        "TypeError: key: expected a torch.Tensor, got NoneType": {"layer_cache": _cache(), "key": None},
+        "ValueError: attn_implementation: expected one of 'sdpa', 'eager', got 'flash'": {
+            "attn_implementation": "flash"
+        },
+        "ValueError: layer_cache: expected the keys 'self_values'": {
+            "layer_cache": {"self_keys": None},
+            "type": "self",
+        },
+        "TypeError: layer_cache['self_values']: expected a torch.Tensor": {
+            "layer_cache": _cache(self_keys=GOOD),
+            "type": "self",
+        },
+        "ValueError: layer_cache['self_keys']: expected shape (2, 3, T, 4), got shape (1, 3, 4, 4)": {
+            "layer_cache": _cache(self_keys=GOOD[:1], self_values=GOOD[:1]),
+            "type": "self",
+        },
+        "ValueError: layer_cache['self_values']: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {
+            "layer_cache": _cache(self_keys=GOOD, self_values=GOOD[:, :, :3]),
+            "type": "self",
+        },
+        "TypeError: layer_cache['memory_keys']: expected dtype torch.float32, got dtype torch.float16": {
+            "layer_cache": _cache(memory_keys=GOOD.half(), memory_values=GOOD.half()),
+            "type": "context",
+        },
+        "ValueError: layer_cache['memory_keys']: expected 7 keys as in `key`, got 4. Create a new cache": {
+            "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
+            "type": "context",
+        },
+    },
 )
-def test_bad_input(changes, error, message):
-    with pytest.raises(error, match=message):
-        attention()(**{**tensors(), **changes})
+def test_attention_bad_input_raises(error, given):
+    with raises(error):
+        attention()(**{**tensors(), **given})
 
 
-def test_blind_queries_of_an_unknown_kind():
-    with pytest.raises(ValueError, match="blind_queries: expected one of 'zeros', 'average', got 'mean'"):
+def test_attention_unknown_blind_queries_raise():
+    with raises("ValueError: blind_queries: expected one of 'zeros', 'average', got 'mean'"):
         attention(blind_queries="mean")
 
 
-def test_a_width_that_the_heads_do_not_divide():
-    with pytest.raises(ValueError, match="model_dim: expected a multiple of head_count = 3, got 10"):
+def test_attention_indivisible_width_raises():
+    with raises("ValueError: model_dim: expected a multiple of head_count = 3, got 10"):
         MultiHeadedAttention(3, 10)

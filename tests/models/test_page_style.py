@@ -20,23 +20,23 @@ from qacg_models.reporting.html_report import Report
 FOLDER = Path(qacg_models.reporting.__file__).with_name("page")
 STYLES = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "viewer.css")}
 SCHEMES = ("light", "dark")
-TEXT, PART = 4.5, 3.0  # WCAG 2.2: contrast of text, and of parts that one has to see
-NARROW = 358  # pixels that a telephone of 390 has between the margins
+TEXT, PART = 4.5, 3.0  # WCAG 2.2: contrast of text, and of meaningful parts
+NARROW = 358  # pixels between the margins of a phone with 390
 
 
 def variables(scheme):
-    """The page's colours by name; those of the dark scheme go over those of the light one."""
+    """The colours of the page by name; the dark scheme overrides the light one."""
     light, dark = re.findall(r":root \{(.*?)\}", STYLES["report.css"], re.DOTALL)
     return dict(re.findall(r"--([a-z]+): ([^;]+);", light + (dark if scheme == "dark" else "")))
 
 
 def colour(value):
-    """Red, green and blue between 0 and 1 of #rrggbb, or of three numbers."""
+    """Red, green and blue between 0 and 1 from #rrggbb or from three numbers."""
     return np.array(to_rgb(value) if value.startswith("#") else [int(part) / 255 for part in value.split()])
 
 
 def turned(rgb, scheme):
-    """A picture's colour as a scheme shows it: invert(.9) hue-rotate(180deg) of the Filter Effects specification."""
+    """The colour of a picture in a colour scheme: invert(.9) hue-rotate(180deg) of the Filter Effects specification."""
     if scheme == "light":
         return np.asarray(rgb)
     assert variables("dark")["turn"] == "invert(.9) hue-rotate(180deg)"
@@ -64,7 +64,7 @@ def test_text_contrasts_with_the_background(scheme):
     for text in ("ink", "quiet", "link"):
         for ground in ("ground", "panel"):
             assert contrast(named[text], named[ground]) >= TEXT, (text, ground)
-    assert contrast(named["ground"], named["ink"]) >= TEXT, "a chosen button has them the other way round"
+    assert contrast(named["ground"], named["ink"]) >= TEXT, "a selected button has these colours swapped"
     for part in ("edge", "link"):
         assert contrast(named[part], named["ground"]) >= PART, part
     # Shades lie between the ground and these two.
@@ -84,15 +84,18 @@ def test_pages_use_only_named_colours():
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_plots_contrast_with_the_background(scheme):
     ground = colour(variables(scheme)["ground"])
-    np.testing.assert_allclose(turned([1, 1, 1], scheme), ground, atol=0.002)  # no edge around a picture
+    np.testing.assert_allclose(
+        turned([1, 1, 1], scheme), ground, atol=0.002
+    )  # the background of a picture is invisible
     assert contrast(turned([0, 0, 0], scheme), ground) >= TEXT
     for line in LINES:
         assert contrast(turned(to_rgb(line), scheme), ground) >= PART, line
     red, blue = (turned(colormaps[COLOURS](share)[:3], scheme) for share in (0.8, 0.2))
     assert red[0] > red[2] and blue[2] > blue[0], "signs keep their colours"
-    assert contrast(turned(colormaps[COLOURS](0.5)[:3], scheme), ground) < 1.15, "0 is the page's own colour"
+    assert contrast(turned(colormaps[COLOURS](0.5)[:3], scheme), ground) < 1.15, "0 has the colour of the page"
     hue = [colorsys.rgb_to_hsv(*rgb)[0] for rgb in (red, blue)]
-    assert min(hue[0], 1 - hue[0]) < 0.1 and 0.5 < hue[1] < 0.7
+    assert min(hue[0], 1 - hue[0]) < 0.1
+    assert 0.5 < hue[1] < 0.7
 
 
 def test_numbers_in_heat_maps_are_legible():
@@ -110,7 +113,7 @@ def test_only_frames_are_wider_than_a_phone():
 
 
 class Tree(HTMLParser):
-    """The elements of a page with their attributes, texts and the elements around them."""
+    """The elements of a page with their attributes, texts and ancestors."""
 
     def __init__(self, text):
         super().__init__()
@@ -188,7 +191,7 @@ def test_page_has_landmarks_and_ordered_headings(page):
 def test_plots_shrink_until_text_is_small(tmp_path):
     report = Report(tmp_path / "report", "", "")
     figure = Figure(figsize=(10, 1))
-    figure.text(0.5, 0.5, "words", fontsize=12)  # 16 CSS pixels high, so half the size is the least
+    figure.text(0.5, 0.5, "words", fontsize=12)  # 16 CSS pixels high, so half the size is the minimum
     report.figure(report.section("s"), "wide", figure, "Wide.")
     (picture,) = Tree(report.write().read_text(encoding="utf-8")).all("svg")
     assert picture["style"] == "width:960px;min-width:480px"

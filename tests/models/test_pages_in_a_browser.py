@@ -36,7 +36,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(trained, tmp_path_factory):
-    """The page of an analysis, and one with whatever the demonstration's report is made of."""
+    """The page of an analysis, and one with every part of the demo's report."""
     folder = tmp_path_factory.mktemp("pages")
     rows = [Example("", TEXTS[2], aspect, "", aspect, 1, 1) for aspect in ("food", "price")]
     analysis = write_analysis(
@@ -65,7 +65,7 @@ def test_page_fits_its_window(page, browser, width, scheme):
     for address in (page, f"{page}#layer=2&head=1"):
         browser.show(address, width, scheme)
         browser.value(f"{CHECKS}; {OPEN_ALL}")
-        assert browser.said == [], "no script error, and nothing that the page's policy refuses"
+        assert browser.messages == [], "no script error, and no violation of the content security policy"
         assert browser.value("beyondThePage()") == []
         assert browser.value("paleTexts()") == []
     ground = browser.value("getComputedStyle(document.body).backgroundColor")
@@ -78,7 +78,7 @@ def test_page_checks_detect_faults(pages, browser):
     browser.value("document.body.insertAdjacentHTML('beforeend', '<p style=\"width:500px;color:#999\">x</p>')")
     assert any("<p class" in line for line in browser.value("beyondThePage()"))
     assert browser.value("paleTexts()") == ['<p class=""> x: 2.85']
-    # White on black and turned around, as a picture is in the dark scheme: a contrast of 13.9.
+    # White on black and inverted, like a picture in the dark scheme: a contrast of 13.9.
     turned = "filter:invert(.9) hue-rotate(180deg);background:#fff;color:#000"
     browser.value(f"document.body.insertAdjacentHTML('beforeend', '<p id=turned style=\"{turned}\">x</p>')")
     assert browser.value("contrast(ink(turned).slice(0, 3), ground(turned))") == pytest.approx(13.9, abs=0.2)
@@ -132,12 +132,14 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     tab_to("[aria-label='Layer 2']")
     browser.press("Enter")
     assert browser.value(pressed) == ["Layer 2", "Head all"]
-    assert browser.value("document.activeElement.ariaLabel") == "Layer 2", "the keyboard's place is kept"
+    assert browser.value("document.activeElement.ariaLabel") == "Layer 2", "the focus stays"
     tab_to(".heads button[aria-label^='head 2 of price']")
     browser.press(" ")
     assert browser.value(pressed) == ["Layer 2", "Head 2"]
     assert browser.value("location.hash") == "#layer=2&head=2"
-    assert browser.value("document.activeElement.ariaLabel").startswith("price, layer 2, head 2"), "it goes to the map"
+    assert browser.value("document.activeElement.ariaLabel").startswith("price, layer 2, head 2"), (
+        "the focus moves to the map"
+    )
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp", "ArrowLeft", "ArrowLeft"):
         browser.press(key)
     data = json.loads(browser.value("document.querySelector('.viewer script').textContent"))["rows"][1]
@@ -146,7 +148,9 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     value = packed["step"] * steps[1, 1, 1, 0]
     words = f"price, layer 2, head 2, P (softmax): “{tokens[1]}” looks at “{tokens[0]}” with +{value:.4f}"
     assert browser.value(output) == words
-    assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", "read out by itself"
+    assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", (
+        "screen readers announce it"
+    )
 
 
 def test_viewer_status_line_covers_the_maps(pages, browser):

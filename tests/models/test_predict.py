@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from errors import raises
+from interrupted_runs import interrupted
 from qacg_models.cli import main
-from qacg_models.data import DataError
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import Request, check_requests, read_requests
 from qacg_models.data.task import SENTIHOOD
@@ -56,7 +57,7 @@ def read_jsonl(text):
 
 
 class Steps:
-    """Keeps what a `TextProgress` is called with."""
+    """Records the calls of a `TextProgress`."""
 
     def __init__(self):
         self.calls = []
@@ -101,7 +102,7 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
         for mine, expected in zip((price, food), ask(text, aspects=["price", "food"])):
             assert (mine["text"].strip(), mine["label"]) == (text.strip(), expected.label)
             assert mine["probabilities"] == pytest.approx(expected.probabilities, abs=2e-6)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", source.name], "nothing is left behind"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", source.name], "no temporary file remains"
 
 
 def test_predict_csv_keeps_texts_unchanged(ask):
@@ -139,7 +140,9 @@ def test_predict_text_prints_a_table(model, tmp_path, capsys):
     assert run(model, "--text", TEXTS[0], TEXTS[1], "--aspects", "food") == 0
     header, _, first, second = capsys.readouterr().out.splitlines()
     assert header.split() == ["text", "aspect", "label", "p(none)", "p(good)", "p(bad)"]
-    assert first.startswith(TEXTS[0]) and second.startswith(TEXTS[1]) and " food " in first
+    assert first.startswith(TEXTS[0])
+    assert second.startswith(TEXTS[1])
+    assert " food " in first
     given = tmp_path / "given"
     given.write_text(f"{TEXTS[1]}\n{TEXTS[0]}\n")
     kept = os.dup(0)
@@ -172,42 +175,34 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     parts = tmp_path / "out.jsonl.parts"
     assert not output.exists()
     assert sorted(path.name for path in parts.iterdir()) == [*(f"{n:08}" for n in range(3)), "plan.json"]
-    with pytest.raises(InputError, match=r"has an unfinished run; pass --resume to continue it"):
+    with raises("InputError: has an unfinished run; pass --resume to continue it"):
         bulk(ask).write(requests(), output, model_digest="m")
     for other, name in (({"window": 5}, "window"), ({"form": "csv"}, "written as"), ({"aspects": ["food"]}, "aspects")):
-        with pytest.raises(InputError, match=f"has a run with another {name}; pass --overwrite"):
+        with raises(f"InputError: has a run with another {name}; pass --overwrite"):
             bulk(ask, **other).write(requests(), output, model_digest="m", resume=True)
-    with pytest.raises(InputError, match="has a run with another model"):
+    with raises("InputError: has a run with another model"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     plan = (parts / "plan.json").read_text()
     (parts / "plan.json").write_text("{")
-    with pytest.raises(InputError, match=r"plan\.json: is not JSON .*; pass --overwrite"):
+    with raises("InputError: plan.json: is not JSON ...; pass --overwrite"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
     (parts / "plan.json").write_text(plan)
     (parts / ".00000003.999").write_text("half a part")
-    # The second window changed meanwhile: it is made again, and the two others are taken.
+    # The second window changed meanwhile: it is computed again, and the two others are kept.
     changed = requests([*MANY[:5], TEXTS[1], *MANY[6:]])
     assert bulk(ask).write(changed, output, model_digest="m", resume=True) == 2
     assert len(calls) == 4 + 4
     lines, before = output.read_text().splitlines(), expected.splitlines()
     assert [n for n, pair in enumerate(zip(lines, before, strict=True)) if pair[0] != pair[1]] == [15, 16, 17]
     assert not parts.exists()
-    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
+    with raises("InputError: already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m")
     assert bulk(ask).write(requests(), output, model_digest="m", overwrite=True) == 0
     assert output.read_text() == expected
 
 
-class Died(BaseException):
-    """Nothing in between can take this for an error of its own."""
-
-
-def dying(*_):
-    raise Died
-
-
 def _damages(content):
-    """A part cut, emptied, no longer UTF-8, and with one bit changed in its head or in a probability."""
+    """A part that is truncated, empty, not UTF-8, or has one changed bit in its head or in a probability."""
     yield content[: len(content) // 2]
     yield b""
     yield content.replace(b"0.", b"\xff.", 1)
@@ -215,13 +210,11 @@ def _damages(content):
         yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def test_predict_resume_remakes_damaged_parts(ask, tmp_path, monkeypatch):
+def test_predict_resume_remakes_damaged_parts(ask, tmp_path):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
     expected = "".join(bulk(ask).stream(requests()))
-    with monkeypatch.context() as patch:
-        patch.setattr(bulk_prediction, "_join", dying)
-        with pytest.raises(Died):
-            bulk(ask).write(requests(), output, model_digest="m")
+    with interrupted(bulk_prediction, "_join"):
+        bulk(ask).write(requests(), output, model_digest="m")
     kept = {path.name: path.read_bytes() for path in parts.iterdir()}
     for damaged in _damages(kept["00000001"]):
         shutil.rmtree(parts, ignore_errors=True)
@@ -245,17 +238,16 @@ def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
             if self.done == len(MANY):
                 part.write_bytes(part.read_bytes()[:-1])
 
-    with pytest.raises(InputError, match=r"00000000: is damaged.*; pass --resume"):
+    with raises("InputError: 00000000: is damaged...; pass --resume"):
         bulk(ask).write(requests(), output, model_digest="m", progress=Damaging())
     assert not output.exists()
     bulk(ask).write(requests(), output, model_digest="m", resume=True)
     assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
 
 
-def test_predict_resume_after_publishing_tidies_up(ask, tmp_path, monkeypatch):
+def test_predict_resume_after_publishing_tidies_up(ask, tmp_path):
     output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(os, "rename", dying)  # of the parts, by which they go at once
+    with interrupted(os, "rename"):  # of the folder of parts, which deletes it atomically
         bulk(ask).write(requests(), output, model_digest="m")
     assert output.read_text(encoding="utf-8") == expected and (tmp_path / "out.jsonl.parts").is_dir()
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
@@ -263,23 +255,20 @@ def test_predict_resume_after_publishing_tidies_up(ask, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_predict_half_deleted_parts_are_ignored(ask, tmp_path, monkeypatch):
+def test_predict_half_deleted_parts_are_ignored(ask, tmp_path):
     output, parts = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts"
     output.write_text("old")
-    with monkeypatch.context() as patch:
-        patch.setattr(bulk_prediction, "_join", dying)
-        with pytest.raises(Died):
-            bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
-        patch.setattr(shutil, "rmtree", lambda path, **_: path.exists() and dying())
-        with pytest.raises(Died):
-            bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
+    with interrupted(bulk_prediction, "_join"):
+        bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
+    with interrupted(shutil, "rmtree", 2):  # the first call has nothing to delete
+        bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
     assert not parts.exists()
-    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
+    with raises("InputError: already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
     parts.mkdir()
     (parts / "00000000").write_text("0 0\n")
-    with pytest.raises(InputError, match=r"plan\.json: cannot be read \(No such file or directory\); pass --overwrite"):
+    with raises("InputError: plan.json: cannot be read (No such file or directory); pass --overwrite"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
 
 
@@ -288,26 +277,26 @@ def test_predict_second_run_raises(ask, tmp_path, choice):
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"
     part.parent.mkdir()
     part.write_bytes(b"begun")
-    with lock_output(output, print), pytest.raises(InputError, match=r"out\.jsonl: another run is writing to it"):
+    with lock_output(output, print), raises("InputError: out.jsonl: another run is writing to it"):
         bulk(ask).write(requests(), output, model_digest="m", **choice)
-    assert part.read_bytes() == b"begun" and len([*part.parent.iterdir()]) == 1 and not output.exists()
+    assert part.read_bytes() == b"begun"
+    assert len([*part.parent.iterdir()]) == 1
+    assert not output.exists()
 
 
-def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
+def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
     output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     output.write_text("old")
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(bulk_prediction, "_join", dying)
+    with interrupted(bulk_prediction, "_join"):
         bulk(ask).write(requests(), output, model_digest="m", overwrite=True)
     assert output.read_text() == "old"
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
     assert output.read_text(encoding="utf-8") == expected
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        output.unlink()
-        patch.setattr(bulk_prediction, "_join", dying)
+    output.unlink()
+    with interrupted(bulk_prediction, "_join"):
         bulk(ask).write(requests(), output, model_digest="m")
     output.write_text("somebody else's")
-    with pytest.raises(InputError, match="already exists; pass --overwrite to replace it"):
+    with raises("InputError: already exists; pass --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)
 
 
@@ -315,10 +304,10 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path, monkeypatch):
     ("plan", "message"),
     [
         (b"{", "is not JSON"),
-        (b"[" * 100_000, "is not JSON .*nested too deep"),
-        (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON .*a number has more than 4300 digits"),
+        (b"[" * 100_000, "is not JSON ...nested too deep"),
+        (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON ...a number has more than 4300 digits"),
         (b"\xff", "is not JSON"),
-        (b"[]", r"expected an object, got \[\]"),
+        (b"[]", "expected an object, got []"),
         (b'{"format": 1, "model": "m"}', "lacks attention, aspects,"),
         (b'{"format": 2, "model": "m"}', "another format"),
     ],
@@ -328,7 +317,7 @@ def test_predict_damaged_plan_raises(ask, tmp_path, plan, message):
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     (parts / "plan.json").write_bytes(plan)
-    with pytest.raises(InputError, match=rf"out\.jsonl\.parts.*{message}.*; pass --overwrite"):
+    with raises(f"InputError: out.jsonl.parts...{message}...; pass --overwrite"):
         bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
@@ -361,15 +350,15 @@ def test_predict_killed_resumes_with_other_processes(model, ask, tmp_path):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert two.returncode == 0, two.stderr[-3000:]
-    assert two.stdout.count("predictions in") == 1, "one process speaks"
+    assert two.stdout.count("predictions in") == 1, "only one process prints"
     texts = [Request(number, text) for number, text in enumerate(source.read_text().splitlines(), 1)]
     assert output.read_text() == "".join(bulk(ask, form="csv").stream(texts))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.csv"]
 
 
 @pytest.mark.full
-def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
-    """The model is left out: what is read, windowed, digested, written and joined is bounded by the window."""
+def test_predict_memory_is_constant(ask, tmp_path, monkeypatch):
+    """Without the model: reading, hashing, writing and joining need memory for one window only."""
 
     class Answer:
         text, target, aspect, label = TEXTS[0], "", "food", "good"
@@ -390,7 +379,7 @@ def test_memory_does_not_grow_with_the_file(ask, tmp_path, monkeypatch):
     assert peaks[6_000] < 1.2 * peaks[1_000], peaks
 
 
-def test_bad_input_is_named(model, ask, tmp_path, capsys):
+def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
     text, empty, broken = tmp_path / "in.txt", tmp_path / "empty.txt", tmp_path / "in.jsonl"
     text.write_text("fine\n")
     empty.write_text("\n\n")
@@ -421,7 +410,7 @@ def test_bad_input_is_named(model, ask, tmp_path, capsys):
         assert expected in captured.err and captured.err.count("\n") == 1, captured.err
     with pytest.raises(SystemExit):
         run(model, "--text", "a", "--input", text)
-    with pytest.raises(DataError, match=r"texts:2: text: expected a sentence, got an empty"):
+    with raises("DataError: texts:2: text: expected a sentence, got an empty"):
         list(bulk(ask).stream([Request(1, "fine"), Request(2, " ")]))
 
 
@@ -467,7 +456,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as handle:
         found = list(csv.DictReader(handle))
     assert [one["certainty"] for one in found] == marks
-    assert [one["label"] for one in found] == [one.label for one in answers], "the label stays"
+    assert [one["label"] for one in found] == [one.label for one in answers], "labels are unchanged"
     assert [one["certainty"] for one in read_jsonl((tmp_path / "out.jsonl").read_text())] == marks
     assert run(model, "--input", source, *flags) == 0
     captured = capsys.readouterr()
@@ -482,7 +471,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     marking = BulkPrediction(ask, ask.questions(), lines, Path("texts"), 4)
     with pytest.raises(KeyboardInterrupt):
         marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", progress=Interrupting())
-    with pytest.raises(InputError, match="has a run with another written as"):
+    with raises("InputError: has a run with another written as"):
         bulk(ask).write(requests(), tmp_path / "half.jsonl", model_digest="m", resume=True)
 
 
@@ -507,7 +496,7 @@ def test_progress_moves_within_a_window(ask, tmp_path):
     small = dataclasses.replace(bulk(ask, window=20), batch_size=6)
     small.write(requests(), tmp_path / "out.jsonl", model_digest="m", progress=steps)
     assert steps.calls[0] == ("begin", 0) and {name for name, _ in steps.calls[1:]} == {"advance"}
-    # Three aspects: a batch of six rows holds those of two texts.
+    # Three aspects: a batch of six rows has two texts.
     assert [texts for _, texts in steps.calls[1:]] == pytest.approx([2] * 10 + [2, 1])
     assert steps.done == len(MANY)
 
@@ -580,5 +569,5 @@ def test_check_requests_counts_texts_and_lists_bad_ones(tmp_path):
         assert check_requests(read_requests(path, path.suffix[1:], columns), path, check) == 2
     path.write_text('{"text": "a"}\n' + '{"text": "bad"}\n' * 30)
     listed = ", ".join(str(line) for line in range(3, 22))
-    with pytest.raises(DataError, match=rf":2: text: got 'bad' \(also lines {listed}\); and 10 more; correct"):
+    with raises(f"DataError: :2: text: got 'bad' (also lines {listed}); and 10 more; correct"):
         check_requests(read_requests(path, "jsonl", columns), path, check)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from encoders import FAMILIES, SIZES, bert_config, build, roberta_config
+from errors import error_cases, raises
 from full_members import member
 from oracle import query_attention as oracle
 from oracle.pieces import span_loss_as_published
@@ -21,7 +22,7 @@ BATCH = {
 }
 LABELS = {
     "start_positions": torch.tensor([4, 3]),
-    "end_positions": torch.tensor([5, 8]),  # the second lies outside
+    "end_positions": torch.tensor([5, 8]),  # the second is out of range
     "question_type": torch.tensor([5, 2]),
 }
 PUBLISHED = {"question_mean": "length", "attend_padding": True}
@@ -37,7 +38,7 @@ def model(encoder=None, dtype=torch.float32, strong=True, **settings):
 
 
 def oracle_results(m, leaves, batch, labels=None):
-    """Head by its formulas on hidden states of a float64 copy of the encoder, whose parameters join `leaves`."""
+    """The head by its formulas, on a float64 copy of the encoder, whose parameters are added to `leaves`."""
     encoder = copy.deepcopy(m.backbone).double()
     encoder.zero_grad()
     leaves.update({f"backbone.{name}": p for name, p in encoder.named_parameters()})
@@ -54,13 +55,12 @@ def oracle_results(m, leaves, batch, labels=None):
     return found
 
 
-# Every run takes every encoder with one of the two heads.
 ENCODERS = [*((family, torch.float32) for family in FAMILIES), ("bert", torch.float64)]
 
 
 @pytest.mark.parametrize(("family", "dtype"), ENCODERS, ids=lambda value: str(value).removeprefix("torch."))
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_outputs_and_every_gradient_match_the_formulas(head, family, dtype):
+def test_query_attention_and_gradients_match_the_formulas(head, family, dtype):
     m = model(FAMILIES[family](), dtype, question_type_loss_weight=0.7, **head)
     out = m(**BATCH, **LABELS)
     leaves = double_leaves(m)
@@ -85,7 +85,7 @@ CHOSEN = [
 
 
 @pytest.mark.parametrize("choice, implementation", CHOSEN)
-def test_what_is_published_by_choice_and_every_gradient_match_the_formulas(choice, implementation):
+def test_published_variant_and_gradients_match_the_formulas(choice, implementation):
     encoder = PlainBertConfig(**SIZES, attn_implementation=implementation, unpad=True)
     for dtype, head in ((torch.float32, "linear"), (torch.float64, "convolutional")):
         m = model(encoder, dtype, **HEADS[head], **choice)
@@ -97,7 +97,7 @@ def test_what_is_published_by_choice_and_every_gradient_match_the_formulas(choic
         assert bool(out.query_attention[1, 6:].all()) == m.config.attend_padding
 
 
-def test_with_what_is_published_a_score_depends_on_the_length_that_a_batch_is_padded_to():
+def test_published_variant_depends_on_the_padded_length():
     for choice, same in ((PUBLISHED, False), ({}, True)):
         m = model(**choice)
         padded = m(**{k: v[1:] for k, v in BATCH.items()}).start_logits[0, :6]
@@ -105,47 +105,45 @@ def test_with_what_is_published_a_score_depends_on_the_length_that_a_batch_is_pa
         assert torch.allclose(padded, alone, rtol=1e-4, atol=1e-4) == same
 
 
-def test_what_is_published_is_a_choice_that_is_saved(tmp_path):
+def test_published_variant_is_saved(tmp_path):
     m = model(**PUBLISHED)
     m.save_pretrained(tmp_path)
     loaded = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
     assert {name: getattr(loaded.config, name) for name in PUBLISHED} == PUBLISHED
     assert torch.equal(loaded(**BATCH).start_logits, m(**BATCH).start_logits)
-    loaded.config.encoder._attn_implementation_internal = "flash_attention_2"  # what a GPU would have
-    with pytest.raises(
-        ValueError, match="attend_padding: expected False with the encoder's attn_implementation 'flash_attention_2"
-    ):
+    loaded.config.encoder._attn_implementation_internal = "flash_attention_2"  # the implementation on a GPU
+    with raises("ValueError: attend_padding: expected False with the encoder's attn_implementation 'flash_attention_2"):
         loaded(**BATCH)
 
 
 @pytest.mark.compiles
 @pytest.mark.full
-def test_what_is_published_compiles_whole():
+def test_published_variant_compiles_without_graph_breaks():
     m = model(PlainBertConfig(**SIZES), **PUBLISHED, outside_positions="clamp")
     inputs = {**BATCH, **LABELS, "head_mask": HEAD_MASK}
     del inputs["input_ids"]
     inputs["inputs_embeds"] = m.get_input_embeddings()(BATCH["input_ids"]).detach()
     compiled = torch.compile(m, fullgraph=True, backend="aot_eager")(**inputs)
-    for name, wanted in m(**inputs).items():
-        torch.testing.assert_close(compiled[name], wanted)
+    for name, expected in m(**inputs).items():
+        torch.testing.assert_close(compiled[name], expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_embeddings_take_the_place_of_ids(family):
+def test_query_attention_accepts_inputs_embeds(family):
     m = model(FAMILIES[family]())
     positions = {}
-    if family == "roberta":  # it counts from the ids, and without them takes no token for padding
+    if family == "roberta":  # RoBERTa derives positions from the ids; without ids no token counts as padding
         positions = {"position_ids": (BATCH["input_ids"] != 0).long().cumsum(-1) * (BATCH["input_ids"] != 0)}
         m.backbone.config.pad_token_id = 0
     rest = {k: v for k, v in BATCH.items() if k != "input_ids"} | positions
     words = m.get_input_embeddings()(BATCH["input_ids"]).detach().requires_grad_()
-    wanted = m(**BATCH, **positions, **LABELS)
+    expected = m(**BATCH, **positions, **LABELS)
     out = m(**rest, inputs_embeds=words, **LABELS)
-    assert list(out) == list(wanted)
-    for name in wanted:
-        assert torch.equal(out[name], wanted[name]), name
+    assert list(out) == list(expected)
+    for name in expected:
+        assert torch.equal(out[name], expected[name]), name
     out.loss.backward()
-    wanted.loss.backward()
+    expected.loss.backward()
     rows = torch.zeros_like(m.get_input_embeddings().weight)
     rows.index_add_(0, BATCH["input_ids"].flatten(), words.grad.flatten(0, 1))
     padding = m.get_input_embeddings().padding_idx
@@ -158,7 +156,7 @@ HEAD_MASK = torch.tensor([[1.0, 0.0, 0.5], [0.25, 1.0, 0.0]])
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "fused", "eager"])
-def test_a_mask_of_heads_reaches_an_encoder_that_takes_one(implementation):
+def test_head_mask_reaches_the_encoder(implementation):
     m = model(PlainBertConfig(**SIZES, attn_implementation=implementation))
     mask = HEAD_MASK.clone().requires_grad_()
     out = m(**BATCH, **LABELS, head_mask=mask)
@@ -172,14 +170,14 @@ def test_a_mask_of_heads_reaches_an_encoder_that_takes_one(implementation):
 
 
 def _is_read(m, name):
-    """Whether an encoder's parameter takes part: DeBERTa has projections that only some of its variants use."""
+    """Whether a parameter of the encoder is used: DeBERTa has projections that only some variants use."""
     encoder = copy.deepcopy(m.backbone).double()
     inputs = {k: v for k, v in BATCH.items() if k != "token_type_ids" or m.takes_token_types}
     encoder(**inputs).last_hidden_state.sum().backward()
     return dict(encoder.named_parameters())[name.removeprefix("backbone.")].grad is not None
 
 
-def test_no_parameter_of_a_bert_is_left_without_gradient():
+def test_query_attention_trains_every_parameter():
     for head in HEADS.values():
         m = model(**head).train()
         m(**BATCH, **LABELS).loss.backward()
@@ -188,7 +186,7 @@ def test_no_parameter_of_a_bert_is_left_without_gradient():
             assert bool(p.grad.any()), name
 
 
-def test_the_question_is_the_mean_of_its_own_tokens_alone():
+def test_question_is_the_mean_of_its_tokens():
     m = model()
     out = m(**BATCH)
     hidden = m.backbone(**BATCH).last_hidden_state
@@ -200,7 +198,7 @@ def test_the_question_is_the_mean_of_its_own_tokens_alone():
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_padding_changes_nothing_for_the_tokens(head):
+def test_query_attention_padding_does_not_change_logits(head):
     m = model(**head)
     padded = m(**BATCH)
     alone = m(**{k: v[1:, :6] for k, v in BATCH.items()})
@@ -209,26 +207,28 @@ def test_padding_changes_nothing_for_the_tokens(head):
     torch.testing.assert_close(alone.query_logits[0], padded.query_logits[1])
 
 
-def test_token_types_come_from_the_separator_when_there_are_none():
+def test_token_types_are_derived_from_the_separator():
     m = model(roberta_config())
     assert m.token_types_of(BATCH["input_ids"]).tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1, 1, 1]]
     plain = {k: v for k, v in BATCH.items() if k != "token_type_ids"}
     given = m(**plain, token_type_ids=m.token_types_of(BATCH["input_ids"]))
     assert torch.equal(m(**plain).start_logits, given.start_logits)
-    assert not torch.allclose(m(**BATCH).start_logits, given.start_logits)  # there the separator is the question's
-    with pytest.raises(ValueError, match="token_type_ids: expected a tensor, since confi"):
+    assert not torch.allclose(
+        m(**BATCH).start_logits, given.start_logits
+    )  # in BATCH the separator belongs to the question
+    with raises("ValueError: token_type_ids: expected a tensor, since confi"):
         build(QueryAttentionForQuestionAnswering, QueryAttentionConfig(encoder=roberta_config()))(**plain)
-    with pytest.raises(ValueError, match=r"input_ids: expected a separator \(3\) in every row, got none in row 0"):
+    with raises("ValueError: input_ids: expected a separator (3) in every row, got none in row 0"):
         m(torch.tensor([[1, 2, 4]]))
 
 
-def test_positions_outside_are_ignored_and_left_unchanged():
+def test_positions_out_of_range_are_ignored():
     m = model()
     one = {k: v[:1] for k, v in BATCH.items()}
-    wanted = m(**one, start_positions=torch.tensor([4]), end_positions=torch.tensor([5])).loss
+    expected = m(**one, start_positions=torch.tensor([4]), end_positions=torch.tensor([5])).loss
     for outside in (8, 99, -1):
         starts, ends = torch.tensor([4, outside]), torch.tensor([[5], [outside]])
-        torch.testing.assert_close(m(**BATCH, start_positions=starts, end_positions=ends).loss, wanted)
+        torch.testing.assert_close(m(**BATCH, start_positions=starts, end_positions=ends).loss, expected)
         assert starts.tolist() == [4, outside] and ends.tolist() == [[5], [outside]]
     nowhere = m(**BATCH, start_positions=torch.tensor([99, 99]), end_positions=torch.tensor([-5, 99])).loss
     assert nowhere.item() == 0.0
@@ -236,7 +236,7 @@ def test_positions_outside_are_ignored_and_left_unchanged():
     assert all(p.grad is None or not p.grad.any() for p in m.parameters())
 
 
-def test_positions_outside_are_clamped_as_published_where_that_is_asked_for(tmp_path):
+def test_positions_out_of_range_can_be_clamped(tmp_path):
     model(outside_positions="clamp").save_pretrained(tmp_path)
     m = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path)
     starts, ends = [-3, 8], [5, 99]
@@ -248,7 +248,7 @@ def test_positions_outside_are_clamped_as_published_where_that_is_asked_for(tmp_
     assert bool(m(**BATCH, start_positions=torch.tensor([8, 8]), end_positions=torch.tensor([1, 1])).loss.isnan())
 
 
-def test_the_losses_add_up():
+def test_query_attention_losses_add_up():
     m = model(question_type_loss_weight=0.25)
     span = {k: v for k, v in LABELS.items() if k != "question_type"}
     kind = {"question_type": LABELS["question_type"]}
@@ -260,7 +260,7 @@ def test_the_losses_add_up():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_close(dtype):
+def test_query_attention_half_precision_is_close(dtype):
     exact, narrow = model(dtype=torch.float64, strong=False)(**BATCH), model(dtype=dtype, strong=False)(**BATCH)
     for name in ("start_logits", "end_logits", "query_logits", "query_attention"):
         assert narrow[name].dtype == dtype
@@ -268,36 +268,34 @@ def test_half_precision_is_close(dtype):
         assert (narrow[name].double() - exact[name]).abs().max().item() < 30 * torch.finfo(dtype).eps * scale
 
 
-def test_a_trained_encoder_is_taken_as_it_is(tmp_path):
+def test_query_attention_uses_a_trained_encoder_unchanged(tmp_path):
     encoder = build(transformers.BertModel, bert_config())
-    wanted = encoder(**BATCH).last_hidden_state
+    expected = encoder(**BATCH).last_hidden_state
     weights = {name: p.clone() for name, p in encoder.named_parameters()}
     m = QueryAttentionForQuestionAnswering.from_encoder(encoder, QueryAttentionConfig(head="convolutional"))
     assert m.config.head == "convolutional" and m.config.encoder is encoder.config
     for name, p in m.backbone.named_parameters():
         assert torch.equal(p, weights[name]), name
     hidden = m(**BATCH, output_hidden_states=True).hidden_states
-    torch.testing.assert_close(hidden[-1], wanted)
-    # Weights of the bare encoder load into the model too, and the head is reported as fresh.
+    torch.testing.assert_close(hidden[-1], expected)
+    # Weights of the bare encoder load too, and the head is reported as missing.
     build(transformers.BertModel, bert_config()).save_pretrained(tmp_path)
     loaded, report = QueryAttentionForQuestionAnswering.from_pretrained(
         tmp_path, config=config(), output_loading_info=True
     )
     assert all("layer." in n and not n.startswith("backbone.") for n in report["missing_keys"])
     assert len(report["missing_keys"]) == 10
-    torch.testing.assert_close(loaded(**BATCH, output_hidden_states=True).hidden_states[-1], wanted)
-    with pytest.raises(TypeError, match="encoder: expected a transformers PreTrainedModel, got Linear"):
+    torch.testing.assert_close(loaded(**BATCH, output_hidden_states=True).hidden_states[-1], expected)
+    with raises("TypeError: encoder: expected a transformers PreTrainedModel, got Linear"):
         QueryAttentionForQuestionAnswering.from_encoder(torch.nn.Linear(2, 2))
-    with pytest.raises(TypeError, match="config: expected QueryAttentionConfig, got BertConfig"):
+    with raises("TypeError: config: expected QueryAttentionConfig, got BertConfig"):
         QueryAttentionForQuestionAnswering.from_encoder(encoder, bert_config())
 
 
-def test_choice_of_implementation_reaches_the_encoder(tmp_path):
+def test_attn_implementation_reaches_the_encoder(tmp_path):
     m = model()
     assert m.backbone.config._attn_implementation == "sdpa"
-    with pytest.raises(
-        ValueError, match="output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"
-    ):
+    with raises("ValueError: output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"):
         m(**BATCH, output_attentions=True)
     before = m(**BATCH).start_logits
     m.set_attn_implementation("eager")
@@ -311,7 +309,7 @@ def test_choice_of_implementation_reaches_the_encoder(tmp_path):
     encoder = transformers.BertModel(bert_config(attn_implementation="eager"))
     taken = QueryAttentionForQuestionAnswering.from_encoder(encoder)
     assert taken.backbone.config._attn_implementation == "eager"
-    with pytest.raises(ValueError, match="nonsense"):
+    with raises("ValueError: nonsense"):
         m.set_attn_implementation("nonsense")
 
 
@@ -323,14 +321,14 @@ def test_initial_weights_follow_the_encoder():
         assert not layer.bias.any(), name
 
 
-def test_names_of_parameters():
+def test_query_attention_parameter_names_are_published():
     heads = {n.partition(".")[0] for n in model().state_dict()}
     assert heads == {"backbone", "query_layer", "key_layer", "value_layer", "query_classify_layer", "classify_layer"}
     more = {n.partition(".")[0] for n in model(head="convolutional").state_dict()}
     assert more - heads == {"conv1d_layer1", "conv1d_layer3", "conv1d_layer5"}
 
 
-def test_the_configuration_has_one_of_the_encoder_inside(tmp_path):
+def test_query_attention_config_contains_the_encoder_config(tmp_path):
     written = config(head="convolutional")
     assert written.head_dropout == 0.3 and config().head_dropout == 0.7
     written.save_pretrained(tmp_path)
@@ -340,156 +338,116 @@ def test_the_configuration_has_one_of_the_encoder_inside(tmp_path):
     assert QueryAttentionConfig(encoder=mine).encoder is not mine
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "message"),
-    [
-        (
-            {"heads": "linear"},
-            TypeError,
-            r"heads: expected a field of QueryAttentionConfig, got an unknown name\. Did y",
-        ),
-        ({"question_mean": "all"}, ValueError, "question_mean: expected one of 'tokens', 'length', got 'all'"),
-        ({"outside_positions": "cut"}, ValueError, "outside_positions: expected one of 'ignore', 'clamp', got 'cut'"),
-        ({"attend_padding": 1}, TypeError, "attend_padding: expected True or False, got 1"),
-        ({"head": "deep"}, ValueError, "head: expected one of 'linear', 'convolutional', got 'deep'"),
-        ({"conv_channels": 0}, ValueError, "conv_channels: expected at least 1, got 0"),
-        ({"num_question_types": 2.5}, TypeError, "num_question_types: expected an integer, got 2.5"),
-        ({"head_dropout": 1.0}, ValueError, r"head_dropout: expected a probability in \[0, 1\), got 1.0"),
-        ({"question_type_loss_weight": -1}, ValueError, "question_type_loss_weight: expected at least 0, got -1"),
-        ({"sep_token_id": 31}, ValueError, "sep_token_id: expected less than 31, got 31"),
-        ({"sep_token_id": 2.5}, TypeError, "sep_token_id: expected an integer, got 2.5"),
-        ({"no_answer_threshold": float("inf")}, ValueError, "no_answer_threshold: expected a finite number, got inf"),
-        ({"allow_no_answer": "yes"}, TypeError, "allow_no_answer: expected True or False, got 'yes'"),
-        ({"encoder": 3}, TypeError, "encoder: expected a configuration or a dict of its fields, got int"),
-        ({"encoder": {"hidden_size": 3}}, ValueError, "encoder: expected the name of an encoder, such a"),
-        (
-            {"encoder": {"model_type": "bort2"}},
-            ValueError,
-            r"encoder\.model_type: expected a type that transformers' AutoC",
-        ),
-        ({"encoder": transformers.ViTConfig()}, ValueError, "encoder: expected the configuration of a text "),
-        (
-            {"encoder": transformers.BartConfig()},
-            ValueError,
-            "encoder: expected the configuration of a text encoder, got Bar",
-        ),
-        ({"model_type": "bert"}, ValueError, "model_type: expected 'query_attention', got 'bert'"),
-    ],
+@error_cases(
+    {
+        "TypeError: heads: expected a field of QueryAttentionConfig, got an unknown name. Did you mean 'head'": {
+            "heads": "linear"
+        },
+        "ValueError: question_mean: expected one of 'tokens', 'length', got 'all'": {"question_mean": "all"},
+        "ValueError: outside_positions: expected one of 'ignore', 'clamp', got 'cut'": {"outside_positions": "cut"},
+        "TypeError: attend_padding: expected True or False, got 1": {"attend_padding": 1},
+        "ValueError: head: expected one of 'linear', 'convolutional', got 'deep'": {"head": "deep"},
+        "ValueError: conv_channels: expected at least 1, got 0": {"conv_channels": 0},
+        "TypeError: num_question_types: expected an integer, got 2.5": {"num_question_types": 2.5},
+        "ValueError: head_dropout: expected a probability in [0, 1), got 1.0": {"head_dropout": 1.0},
+        "ValueError: question_type_loss_weight: expected at least 0, got -1": {"question_type_loss_weight": -1},
+        "ValueError: sep_token_id: expected less than 31, got 31": {"sep_token_id": 31},
+        "TypeError: sep_token_id: expected an integer, got 2.5": {"sep_token_id": 2.5},
+        "ValueError: no_answer_threshold: expected a finite number, got inf": {"no_answer_threshold": float("inf")},
+        "TypeError: allow_no_answer: expected True or False, got 'yes'": {"allow_no_answer": "yes"},
+        "TypeError: encoder: expected a configuration or a dict of its fields, got int": {"encoder": 3},
+        "ValueError: encoder: expected the name of an encoder, such as": {"encoder": {"hidden_size": 3}},
+        "ValueError: encoder.model_type: expected a type that transformers' AutoConfig": {
+            "encoder": {"model_type": "bort2"}
+        },
+        "ValueError: encoder: expected the configuration of a text encoder": {"encoder": transformers.ViTConfig()},
+        "ValueError: encoder: expected the configuration of a text encoder, got BartConfig": {
+            "encoder": transformers.BartConfig()
+        },
+        "ValueError: model_type: expected 'query_attention', got 'bert'": {"model_type": "bert"},
+    },
 )
-def test_bad_configuration(fields, error, message):
-    with pytest.raises(error, match=message):
-        QueryAttentionConfig(**{"encoder": bert_config(), **fields})
+def test_query_attention_bad_config_raises(error, given):
+    with raises(error):
+        QueryAttentionConfig(**{"encoder": bert_config(), **given})
 
 
-def test_a_field_made_bad_after_the_configuration_was_made():
-    bad = config()
-    bad.head = "deep"
-    with pytest.raises(ValueError, match="head: expected one of 'linear', 'convolu"):
-        QueryAttentionForQuestionAnswering(bad)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"input_ids": [[1]]}, TypeError, "input_ids: expected a torch.Tensor, got list"),
-        (
-            {"input_ids": torch.full((2, 8), 31)},
-            ValueError,
-            r"input_ids: expected 0 to 30 \(vocab_size is 31\), got values from 31 to 31",
-        ),
-        (
-            {"input_ids": torch.zeros(8, dtype=torch.long)},
-            ValueError,
-            r"input_ids: expected two dimensions \(B, L\), got shape \(8,\)",
-        ),
-        (
-            {"input_ids": torch.ones(2, 17, dtype=torch.long), "attention_mask": None, "token_type_ids": None},
-            ValueError,
-            r"input_ids: expected at most 16 tokens, the positions of the encoder .*got sequences of 17",
-        ),
-        (
-            {"position_ids": torch.full((1, 8), 16)},
-            ValueError,
-            r"position_ids: expected 0 to 15 \(max_position_embeddings is 16\), ",
-        ),
-        (
-            {"attention_mask": torch.ones(2, 7)},
-            ValueError,
-            r"attention_mask: expected shape \(B, L\) = \(2, 8\), got shape \(2, 7\)",
-        ),
-        (
-            {"token_type_ids": torch.full((2, 8), 2)},
-            ValueError,
-            r"token_type_ids: expected 0 to 1 \(type_vocab_size is 2\), got values from 2 to 2",
-        ),
-        (
-            {"token_type_ids": torch.ones(2, 8).long()},
-            ValueError,
-            "token_type_ids: expected a token of type 0 in every ro",
-        ),
-        (
-            {"start_positions": torch.tensor([1, 2])},
-            ValueError,
-            "end_positions: expected both or neither, got None beside",
-        ),
-        (
-            {"end_positions": torch.tensor([1, 2])},
-            ValueError,
-            "start_positions: expected both or neither, got None besi",
-        ),
-        (
-            {"start_positions": torch.tensor([1]), "end_positions": torch.tensor([2])},
-            ValueError,
-            r"start_positions: expected shape \(2,\), got shape \(1,\)",
-        ),
-        (
-            {"start_positions": torch.tensor([1.0, 2.0]), "end_positions": torch.tensor([2, 2])},
-            TypeError,
-            r"start_positions: expected an integer torch\.Tensor, got torch\.float32",
-        ),
-        (
-            {"question_type": torch.tensor([0, 6])},
-            ValueError,
-            r"question_type: expected 0 to 5 \(num_question_types is 6\), got ",
-        ),
-        (
-            {"inputs_embeds": torch.zeros(2, 8, 12)},
-            ValueError,
-            "input_ids, inputs_embeds: expected exactly one, got both",
-        ),
-        ({"input_ids": None}, TypeError, "input_ids: expected a torch.Tensor, got NoneType"),
-        (
-            {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 11)},
-            ValueError,
-            r"inputs_embeds: expected shape \(B, L, hidden_size = 12\), got shape \(2, 8, 11\)",
-        ),
-        (
-            {"input_ids": None, "inputs_embeds": torch.zeros(2, 8, 12), "token_type_ids": None},
-            ValueError,
-            "token_type_ids: expected 0 for the question and 1 for t",
-        ),
-        (
-            {"head_mask": torch.ones(3)},
-            ValueError,
-            r"head_mask: expected None for BertModel of type 'bert', .*An encoder of type 'plain_bert'",
-        ),
-        ({"question_type": [0, 1]}, TypeError, "question_type: expected a torch.Tensor, got list"),
-    ],
+@error_cases(
+    {
+        "TypeError: input_ids: expected a torch.Tensor, got list": {"input_ids": [[1]]},
+        "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
+            "input_ids": torch.full((2, 8), 31)
+        },
+        "ValueError: input_ids: expected two dimensions (B, L), got shape (8,)": {
+            "input_ids": torch.zeros(8, dtype=torch.long)
+        },
+        "ValueError: input_ids: expected at most 16 tokens, the positions of the encoder ...got sequences of 17": {
+            "input_ids": torch.ones(2, 17, dtype=torch.long),
+            "attention_mask": None,
+            "token_type_ids": None,
+        },
+        "ValueError: position_ids: expected 0 to 15 (max_position_embeddings is 16), got values from 16 to 16": {
+            "position_ids": torch.full((1, 8), 16)
+        },
+        "ValueError: attention_mask: expected shape (B, L) = (2, 8), got shape (2, 7)": {
+            "attention_mask": torch.ones(2, 7)
+        },
+        "ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 2 to 2": {
+            "token_type_ids": torch.full((2, 8), 2)
+        },
+        "ValueError: token_type_ids: expected a token of type 0 in every row": {
+            "token_type_ids": torch.ones(2, 8).long()
+        },
+        "ValueError: end_positions: expected both or neither, got None beside start_positions": {
+            "start_positions": torch.tensor([1, 2])
+        },
+        "ValueError: start_positions: expected both or neither, got None beside end_positions": {
+            "end_positions": torch.tensor([1, 2])
+        },
+        "ValueError: start_positions: expected shape (2,), got shape (1,)": {
+            "start_positions": torch.tensor([1]),
+            "end_positions": torch.tensor([2]),
+        },
+        "TypeError: start_positions: expected an integer torch.Tensor, got torch.float32": {
+            "start_positions": torch.tensor([1.0, 2.0]),
+            "end_positions": torch.tensor([2, 2]),
+        },
+        "ValueError: question_type: expected 0 to 5 (num_question_types is 6), got values from 0 to 6": {
+            "question_type": torch.tensor([0, 6])
+        },
+        "ValueError: input_ids, inputs_embeds: expected exactly one, got both": {
+            "inputs_embeds": torch.zeros(2, 8, 12)
+        },
+        "TypeError: input_ids: expected a torch.Tensor, got NoneType": {"input_ids": None},
+        "ValueError: inputs_embeds: expected shape (B, L, hidden_size = 12), got shape (2, 8, 11)": {
+            "input_ids": None,
+            "inputs_embeds": torch.zeros(2, 8, 11),
+        },
+        "ValueError: token_type_ids: expected 0 for the question and 1 for the text": {
+            "input_ids": None,
+            "inputs_embeds": torch.zeros(2, 8, 12),
+            "token_type_ids": None,
+        },
+        "ValueError: head_mask: expected None for BertModel of type 'bert', ...An encoder of type 'plain_bert'": {
+            "head_mask": torch.ones(3)
+        },
+        "TypeError: question_type: expected a torch.Tensor, got list": {"question_type": [0, 1]},
+    },
 )
-def test_bad_input(changes, error, message):
-    with pytest.raises(error, match=message):
-        model()(**{**BATCH, **changes})
+def test_query_attention_bad_input_raises(error, given):
+    with raises(error):
+        model()(**{**BATCH, **given})
 
 
-def test_a_mask_of_heads_of_another_shape():
+def test_head_mask_bad_shape_raises():
     m = model(PlainBertConfig(**SIZES))
-    with pytest.raises(ValueError, match=r"head_mask: expected shape \(3,\) or \(2, 3\), got shape \(2,\)"):
+    with raises("ValueError: head_mask: expected shape (3,) or (2, 3), got shape (2,)"):
         m(**BATCH, head_mask=torch.ones(2))
-    with pytest.raises(TypeError, match=r"head_mask: expected a torch\.Tensor or None, got list"):
+    with raises("TypeError: head_mask: expected a torch.Tensor or None, got list"):
         m(**BATCH, head_mask=[1, 1, 0])
 
 
-def test_the_limits_of_encoders_differ():
+def test_query_attention_limits_depend_on_the_encoder():
     assert model(roberta_config()).max_length == 14  # positions start after the id of padding
     deberta = model(FAMILIES["deberta-v2"]())
     assert deberta.max_length is None
@@ -498,15 +456,13 @@ def test_the_limits_of_encoders_differ():
     assert deberta(long).start_logits.shape == (1, 40)
     distil = model(FAMILIES["distilbert"]())
     assert distil.max_length == 16
-    with pytest.raises(
-        ValueError, match=r"token_type_ids: expected 0 to 1 \(type_vocab_size is 2\), got values from 0 to 2"
-    ):
+    with raises("ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 0 to 2"):
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
 
 
 @pytest.mark.full
-def test_it_learns_to_find_the_token_that_the_question_names():
-    """The answer is the token after the one that the question repeats; the question's type is its first token."""
+def test_query_attention_learns_to_find_the_answer():
+    """The answer is the token that the question repeats; the type of the question is its first token."""
     generator = torch.Generator().manual_seed(3)
     torch.manual_seed(3)
     text = torch.stack([torch.randperm(20, generator=generator)[:6] + 8 for _ in range(160)])

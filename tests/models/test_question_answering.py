@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from encoders import bert_config, roberta_config
+from errors import raises
 from parity import random
 from qacg_models import QueryAttentionConfig, QueryAttentionForQuestionAnswering, QuestionAnswerer
 from qacg_models.data.tokenization import train_tokenizer
@@ -70,7 +71,7 @@ def test_label_span_finds_the_tokens():
     assert label_span(offsets, 7, 12) is None
     assert label_span(offsets[3:], 2, 6) is None
     assert label_span(offsets, 20, 22) is None
-    with pytest.raises(ValueError, match="start, end: expected at least one character, got 3 and 3"):
+    with raises("ValueError: start, end: expected at least one character, got 3 and 3"):
         label_span(offsets, 3, 3)
 
 
@@ -83,7 +84,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def untyped(tokenizer):
-    """The same tokenizer, giving no token types."""
+    """The same tokenizer without token types."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.backend_tokenizer,
         model_input_names=["input_ids", "attention_mask"],
@@ -115,7 +116,7 @@ def test_windows_cover_the_text_and_overlap(tokenizer):
 
 
 class Pointer(nn.Module):
-    """Stands in for a model: raises the logits of chosen token ids, and those of the first token to `nothing`."""
+    """A stub model: high logits for chosen token ids, and `nothing` for the first token."""
 
     def __init__(self, starts, ends, nothing=-9.0, positions=48, **config):
         super().__init__()
@@ -156,7 +157,7 @@ def test_answer_in_a_later_window_has_its_characters(tokenizer):
     assert answer == Answer("Frida lives in\tHanoi", LONG.index("Frida"), LONG.index("Hanoi") + 5, 9.0)
     assert LONG[answer.start : answer.end] == answer.text
     assert max(model.batches) == 2 and len(model.batches) > 3
-    assert model.training, "the mode of the model is given back"
+    assert model.training, "the training mode is restored"
 
 
 def test_answers_are_distinct_and_sorted(tokenizer):
@@ -166,20 +167,22 @@ def test_answers_are_distinct_and_sorted(tokenizer):
     answerer = QuestionAnswerer(model, tokenizer, stride=20, max_answer_tokens=1)
     found = answerer.answers("Where?", text, count=3)
     assert [(a.text, a.score) for a in found[:2]] == [("Lima", 12.0), ("Oslo", 5.0)]
-    assert len({(a.start, a.end) for a in found}) == len(found) == 3
+    assert (len({(a.start, a.end) for a in found}), len(found)) == (3, 3)
     assert all(text[a.start : a.end] == a.text for a in found)
 
 
-def test_the_longest_answer_is_limited(tokenizer):
+def test_answer_length_is_limited(tokenizer):
     anna, oslo = token(tokenizer, "Anna"), token(tokenizer, "Oslo")
     text = "Anna lives in Oslo."
     model = Pointer({anna: 5.0}, {oslo: 4.0})
     assert QuestionAnswerer(model, tokenizer, stride=8).answer("Who?", text).text == "Anna lives in Oslo"
     short = QuestionAnswerer(model, tokenizer, stride=8, max_answer_tokens=3).answer("Who?", text)
-    assert short.score == 5.0 and short.text.startswith("Anna") and "Oslo" not in short.text
+    assert short.score == 5.0
+    assert short.text.startswith("Anna")
+    assert "Oslo" not in short.text
 
 
-def test_no_answer_needs_the_configuration(tokenizer):
+def test_no_answer_requires_the_option(tokenizer):
     oslo = token(tokenizer, "Oslo")
     scores = ({oslo: 4.0}, {oslo: 4.0})
     text = "Emil lives in Oslo. " + "It rains. " * 30
@@ -194,7 +197,7 @@ def test_no_answer_needs_the_configuration(tokenizer):
     assert answer(3.0, allow_no_answer=True, no_answer_threshold=-3.0).text == ""
 
 
-def test_no_answer_has_to_hold_in_every_window(tokenizer):
+def test_no_answer_requires_every_window(tokenizer):
     class Window(Pointer):
         def forward(self, input_ids, attention_mask, token_type_ids=None):
             out = super().forward(input_ids, attention_mask, token_type_ids)
@@ -222,12 +225,12 @@ def test_answers_of_models_without_token_types(tokenizer, untyped):
         found = chosen.answer("Where does Frida live?", LONG)
         assert found.text and LONG[found.start : found.end] == found.text
     bare = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=roberta_config(vocab_size=len(tokenizer))))
-    with pytest.raises(ValueError, match="token_type_ids: expected a tensor, since confi"):
+    with raises("ValueError: token_type_ids: expected a tensor, since confi"):
         QuestionAnswerer(bare, untyped, max_length=14, stride=1).answer("?", "It rains.")
 
 
 def story(generator):
-    """A fact with filler after it, and the fact's three parts."""
+    """A fact with filler after it, and the three parts of the fact."""
     name, place = (words[int(torch.randint(8, (1,), generator=generator))] for words in (NAMES, PLACES))
     month = MONTHS[int(torch.randint(4, (1,), generator=generator))]
     return FACT.format(name, place, month) + " It rains.", (name, place, month)
@@ -299,17 +302,17 @@ def test_answerer_bad_setting_raises(tokenizer, settings, message):
 
 
 def test_answerer_bad_tokenizer_raises(tokenizer):
-    with pytest.raises(InputError, match="stride: expected at least 0, got -1"):
+    with raises("InputError: stride: expected at least 0, got -1"):
         QuestionAnswerer(Pointer({}, {}), tokenizer, stride=-1).answer("?", "Text.")
     small = Pointer({}, {})
     small.words = nn.Embedding(10, 1)
-    with pytest.raises(InputError, match=f"expected at most 10 tokens as in the model, got {len(tokenizer)}"):
+    with raises(f"InputError: expected at most 10 tokens as in the model, got {len(tokenizer)}"):
         QuestionAnswerer(small, tokenizer)
     slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(InputError, match="tokenizer: expected a fast tokenizer, got SimpleNamespace"):
+    with raises("InputError: tokenizer: expected a fast tokenizer, got SimpleNamespace"):
         windows("?", "Text.", slow, 40, 8)
     padless = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
-    with pytest.raises(InputError, match="tokenizer: expected a pad_token, got none"):
+    with raises("InputError: tokenizer: expected a pad_token, got none"):
         QuestionAnswerer(Pointer({}, {}), padless)
 
 

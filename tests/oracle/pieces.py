@@ -1,7 +1,7 @@
-"""What the oracles of several models have in common, from the formulas alone, for one sequence.
+"""Formulas that the oracles of several models share, for one sequence.
 
-Imports nothing of this project. Weights come as a dict from checkpoint name to tensor; give float64 for a
-truth to measure errors against. Differentiable by autograd.
+Imports nothing of this project. Weights come as a dict from checkpoint name to tensor, in float64 for a reference.
+Differentiable by autograd.
 """
 
 import math
@@ -86,8 +86,8 @@ def cross_entropy(logits, labels):
 
 
 def span_loss_as_published(starts, ends, start_positions, end_positions):
-    """Mean of the two ends' cross-entropies, of logits (B, L). Positions are cut to 0 and L, and those at L left out
-    of a mean, which over none is 0/0."""
+    """Mean of the two ends' cross-entropies, of logits (B, L). Positions are clamped to 0 and L; those at L are not
+    part of the mean, which is NaN without any other."""
     losses = []
     for logits, positions in ((starts, start_positions), (ends, end_positions)):
         length = logits.shape[1]
@@ -98,7 +98,7 @@ def span_loss_as_published(starts, ends, start_positions, end_positions):
 
 
 def classification_loss(logits, labels):
-    """Of logits (N, C) by the labels' type: classes; numbers with one below 0, for regression; shares of 0 to 1."""
+    """Loss of logits (N, C): cross-entropy for integers, squares if a label is below 0, else binary cross-entropy."""
     if not labels.is_floating_point():
         return cross_entropy(logits, labels)
     if labels.min() < 0:

@@ -1,8 +1,7 @@
-"""Quasi-attention straight from the formulas of MATH.md, one row at a time, in float64.
+"""Quasi-attention by the formulas of MATH.md, one row at a time, in float64.
 
-It shares no code with the package it judges: it gathers the visible keys of each row where the package masks
-them, it takes its gradients from autograd where the package derives them by hand, and it draws dropout with
-Python integers. Slow, and meant to be.
+It shares no code with the package: it gathers the visible keys of each row instead of masking, uses autograd instead of
+derived gradients, and draws dropout with Python integers.
 """
 
 from typing import NamedTuple
@@ -36,7 +35,7 @@ def philox(counter: tuple[int, ...], key: tuple[int, int], rounds: int) -> tuple
 
 
 def kept_row(seed: int, dropout_p: float, sequence_head: int, i: int, keys: int) -> list[bool]:
-    """Which cells of one row survive, by the counter layout that qacg_kernels/call/dropout.py documents."""
+    """Which entries of one row are kept, by the counter layout that qacg_kernels/call/dropout.py documents."""
     below = min(int(dropout_p * 65536 + 0.5), 65535)
     words: dict[int, tuple[int, ...]] = {}
     row = []

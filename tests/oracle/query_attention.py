@@ -1,20 +1,11 @@
-"""The head of Query Attention from its formulas alone: one question with its text, one token at a time.
+"""The head of Query Attention by its formulas: one question with its text, one token at a time.
 
-Imports nothing of this project. Weights come as a dict from parameter name to tensor, hidden states from any
-encoder; give float64 for a truth to measure errors against. Differentiable by autograd.
+Weights come as a dict from parameter name to tensor, hidden states from any encoder, in float64 for a reference.
+Differentiable by autograd.
 """
 
-import math
-
 import torch
-
-
-def linear(w, name, x):
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-
-def gelu(x):
-    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+from oracle.pieces import gelu, linear
 
 
 def convolve(w, name, x):
@@ -38,7 +29,7 @@ def mean_of_the_question(w, hidden, question):
 
 
 def mean_as_published(w, hidden, question):
-    """Over the whole length: what is no question goes through the layer as zeros."""
+    """The mean over the whole length; tokens outside the question enter the layer as zeros."""
     asked = [
         linear(w, "query_layer", h if is_question else torch.zeros_like(h)) for h, is_question in zip(hidden, question)
     ]

@@ -1,4 +1,4 @@
-"""The two rules of layer-wise relevance, message by message, in the dtype of what comes in."""
+"""The rules of layer-wise relevance, one message at a time, in the dtype of the inputs."""
 
 import torch
 
@@ -16,7 +16,7 @@ def linear_rule(weight, bias, x, relevance, eps=1e-7):
 
 
 def attention_rule(output, value, attention, relevance, eps=1e-6):
-    """One head: O (L, D), V (S, D), A (L, S), R (L, D), every message by itself."""
+    """One head: O (L, D), V (S, D), A (L, S), R (L, D), one message at a time."""
     (length, size), keys = output.shape, len(value)
     result = torch.zeros_like(value)
     for i in range(length):

@@ -1,4 +1,4 @@
-"""Decisions of the build: libraries, GPUs, and the reasons for libraries that are not built."""
+"""Decisions of the build: libraries, GPUs, and the reasons why a library is not built."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import choices, commands, compilers, cpu, cuda, environment, stable_abi, torch_headers
+from native import choices, commands, compilers, cpu, cuda, environment, torch_headers
 from setuptools import Distribution, Extension
 from torch.utils.cpp_extension import include_paths
 
@@ -91,7 +91,8 @@ def test_cuda_library_without_torch_names_the_isolation(monkeypatch):
     monkeypatch.setattr(choices, "why_no_library", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", None)
     reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
-    assert "isolation hides" in reason and "--no-build-isolation ." in reason
+    assert "isolation hides" in reason
+    assert "--no-build-isolation ." in reason
 
 
 @pytest.mark.parametrize("name", ["_cpu", "_cuda"])
@@ -123,8 +124,10 @@ def test_toolkit_of_another_cuda_than_torch_is_rejected(option, toolkit, monkeyp
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setenv("QACG_BUILD_CUDA", option)
     reason = cuda.why_not()
-    assert "nvcc is of CUDA 13.0" in reason and "of CUDA 12.8" in reason
-    assert "a toolkit of CUDA 12" in reason and "a torch for CUDA 13" in reason
+    assert "nvcc is of CUDA 13.0" in reason
+    assert "of CUDA 12.8" in reason
+    assert "a toolkit of CUDA 12" in reason
+    assert "a torch for CUDA 13" in reason
 
 
 def test_cuda_library_is_built_on_request_only(toolkit, monkeypatch):
@@ -214,10 +217,10 @@ def test_hopper_gets_one_machine_code_and_later_gpus_ptx():
         ),
         ("error: a syntax error", 2, True),
     ],
-    ids=["nothing", "another note", "serialised products", "an error"],
+    ids=["nothing", "another note", "serialised products", "error"],
 )
 def test_compile_with_serialised_products_fails(output, status, fails, toolkit, tmp_path):
-    """Runs ninja's rule with a compiler that prints the note."""
+    """Runs the rule of ninja with a compiler that prints a note."""
     toolkit("13.0")
     cuda.write_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
     (rule,) = re.findall(r"rule compile_cuda\n  command = (.*)\n", (tmp_path / "build.ninja").read_text())
@@ -234,8 +237,8 @@ def test_compile_with_serialised_products_fails(output, status, fails, toolkit, 
 
 
 @pytest.mark.parametrize("listed", ["8.0 9.0a", "9.0+PTX"])
-def test_build_where_nvcc_serialises_leaves_out_hopper(listed, toolkit, tmp_path, monkeypatch, capsys):
-    """An nvcc that notes serialised products for sm_90a alone; the second build goes without it."""
+def test_build_omits_hopper_if_nvcc_serialises_products(listed, toolkit, tmp_path, monkeypatch, capsys):
+    """nvcc prints the note for sm_90a only; the second build does not have this GPU."""
     toolkit("12.4")
     compiler = tmp_path / "bin/nvcc"
     version = compiler.read_text()
@@ -347,12 +350,12 @@ def symbols(path, *flags):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["_cpu", "_cuda"])
 def test_host_code_requires_c_functions_of_torch_only(name, tmp_path):
-    """By the stable ABI a library loads on every torch since 2.10, whatever its C++ names are."""
+    """With the stable ABI a library loads on every torch since 2.10, whose C++ names may differ."""
     if choices.why_no_library():
         pytest.skip(choices.why_no_library())
     source, abi, headers = {
-        "_cpu": (cpu.HOST_SOURCE, stable_abi.CPU_FLAG, [torch_headers.include_folder()]),
-        "_cuda": (cuda.HOST_SOURCE, stable_abi.CUDA_FLAG, include_paths()),
+        "_cpu": (cpu.HOST_SOURCE, torch_headers.CPU_FLAG, [torch_headers.include_folder()]),
+        "_cuda": (cuda.HOST_SOURCE, torch_headers.CUDA_FLAG, include_paths()),
     }[name]
     made = tmp_path / "attention.o"
     flags = [*compilers.COMMON, "-O0", *(f"-isystem{path}" for path in headers), abi]
@@ -365,10 +368,10 @@ def test_host_code_requires_c_functions_of_torch_only(name, tmp_path):
 def test_cpu_library_requires_c_functions_of_torch_only():
     path = native_libraries.library("_cpu")
     if path is None:
-        pytest.skip(f"the CPU library is not there: {native_libraries.why_not_built('_cpu')}")
+        pytest.skip(f"the CPU library is missing: {native_libraries.why_not_built('_cpu')}")
     kinds = symbols(path, "-D")
     assert kinds["qacg_cpu_instruction_set"] == "T"
-    assert kinds["aoti_torch_get_sizes"] == kinds["torch_parallel_for"] == "U"
+    assert (kinds["aoti_torch_get_sizes"], kinds["torch_parallel_for"]) == ("U", "U")
     assert not [name for name in kinds if UNSTABLE.match(name) and kinds[name] == "U"]
     assert not [name for name in kinds if name.startswith(("Py", "_Py"))]
 
@@ -376,8 +379,8 @@ def test_cpu_library_requires_c_functions_of_torch_only():
 def test_cuda_library_requires_c_functions_of_torch_only():
     path = native_libraries.library("_cuda")
     if path is None:
-        pytest.skip(f"the CUDA library is not there: {native_libraries.why_not_built('_cuda')}")
+        pytest.skip(f"the CUDA library is missing: {native_libraries.why_not_built('_cuda')}")
     kinds = symbols(path, "-D")
-    assert kinds["qacg_cuda_gpus"] == kinds["qacg_cuda_shared_memory"] == "T"
+    assert (kinds["qacg_cuda_gpus"], kinds["qacg_cuda_shared_memory"]) == ("T", "T")
     assert kinds["aoti_torch_get_current_cuda_stream"] == "U"
     assert not [name for name in kinds if UNSTABLE.match(name) and kinds[name] == "U"]

@@ -44,7 +44,8 @@ def test_wrong_trials_are_printed_and_the_first_kept(called):
     assert status == 1
     assert "in 4 runs, 2 resumed to the same end" in out
     assert out.splitlines()[-2:] == ["WRONG: killed: run 1: left nothing", "WRONG: killed: run 2: other weights"]
-    assert (left / "wrong" / "number").read_text() == "1" and str(left / "wrong") in out
+    assert (left / "wrong" / "number").read_text() == "1"
+    assert str(left / "wrong") in out
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -53,6 +53,16 @@ def test_prune_removes_exceptions_that_are_not_needed(tree, tmp_path):
     assert (tmp_path / "tests/language_exceptions.txt").read_text() == "# A reason.\ntests/a.py: frobs\n"
 
 
+@pytest.mark.parametrize(("length", "found"), [(60, 0), (61, 1)])
+def test_test_name_above_60_characters_is_reported(length, found, tmp_path):
+    (tmp_path / "tests").mkdir()
+    name = "test_".ljust(length, "x")
+    (tmp_path / "tests/test_a.py").write_text(f"\ndef {name}():\n    pass\n")
+    problems = check_language.long_test_names(tmp_path)
+    assert len(problems) == found
+    assert all(line.startswith(f"tests/test_a.py:2: {name}: expected at most 60") for line in problems)
+
+
 def test_terms_of_this_repository_are_read():
     text = (check_language.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert check_language.terms(text)["wanted"] == "expected"

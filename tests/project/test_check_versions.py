@@ -90,8 +90,10 @@ def test_failed_commands_returns_and_prints_failures(tmp_path, capsys):
 def test_inputs_have_labels_and_texts(tmp_path):
     check_versions.write_inputs(tmp_path)
     reviews, new = ((tmp_path / f"{name}.csv").read_text().splitlines() for name in ("reviews", "new"))
-    assert reviews[0] == "review,topic,verdict" and len(set(reviews)) == 121
-    assert new[0] == "review" and len(set(new)) == 61
+    assert reviews[0] == "review,topic,verdict"
+    assert len(set(reviews)) == 121
+    assert new[0] == "review"
+    assert len(set(new)) == 61
 
 
 def test_requirements_are_those_of_the_chosen_extras(tmp_path):

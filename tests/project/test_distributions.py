@@ -2,21 +2,19 @@
 
 import io
 import os
-import subprocess
+import shutil
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import checks
 import pytest
 import torch
 import wheels
-from native import compilers, cpu, platforms, stable_abi
+from native import compilers, cpu, platforms, torch_headers
+from processes import ROOT, run_python
 
 import qacg_kernels
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CALL = """
 import torch, qacg_kernels
@@ -39,6 +37,43 @@ def models_wheel(tmp_path_factory):
 
 def test_sdist_has_every_source(sdist):
     checks.check_sdist(sdist, ROOT)
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory):
+    """Both sdists and their wheels without a library, by name: of this folder, and of a copy with other times."""
+    builds = []
+    for name in ("one", "two"):
+        out = tmp_path_factory.mktemp(name)
+        source = shutil.copytree(
+            ROOT, out / "source", ignore=shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info")
+        )
+        for path in source.rglob("*"):
+            os.utime(path, (len(builds) * 10**6 + 10**9,) * 2)
+        made = [wheels.build("sdist", source, out), wheels.build("sdist", source / "python", out)]
+        variables = {"QACG_BUILD_FOR": "any", "QACG_BUILD_CPU": "0"}
+        made += [wheels.build_wheel(made[0], out, **variables), wheels.build_wheel(made[1], out)]
+        builds.append({path.name: path.read_bytes() for path in made})
+    return builds
+
+
+@pytest.mark.full
+def test_two_builds_make_the_same_four_files(twice):
+    one, two = twice
+    assert len(one) == 4
+    assert one.keys() == two.keys()
+
+
+@pytest.mark.full
+def test_two_builds_are_equal_byte_for_byte(twice):
+    one, two = twice
+    assert [name for name in one if one[name] != two[name]] == []
+
+
+def test_sdist_has_the_given_date(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
+    with tarfile.open(wheels.build("sdist", ROOT / "python", tmp_path)) as archive:
+        assert {member.mtime for member in archive.getmembers()} == {1600000000}
 
 
 def test_sdist_without_a_header_fails(sdist, tmp_path):
@@ -103,14 +138,11 @@ def test_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
 def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
     """Its tag fits every version of Python."""
     wheel = wheels.build_wheel(sdist, tmp_path, QACG_BUILD_CPU="1", DEBUG="1", MAX_JOBS="2")
-    assert wheel.name.split("-")[2:4] == ["py3", "none"] and not wheel.name.endswith("any.whl")
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+    assert not wheel.name.endswith("any.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
-    command = [sys.executable, "-c", CALL]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == 16.0
+    assert float(run_python("-c", CALL, cwd=tmp_path, paths=(tmp_path / "installed",)).stdout) == 16.0
 
 
 def test_unknown_platform_raises(monkeypatch):
@@ -134,7 +166,7 @@ def test_oldest_torch_is_the_same_everywhere():
     from qacg_kernels.utils import native_libraries
 
     oldest = native_libraries.OLDEST_TORCH
-    assert oldest == stable_abi.OLDEST_TORCH
-    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in stable_abi.CPU_FLAG
+    assert oldest == torch_headers.OLDEST_TORCH
+    assert f"0x{oldest[0]:02x}{oldest[1]:02x}" in torch_headers.CPU_FLAG
     assert f'"torch>={oldest[0]}.{oldest[1]}"' in (ROOT / "pyproject.toml").read_text()
     assert tuple(map(int, torch.__version__.split(".")[:2])) >= oldest

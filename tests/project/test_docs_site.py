@@ -1,6 +1,7 @@
 """The documentation site: its examples and snippets run, and it builds without warnings."""
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,13 @@ def test_aspect_sentiment_answers_every_aspect(tmp_path):
     assert set(answers) == {"food", "price", "service"}
 
 
+def test_pictures_are_those_that_their_script_draws(tmp_path):
+    shutil.copy(DOCS / "explanation" / "pictures.py", tmp_path)
+    subprocess.run([sys.executable, str(tmp_path / "pictures.py")], check=True)
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.svg")}
+    assert drawn == {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "explanation").glob("*.svg")}
+
+
 @pytest.mark.parametrize("name", ["tutorials/operator", "how-to/masks-and-packing"])
 def test_snippets_run_in_order(name):
     namespace = {}
@@ -70,7 +78,7 @@ def test_site_builds_without_warnings(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model of the example's reviews, one epoch, and the same as ONNX."""
+    """The model of the example, trained for one epoch."""
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("served") / "reviews"
     load("aspect_sentiment").main(folder, "--epochs=1")

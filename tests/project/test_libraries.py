@@ -1,19 +1,15 @@
 """Compiled libraries that cannot be loaded: one line gives the reason, and the reference runs."""
 
-import os
 import shutil
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from full_members import members
+from processes import ROOT, run_python
 
 from qacg_kernels.utils import native_libraries
 
-ROOT = Path(__file__).resolve().parents[2]
 X86, ARM = 62, 183
 SECTIONS = 1000  # offset of the table of two sections
 
@@ -108,7 +104,7 @@ print(info.render(info.collect()))
 
 @pytest.mark.parametrize("fault", members(["half", "zeros", "capability"], fast=["half"]))
 def test_reference_runs_without_the_library(fault, tmp_path):
-    """Half of the library, the other half missing or zero, would crash the loader; "sse9" is not a capability."""
+    """A library whose second half is missing or zero would crash the loader; "sse9" is not a capability."""
     real = native_libraries.library("_cpu")
     if real is None:
         pytest.skip(native_libraries.why_not_built("_cpu"))
@@ -116,16 +112,12 @@ def test_reference_runs_without_the_library(fault, tmp_path):
     package = shutil.copytree(ROOT / "qacg_kernels", tmp_path / "qacg_kernels", ignore=ignored)
     data = real.read_bytes()
     half = data[: len(data) // 2]
-    there = {"half": half, "zeros": half + bytes(len(data) - len(half)), "capability": data}
-    (package / "_cpu.so").write_bytes(there[fault])
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    if fault == "capability":
-        environment["QACG_CPU_CAPABILITY"] = "sse9"
-    command = [sys.executable, "-c", CALL]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[0]) == 16.0
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("cpu library")]
+    contents = {"half": half, "zeros": half + bytes(len(data) - len(half)), "capability": data}
+    (package / "_cpu.so").write_bytes(contents[fault])
+    variables = {"QACG_CPU_CAPABILITY": "sse9"} if fault == "capability" else {}
+    output = run_python("-c", CALL, cwd=tmp_path, paths=(tmp_path,), **variables).stdout
+    assert float(output.split()[0]) == 16.0
+    (line,) = [line for line in output.splitlines() if line.startswith("cpu library")]
     expected = {
         "half": f"expected {len(data):,} bytes",
         "zeros": "got zeros at the end",

@@ -1,4 +1,4 @@
-"""Targets of the Makefile, and when it installs, with a stand-in for Python that records the installations."""
+"""Targets of the Makefile, and its installations, which a stub of Python records."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def installations(tmp_path):
     setup = ("pyproject.toml", "setup.py")
     for name in (*setup, *(f"python/{name}" for name in setup), "Makefile", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
-    python = tmp_path / "stand_in_python"
+    python = tmp_path / "stub_python"
     python.write_text(PYTHON)
     python.chmod(0o755)
 

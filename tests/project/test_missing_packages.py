@@ -1,20 +1,17 @@
-"""The program `qacg` and these tests where packages are not installed."""
+"""The program `qacg`, and these tests, without packages that they require."""
 
 import importlib.util
-import os
 import re
 import shlex
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import check_versions
 import optional_packages
 import pytest
+from processes import ROOT, SUPPORT, run_python
 from qacg_models.cli import libraries, program
 
-ROOT = Path(__file__).resolve().parents[2]
 IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
 COMMANDS = [*(command for command in check_versions.COMMANDS if command != "info"), "demo"]
 
@@ -54,7 +51,7 @@ def test_info_without_dependencies_runs(monkeypatch):
 
 
 def test_load_libraries_hides_torchao_alone(monkeypatch):
-    """scikit-learn, which transformers 5.12 to 5.20 import, requires scipy; accelerate and PIL are others' too."""
+    """transformers 5.12 to 5.20 requires scipy by way of scikit-learn; other packages require accelerate and PIL."""
     found = {}
 
     def import_module(name):
@@ -76,9 +73,8 @@ def test_pytest_skips_what_requires_a_missing_package(tmp_path):
     (tmp_path / "test_module.py").write_text("import yaml.nodes\n\ndef test_a():\n    pass\n")
     (tmp_path / "test_call.py").write_text("def test_b():\n    import yaml\n\ndef test_c():\n    import tomllib\n")
     (tmp_path / "test_other.py").write_text("def test_d():\n    pass\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-rs", "--rootdir", tmp_path]
-    variables = os.environ | {"PYTHONPATH": str(ROOT / "tests/support")}
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-    assert "1 failed, 1 passed, 2 skipped" in done.stdout, done.stdout + done.stderr
-    assert done.stdout.count("yaml is not installed") == 2
-    assert "_ test_c _" in done.stdout
+    command = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-rs", "--rootdir", tmp_path)
+    output = run_python(*command, cwd=tmp_path, status=1, paths=(SUPPORT,)).stdout
+    assert "1 failed, 1 passed, 2 skipped" in output
+    assert output.count("yaml is not installed") == 2
+    assert "_ test_c _" in output

@@ -1,4 +1,4 @@
-"""Files beside the code that repeat a fact: each names the version that its one home has."""
+"""Files of the repository that repeat versions and commands agree with their sources."""
 
 import re
 from pathlib import Path
@@ -29,13 +29,20 @@ def test_both_distributions_have_the_same_license_file():
     assert (ROOT / "python/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
-def test_workflow_runs_commands_that_exist():
-    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+@pytest.mark.parametrize("name", ["ci.yml", "release.yml"])
+def test_workflow_runs_commands_that_exist(name):
+    jobs = yaml.safe_load((ROOT / ".github/workflows" / name).read_text())["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in commands:
-        program, argument = command.split()
+        program, argument, *_ = command.split()
         assert (ROOT / argument).is_file() if program == "bash" else argument in targets
+
+
+def test_release_uploads_to_the_test_index_first():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    assert jobs["pypi"]["needs"] == "testpypi"
+    assert jobs["testpypi"]["needs"] == "build"
 
 
 @pytest.mark.parametrize("name", ["bug_report.yml", "feature_request.yml"])

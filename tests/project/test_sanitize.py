@@ -38,7 +38,8 @@ def runs(monkeypatch, tmp_path):
         monkeypatch.setattr(sanitize, "command", command)
         status = sanitize.main([str(tmp_path), *arguments])
         origin, *rows = [json.loads(line) for line in (tmp_path / "sanitizer.jsonl").read_text().splitlines()]
-        assert origin["kind"] == "origin" and all(row["kind"] == "sanitizer" for row in rows)
+        assert origin["kind"] == "origin"
+        assert all(row["kind"] == "sanitizer" for row in rows)
         assert [row["tool"] for row in rows] == list(sanitize.TOOLS)
         return status, {row["tool"]: row for row in rows}
 
@@ -69,7 +70,8 @@ def test_rows_distinguish_errors_from_failed_tests(runs, capsys):
         "synccheck": "tests failed (1)",
         "initcheck": "clean, 2 tests left out",
     }
-    assert rows["synccheck"]["tests"] == {"passed": 1, "failed": 1} and rows["memcheck"]["report"] == "memcheck.txt"
+    assert rows["synccheck"]["tests"] == {"passed": 1, "failed": 1}
+    assert rows["memcheck"]["report"] == "memcheck.txt"
     assert capsys.readouterr().out.splitlines()[:2] == ["memcheck: clean", "racecheck: errors found"]
 
 
@@ -79,15 +81,18 @@ def test_clean_tools_exit_with_zero(runs):
 
 def test_tool_without_tests_is_not_clean(runs):
     status, rows = runs({"memcheck": "pass"})
-    assert status == 1 and rows["memcheck"]["outcome"] == "no test ran"
+    assert status == 1
+    assert rows["memcheck"]["outcome"] == "no test ran"
 
 
 def test_tool_that_hangs_is_stopped_with_its_children(runs, tmp_path):
     child = "import subprocess; p = subprocess.Popen(['sleep', '600']); "
     hangs = record("passed") + child + f"open({str(tmp_path / 'child')!r}, 'w').write(str(p.pid)); time.sleep(600)"
     status, rows = runs({"memcheck": hangs}, "--seconds", "5")
-    assert status == 1 and rows["memcheck"]["outcome"] == "stopped at the time limit"
-    assert rows["memcheck"]["tests"] == {"passed": 1} and rows["initcheck"]["outcome"] == "clean"
+    assert status == 1
+    assert rows["memcheck"]["outcome"] == "stopped at the time limit"
+    assert rows["memcheck"]["tests"] == {"passed": 1}
+    assert rows["initcheck"]["outcome"] == "clean"
     state = Path(f"/proc/{(tmp_path / 'child').read_text()}/stat")
     assert not state.exists() or state.read_text().split()[2] == "Z", "a child of the tool is still running"
 
@@ -96,8 +101,10 @@ def test_command_has_tool_and_backend(monkeypatch, tmp_path):
     monkeypatch.setattr(sanitize, "sanitizer", lambda: "/opt/compute-sanitizer")
     command = sanitize.command("racecheck", tmp_path, 130)
     assert command[:3] == ["/opt/compute-sanitizer", "--tool", "racecheck"]
-    assert " ".join(command).count("cuda") >= 2 and "--error-exitcode" in command
-    assert command[command.index("--seconds") + 1] == "90" and "--unpoisoned" not in command
+    assert " ".join(command).count("cuda") >= 2
+    assert "--error-exitcode" in command
+    assert command[command.index("--seconds") + 1] == "90"
+    assert "--unpoisoned" not in command
     assert "--unpoisoned" in sanitize.command("initcheck", tmp_path, 130)
 
 

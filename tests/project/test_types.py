@@ -1,16 +1,14 @@
 """mypy accepts a correct script of a user and reports every mistake in a wrong one."""
 
 import ast
+import importlib
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 import qacg_models
-
-ROOT = Path(__file__).resolve().parents[2]
+from processes import ROOT, run_python
 
 RIGHT = """
 import torch
@@ -44,21 +42,35 @@ from qacg_models import QACGBertModle  # wrong: "QACGBertModle"
 """
 
 
-def checked(folder, script):
-    """Errors of mypy for a script that uses the packages, by line."""
+REVEALED = """
+import torch
+from qacg_kernels import quasi_attention, quasi_attention_varlen
+
+q = torch.randn(1, 2, 3, 4)
+flag = bool(q.sum() > 0)
+reveal_type(quasi_attention(q, q, q, q, q, q))
+reveal_type(quasi_attention(q, q, q, q, q, q, return_lambda=False))
+reveal_type(quasi_attention(q, q, q, q, q, q, return_lambda=True))
+reveal_type(quasi_attention(q, q, q, q, q, q, return_lambda=flag))
+reveal_type(quasi_attention_varlen(q, q, q, q, q, q, cu_seqlens=q, max_seqlen=3))
+reveal_type(quasi_attention_varlen(q, q, q, q, q, q, cu_seqlens=q, max_seqlen=3, return_lambda=True))
+"""
+
+
+def output_of_mypy(folder, script):
+    """Lines that mypy prints for a script that uses the packages."""
     pytest.importorskip("mypy", reason="mypy is not installed")
     path = folder / "script.py"
     path.write_text(script)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python("-m", "mypy", "--config-file", ROOT / "pyproject.toml", path, status=None)
     assert done.returncode in (0, 1), done.stderr + done.stdout
+    return done.stdout.splitlines()
+
+
+def checked(folder, script):
+    """Errors of mypy for a script, by line."""
     found = {}
-    for line in done.stdout.splitlines():
+    for line in output_of_mypy(folder, script):
         place, mark, text = line.partition(": error: ")
         if mark:
             name, _, number = place.rpartition(":")
@@ -78,6 +90,24 @@ def test_mypy_reports_every_mistake_and_no_other(tmp_path):
     assert all(named in found[number] for number, named in wrong.items()), found
 
 
+@pytest.mark.full
+def test_return_lambda_selects_a_tensor_or_a_pair(tmp_path):
+    lines = output_of_mypy(tmp_path, REVEALED)
+    revealed = [line.split('"')[1].replace("torch._tensor.", "") for line in lines if "Revealed type" in line]
+    pair = "tuple[Tensor, Tensor]"
+    assert revealed == ["Tensor", "Tensor", pair, f"Tensor | {pair}", "Tensor", pair]
+
+
+@pytest.mark.parametrize("name", ["quasi_attention", "quasi_attention_varlen"])
+def test_overloads_have_the_parameters_of_the_function(name):
+    tree = ast.parse((ROOT / "qacg_kernels/functional.py").read_text())
+    *overloads, function = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    for node in (*overloads, function):
+        assert node.args.kwonlyargs.pop().arg == "return_lambda"
+        node.args.kw_defaults.pop()
+    assert [ast.unparse(node.args) for node in overloads] == [ast.unparse(function.args)] * 3
+
+
 def test_public_names_are_those_of_type_checkers():
     tree = ast.parse(Path(qacg_models.__file__).read_text())
     block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
@@ -95,7 +125,6 @@ def test_public_names_are_those_of_type_checkers():
 )
 def test_typed_fields_are_those_of_the_signature(fields, config):
     """The signatures of configurations name the fields of the class below as a TypedDict."""
-    import importlib
 
     def found(dotted):
         module, name = dotted.split(".")

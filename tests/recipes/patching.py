@@ -8,7 +8,7 @@ RECIPES = Path(__file__).parent
 
 
 def touched(recipe: str) -> set[str]:
-    """The files that a recipe makes or changes, from the root of the repository."""
+    """The files that a recipe makes or changes, relative to the root of the repository."""
     new = RECIPES / recipe / "new"
     made = {str(path.relative_to(new)) for path in new.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     return made | {insertion["file"] for insertion in _insertions(recipe)}

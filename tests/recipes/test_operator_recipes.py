@@ -1,13 +1,11 @@
 """The recipes of CONTRIBUTING.md for a backend and a gate form, followed in a copy of the operator package."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 from contributing import ROOT, files
 from patching import apply, touched
+from processes import run_python
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +20,7 @@ def copy(tmp_path_factory):
 
 def run(copy, program):
     """The output of a Python process whose qacg_kernels is the copy."""
-    environment = os.environ | {"PYTHONPATH": str(copy)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=copy)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return run_python("-c", program, cwd=copy, paths=(copy,)).stdout
 
 
 def test_backend_takes_two_product_files():

@@ -58,32 +58,16 @@ def data(copy):
 def trained(copy, data):
     """A toy model trained from scratch on data in the toy format."""
     output = copy / "trained"
-    qacg(
-        copy,
-        "train",
-        "--data",
-        data,
-        "--output",
-        output,
-        "--model",
-        "toy-bert",
-        *SIZES,
-        "--max-steps",
-        "80",
-        "--batch-size",
-        "16",
-        "--dropout",
-        "0",
-        "--learning-rate",
-        "0.01",
-    )
+    options = "--model toy-bert --max-steps 80 --batch-size 16 --dropout 0 --learning-rate 0.01"
+    qacg(copy, "train", "--data", data, "--output", output, *SIZES, *options.split())
     return output
 
 
 def test_recipes_name_the_files_that_change():
     assert files("Adding a model", NAME="toy_bert") == touched("model")
     assert files("Adding a data format", NAME="toy_lines") == touched("data_format")
-    assert len(touched("model")) <= 5 and len(touched("data_format")) <= 5
+    assert len(touched("model")) <= 5
+    assert len(touched("data_format")) <= 5
 
 
 def test_recipes_change_no_other_file(copy):
@@ -99,15 +83,16 @@ def test_recipes_change_no_other_file(copy):
 
 
 @pytest.mark.full
-def test_the_toy_model_learns_from_the_toy_format(trained):
+def test_toy_model_learns_from_the_toy_format(trained):
     record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
-    assert record["options"]["model"] == "toy-bert" and record["task"]["aspects"] == ["skiing", "swimming"]
+    assert record["options"]["model"] == "toy-bert"
+    assert record["task"]["aspects"] == ["skiing", "swimming"]
     assert record["metrics"]["test"]["accuracy"] > 0.9, "both labels are equally frequent"
     assert record["loss"][-1][1] < record["loss"][0][1]
 
 
 @pytest.mark.full
-def test_the_toy_model_predicts(copy, trained):
+def test_toy_model_predicts(copy, trained):
     (copy / "texts.csv").write_text(f"text\n{HOT}\n{COLD}\n", encoding="utf-8")
     qacg(copy, "predict", trained, "--input", "texts.csv", "--output", "predicted.csv", "--overwrite")
     with (copy / "predicted.csv").open(encoding="utf-8", newline="") as handle:
@@ -129,15 +114,17 @@ qacg_models.register_auto_classes()
 assert qacg_models.__file__.startswith(sys.argv[1]), qacg_models.__file__
 ours = qacg_models.ToyBertForSequenceClassification.from_pretrained(sys.argv[2]).eval()
 auto = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[2]).eval()
-assert type(auto) is type(ours) and isinstance(auto.config, qacg_models.ToyBertConfig)
-assert auto.config.contexts == ["skiing", "swimming"] and auto.config.id2label == {0: "bad", 1: "good"}
+assert type(auto) is type(ours)
+assert isinstance(auto.config, qacg_models.ToyBertConfig)
+assert auto.config.contexts == ["skiing", "swimming"]
+assert auto.config.id2label == {0: "bad", 1: "good"}
 tokens = load_trained(sys.argv[2]).tokenizer([sys.argv[3]] * 2, return_tensors="pt", return_token_type_ids=True)
 for model in (ours, auto):
     out = model(**tokens, context_ids=torch.tensor([0, 1]), labels=torch.tensor([0, 1]))
     assert out.logits.argmax(-1).tolist() == [0, 1], out.logits
     out.loss.backward()
     without = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
-    # A constant added to every score of a query leaves its softmax as it is.
+    # A constant summand of all scores of a query does not change its softmax.
     assert all(name.endswith("key.bias") for name in without), without
 """
 
@@ -199,11 +186,12 @@ def test_missing_line_is_reported_with_its_file(copy, tmp_path):
 )
 def test_files_of_the_other_recipes_exist(title, placeholders):
     named = files(title, **placeholders)
-    assert named and not {path for path in named if not (ROOT / path).exists()}
+    assert named
+    assert not {path for path in named if not (ROOT / path).exists()}
 
 
 def test_tile_table_is_one_file(tmp_path, monkeypatch):
-    """A table of an architecture that has none is taken there, and on newer chips with as little memory."""
+    """A new table is used by its architecture, and by newer chips with as little shared memory."""
     (named,) = (path for path in files("Adding a tile table", NN="120") if path.endswith(".json"))
     assert ROOT / named == tile_tables.SHIPPED / "sm_120.json"
     shutil.copytree(tile_tables.SHIPPED, tmp_path / "tables")
@@ -211,10 +199,11 @@ def test_tile_table_is_one_file(tmp_path, monkeypatch):
     assert "sm_120" not in tile_tables.shipped_architectures()
     table = replace(tile_tables.shipped("sm_80"), architecture="sm_120", shared_bytes=99 * 1024)
     tile_tables.save(table, tmp_path / "tables" / "sm_120.json")
-    assert tile_tables.shipped_architectures()[-1] == "sm_120" and tile_tables.shipped("sm_120") == table
-    taken_by = (("sm_120", 99, "sm_120"), ("sm_121", 99, "sm_120"), ("sm_100", 227, "sm_100"))
-    for architecture, kibibytes, taken in taken_by:
-        assert tile_tables.nearest_shipped(architecture, 1024 * kibibytes).architecture == taken
+    assert tile_tables.shipped_architectures()[-1] == "sm_120"
+    assert tile_tables.shipped("sm_120") == table
+    expected = (("sm_120", 99, "sm_120"), ("sm_121", 99, "sm_120"), ("sm_100", 227, "sm_100"))
+    for architecture, kibibytes, table_of in expected:
+        assert tile_tables.nearest_shipped(architecture, 1024 * kibibytes).architecture == table_of
 
 
 FOLLOW = """
@@ -238,7 +227,7 @@ sys.exit(code)
 def test_steps_of_a_prediction_are_those_that_run(copy, data):
     steps = walk("From a CSV row to a prediction")
     paths = [path for path, _ in steps]
-    assert len(set(paths)) == len(paths) < 12, "no file is opened twice"
+    assert len(set(paths)) == len(paths) < 12, "each file has one step"
     qacg(copy, "train", "--data", data, "--output", "qacg", *SIZES, "--max-steps", "1")
     (copy / "row.csv").write_text(f"text\n{HOT}\n", encoding="utf-8")
     within = [(path.removeprefix("python/qacg_models/"), name) for path, name in steps]
@@ -248,7 +237,7 @@ def test_steps_of_a_prediction_are_those_that_run(copy, data):
     assert [tuple(step) for step in json.loads(output.splitlines()[-1])] == within
 
 
-# As FOLLOW, but a step counts when it is called after the one before: features are published before checkpoints.
+# Like FOLLOW, but a step counts only after the one before: features are published before checkpoints.
 FOLLOW_IN_ORDER = FOLLOW.replace("step in steps and step not in seen", "step in steps[len(seen) : len(seen) + 1]")
 
 

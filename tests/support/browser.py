@@ -25,7 +25,7 @@ MISSING = (
 )
 PATIENCE = 120  # seconds per answer; starting a browser is slow on a busy machine
 
-# The browser reads file descriptor 3 and writes 4. Both ends go out of their way first, since one may lie there.
+# The browser reads file descriptor 3 and writes 4. Both ends move first, because one may have that number.
 _LAUNCH = (
     "import fcntl, os, sys; ends = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]];"
     " os.dup2(ends[0], 3); os.dup2(ends[1], 4); os.execv(sys.argv[3], sys.argv[3:])"
@@ -51,7 +51,7 @@ class Browser:
     """One browser with one tab.
 
     Attributes:
-        said: what the page at hand wrote to the console, errors and refusals by its policy included.
+        messages: what the current page wrote to the console, with errors and violations of its policy.
     """
 
     def __init__(self, path: str, profile: Path):
@@ -67,7 +67,7 @@ class Browser:
         for end in theirs:
             os.close(end)
         self._received, self._number, self._session = b"", 0, ""
-        self.said: list[str] = []
+        self.messages: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -77,13 +77,13 @@ class Browser:
         """Load a page into a window `width` CSS pixels wide, under a colour scheme, and wait until it is loaded."""
         self.resize(width, height)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self._call("Page.navigate", url="about:blank")  # an address that differs by its fragment alone is not loaded
-        self.said = []
+        self._call("Page.navigate", url="about:blank")  # an address that differs only by its fragment is not reloaded
+        self.messages = []
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Change the window's size, in CSS pixels; a narrow one is a telephone's."""
+        """Change the window's size, in CSS pixels; a narrow one is a phone."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._call("Emulation.setDeviceMetricsOverride", **size)
 
@@ -96,7 +96,7 @@ class Browser:
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:
-        """Value of a JavaScript expression in the page, a promise's included; it has to fit JSON."""
+        """Value of a JavaScript expression in the page, or of a promise; it must fit JSON."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", answer["exceptionDetails"]))
@@ -155,12 +155,12 @@ class Browser:
     def _note(self, event: dict) -> None:
         params = event.get("params", {})
         if event.get("method") == "Runtime.consoleAPICalled":
-            self.said.append(" ".join(str(part.get("value", part.get("description"))) for part in params["args"]))
+            self.messages.append(" ".join(str(part.get("value", part.get("description"))) for part in params["args"]))
         elif event.get("method") == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
-            self.said.append(details.get("exception", {}).get("description", details["text"]))
+            self.messages.append(details.get("exception", {}).get("description", details["text"]))
         elif event.get("method") == "Log.entryAdded":
-            self.said.append(params["entry"]["text"])
+            self.messages.append(params["entry"]["text"])
 
     def _send(self, message: dict) -> None:
         data = json.dumps(message).encode() + b"\0"

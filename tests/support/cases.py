@@ -1,8 +1,8 @@
-"""The calls by which every backend is tested.
+"""The calls with which every backend is tested.
 
-Sizes lie off every tile. The CPU kernel holds rows of up to 512 keys whole and tiles longer ones, with no branch
-output to keep up to 2048, so both sides of these borders appear with masks, causality, dropout and
-both kinds of gate.
+No size is a multiple of a tile. The CPU kernel has single-tile rows of up to 512 keys and tiles longer ones; up to
+2,048 keys it saves no branch output. Cases are on both sides of these limits, with masks, causality, dropout and both
+kinds of gate.
 """
 
 from qacg_kernels.testing.inputs import Case
@@ -90,16 +90,7 @@ TILED = (
     Case("1216 keys, three tiles", batch=1, heads=1, queries=300, keys=1216, head_dim=64),
     Case("900 x 256 dims, two tiles", batch=1, heads=1, queries=140, keys=900, head_dim=256, is_causal=True),
     Case("700 one dim", batch=1, heads=1, queries=17, keys=700, head_dim=1, mask="boolean"),
-    Case(
-        "700 keys, column gate",
-        batch=1,
-        heads=2,
-        queries=40,
-        keys=700,
-        head_dim=8,
-        gate="shared",
-        form="column",
-    ),
+    Case("700 keys, column gate", batch=1, heads=2, queries=40, keys=700, head_dim=8, gate="shared", form="column"),
     Case("1030 lengths", batch=3, heads=1, queries=65, keys=1030, head_dim=16, key_lengths=(0, 513, 1030)),
     Case("1030 row gate", batch=1, heads=2, queries=1030, head_dim=16, gate="per_head", bias="per_head"),
     Case("1030 through lambda", batch=1, heads=1, queries=1030, head_dim=8, gate="shared", lambda_gradient=True),
@@ -110,33 +101,19 @@ TILED = (
     Case("2100 minus infinity", batch=1, heads=1, queries=35, keys=2100, head_dim=20, mask="minus_infinity"),
     Case("packed beyond 2048", heads=1, sequences=(2060, 5), head_dim=8, gate="shared", is_causal=True),
     Case("more queries than keys", batch=1, heads=2, queries=700, keys=17, head_dim=16, is_causal=True),
-    Case(
-        "packed long and short",
-        heads=2,
-        sequences=(600, 3, 0, 111),
-        head_dim=16,
-        gate="shared",
-        dropout_p=0.1,
-    ),
-    Case(
-        "packed long causal",
-        heads=1,
-        sequences=(63, 530),
-        head_dim=33,
-        is_causal=True,
-        layout="fused_projection",
-    ),
+    Case("packed long and short", heads=2, sequences=(600, 3, 0, 111), head_dim=16, gate="shared", dropout_p=0.1),
+    Case("packed long causal", heads=1, sequences=(63, 530), head_dim=33, is_causal=True, layout="fused_projection"),
 )
 
-# |T| reaches 10,000: most rows are one-hot, and their softmax is only as exact as the scores are.
+# |T| reaches 10,000: most rows are one-hot, and their softmax is as exact as the scores.
 LARGE_SCORES = (
     Case("large scores", queries=63, head_dim=16, score_size=2500.0),
     Case("large scores, long rows", batch=1, queries=63, keys=700, head_dim=16, score_size=2500.0),
     Case("large scores, masked", queries=63, head_dim=16, score_size=2500.0, mask="boolean", gate="shared"),
 )
 
-# For kernels on tensor cores, which take strips of 16 rows and head sizes that are multiples of 8: padded head sizes,
-# masks that end inside a strip, both sides of 128 keys.
+# For kernels on tensor cores, with strips of 16 rows and head sizes that are multiples of 8: padded head sizes, masks
+# that end inside a strip, both sides of 128 keys.
 STRIPS = (
     Case("strips, 8 dims", queries=40, keys=70, head_dim=8, mask="additive"),
     Case("strips, 24 dims, column", queries=70, keys=131, head_dim=24, gate="per_head", bias="shared", form="column"),

@@ -1,11 +1,11 @@
 """Names and orientation of the tensors of checkpoints, written out by hand from published files and code.
 
-Nothing here comes from `qacg_models.checkpoints.tensor_names`, which these tables judge.
+Independent of `qacg_models.checkpoints.tensor_names`, which is compared with these tables.
 """
 
 import torch
 
-# Our name, that of TensorFlow (a star: the matrix lies transposed there), that of a TensorFlow-converted file.
+# Our name, that of TensorFlow (a star: the matrix is transposed there), that of a TensorFlow-converted file.
 EMBEDDINGS = """
 bert.embeddings.word_embeddings.weight bert/embeddings/word_embeddings embeddings.word_embeddings.weight
 bert.embeddings.position_embeddings.weight bert/embeddings/position_embeddings embeddings.position_embeddings.weight
@@ -40,7 +40,7 @@ CLASSIFIER = """
 classifier.weight                   output_weights                      classifier.weight
 classifier.bias                     output_bias                         classifier.bias
 """
-# Our name of an attention layer, and what the other published naming calls it.
+# Our name of an attention layer, and its name in the other published naming.
 COMPACT = """
 query                   Wq
 key                     Wk
@@ -71,7 +71,7 @@ def rows(layers):
 
 
 def backbone(state):
-    """The tensors that BERT has too, by our names: embeddings, layers, pooler."""
+    """The tensors of a plain BERT, by our names: embeddings, layers, pooler."""
     names = {ours for ours, *_ in rows(99) if not ours.startswith("classifier")}
     return {name: tensor for name, tensor in state.items() if name in names}
 
@@ -86,7 +86,7 @@ def as_tensorflow(state):
 
 
 def as_converted(state):
-    """Without a prefix, as the file that the released code starts from; a classifier is left as it is."""
+    """Names without a prefix, like the file that the released code starts from; a classifier keeps its name."""
     table = {ours: converted for ours, _, _, converted in rows(99)}
     return {table[name]: tensor for name, tensor in state.items()}
 

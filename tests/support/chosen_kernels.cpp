@@ -1,5 +1,5 @@
-// What csrc/cpu/capability.cpp chooses, without kernels: `chosen_kernels GAIN` prints the variant and the reason for
-// float32, bfloat16 and float16, where vdpbf16ps would do GAIN times float32's products a second.
+// Prints the choice of csrc/cpu/capability.cpp without the kernels: `chosen_kernels GAIN` prints the variant and the
+// reason for float32, bfloat16 and float16, if vdpbf16ps has GAIN times the rate of float32 products.
 
 #include <cstdio>
 #include <cstdlib>

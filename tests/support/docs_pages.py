@@ -4,6 +4,13 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+# Pages that are not below docs, relative to it.
+FRONT_PAGES = ("../README", "../python/README", "../benchmarks/README", "../CONTRIBUTING")
+
+
+def all_pages() -> list[str]:
+    """Names of the pages that a user or contributor reads, for `page`."""
+    return [*FRONT_PAGES, *sorted(str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md"))]
 
 
 def page(name: str) -> str:
@@ -12,10 +19,11 @@ def page(name: str) -> str:
 
 
 def commands(name: str, *programs: str) -> list[str]:
-    """Lines of the ```bash blocks that start with one of `programs`, without comments."""
-    blocks = re.findall(r"```bash\n(.*?)```", page(name), re.DOTALL)
+    """Lines of the ```bash blocks and indented blocks that start with one of `programs`, without comments."""
+    blocks = re.findall(r"```bash\n(.*?)```|((?:^    .*\n)+)", page(name), re.DOTALL | re.MULTILINE)
+    blocks = [fenced or indented for fenced, indented in blocks]
     lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.split()[0] in programs] if lines else []
+    return [line for line in lines if line and line.split()[0] in programs]
 
 
 def snippets(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Small encoders of transformers with random weights, as heads take them."""
+"""Small encoders of transformers with random weights, for tests of heads."""
 
 import torch
 import transformers

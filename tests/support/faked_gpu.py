@@ -1,4 +1,4 @@
-"""A GPU that is not there: tensors without values on "cuda", backends that take them, measurements at will."""
+"""A faked GPU: tensors without values on "cuda", backends that support them, and any measurements."""
 
 from dataclasses import replace
 
@@ -14,10 +14,10 @@ DEVICE = torch.device("cuda", 0)
 
 
 def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] = ()) -> None:
-    """For one test: the named GPU backends take calls on DEVICE, and `choices` were measured there."""
+    """For one test, the named GPU backends support calls on DEVICE, and `choices` were measured there."""
     for module in (cuda, triton, hopper, gluon):
         here = module.NAME in names
-        monkeypatch.setattr(module, "missing", list if here else lambda: ["it is not on the faked GPU"])
+        monkeypatch.setattr(module, "missing", list if here else lambda: ["not on the faked GPU"])
         monkeypatch.setattr(module, "not_for", lambda device: [])
         monkeypatch.setattr(module, "note", lambda problem: None)
     table = replace(tile_tables.shipped("sm_90"), choices=choices)
@@ -25,7 +25,7 @@ def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] =
 
 
 def call(dtype=torch.bfloat16, length=128, head_dim=64, training=False):
-    """The arguments of a call with a lambda tensor on DEVICE; nothing can be computed with them."""
+    """The arguments of a call with a lambda tensor on DEVICE, which cannot be computed."""
     with FakeTensorMode():
         x = torch.empty(2, 3, length, head_dim, dtype=dtype, device=DEVICE, requires_grad=training)
         return x, x, x, x, x, torch.empty(2, 3, length, dtype=dtype, device=DEVICE)

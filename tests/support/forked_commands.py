@@ -110,7 +110,7 @@ def mount_small_disk(folder: Path, size: int) -> None:
     """Mounts an empty file system of `size` bytes for this process only, which must have one thread.
 
     Raises:
-        OSError: namespaces of one's own, or mounts in them, are not allowed here.
+        OSError: new namespaces, or mounts in them, are not allowed here.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()

@@ -1,4 +1,4 @@
-"""Parametrisations of which some members have the mark `full`: only `make test-all` runs those."""
+"""Parametrisations with some members that have the mark `full`, which only `make test-all` runs."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence

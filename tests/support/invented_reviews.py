@@ -96,7 +96,7 @@ APP = {
     ),
     "price": (
         12,
-        "subscription too expensive|price doubled|great price|premium not worth it|wants subscription for everything|"
+        "subscription too expensive|price doubled|great price|premium not worth it|subscription for everything|"
         "free version useless|refund never came|cheap subscription",
     ),
     "stability": (

@@ -17,11 +17,12 @@ from qacg_kernels.testing.inputs import make_inputs
 
 @functools.cache
 def judged_by(case, dtype, device):
-    """Inputs of a case with their expected results, shared by all backends."""
+    """`judges_of` for the inputs of a case, computed once for all backends."""
     return judges_of(make_inputs(case, dtype, device))
 
 
 def judges_of(inputs):
+    """The inputs with the results of eager PyTorch, the exact results and the rounding scales."""
     # Backends accumulate 16-bit inputs in float32. Eager PyTorch in 16 bits rounds its scores and would allow ten times
     # their error, so the bound is that of eager in float32.
     narrow = inputs.grad_out.dtype in (torch.bfloat16, torch.float16)
@@ -30,6 +31,7 @@ def judges_of(inputs):
 
 
 def compare(results, judges, where):
+    """Checks results by the error rule; `where` names the call in messages."""
     _, eager, exact, scales = judges
     for name, t in results.items():
         assert_within_budget(name, t, eager[name], exact[name], scales[name], where=where)
@@ -44,9 +46,15 @@ def check(case, backend, dtype, device):
     for name, t in results.items():
         if name != "lambda":
             source = inputs.tensors["query" if name == "out" else name.removeprefix("grad ")]
-            assert t.shape == source.shape, f"{name} came back as {tuple(t.shape)}"
-        assert t.dtype == dtype, f"{name} came back as {t.dtype}"
+            assert t.shape == source.shape, f"{name}: expected shape {tuple(source.shape)}, got {tuple(t.shape)}"
+        assert t.dtype == dtype, f"{name}: expected {dtype}, got {t.dtype}"
     compare(results, judges, f"{case.name}, {backend}")
     with torch.no_grad():  # without saved tensors, kernels take another path
         out, _ = through_backend(backend)(inputs, inputs.tensors)
     compare({"out": out}, judges, f"{case.name}, {backend}, no grad")
+
+
+def assert_same_bits(results, expected):
+    """Checks that tensors by name equal others of the same names, bit for bit."""
+    assert results.keys() == expected.keys()
+    assert [name for name, t in expected.items() if not torch.equal(results[name], t)] == []

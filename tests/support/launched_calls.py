@@ -1,8 +1,8 @@
-"""Calls as a model makes them, up to Triton's description of each launch, beside what the builds compile.
+"""Compares Triton's descriptions of a model's launches with those of the builds.
 
 `python tests/support/launched_calls.py` prints one JSON object: by build, the functions that a model's call launched
-and where their descriptions differ from the build's. In a process of its own: Triton's driver is replaced for good,
-and the interpreter must be off.
+and the differences of their descriptions from the build's. It replaces Triton's driver, so it requires a separate
+process without the interpreter.
 """
 
 import json
@@ -17,13 +17,13 @@ from benchmarks.static.compile import AbsentGPU, Description, describing
 from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import tile_tables
 
-# None of them a build's own: a description must hold for calls of other sizes.
+# Different from those of the builds: a description must fit calls of other sizes.
 BATCH, HEADS, TILED_LENGTH = 3, 20, 384
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A model's attention: what distinguishes its call, and the variant of a build that is to stand for it."""
+    """The call of a model's attention, and the variant of the build that represents it."""
 
     variant: str
     gate: str = "lambda"  # or "row", "column"
@@ -63,7 +63,7 @@ KINDS = (
 
 
 def model_call(kind: Kind, head_dim: int, length: int) -> None:
-    """Projections, the attention, and the way back."""
+    """Projections, the attention, and the backward."""
     lengths = [length, length // 3, length - 7]
     keys = length
     queries = kind.queries or length
@@ -111,13 +111,13 @@ def model_call(kind: Kind, head_dim: int, length: int) -> None:
 
 
 def builds_of(kind: Kind, head_dim: int) -> list[Build]:
-    """Those whose calls are to launch what the model's call launches."""
+    """The builds that represent the launches of a model's call."""
     roles = ("whole_row_forward", "whole_row_backward", "key_gradients") if kind.gradient else ("tiled_forward",)
     return [Build("sm_90", role, kind.dtype, head_dim, kind.variant) for role in roles]
 
 
 def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
-    """Of a model's call of the build's route: whole rows with or without a gradient, or tiles."""
+    """Descriptions of a model's launches: single-tile rows with or without a gradient, or tiled rows."""
     table = table_of(build)
     whole = build.kernel.startswith("whole_row")
     length = (length_of(build, table) if whole else TILED_LENGTH) - kind.shortened_by
@@ -134,7 +134,7 @@ def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
 
 
 def differences(real: dict[str, list[Description]], built: dict[str, list[Description]]) -> list[str]:
-    """Where the descriptions of two calls are not equal, in words."""
+    """The differences between the descriptions of two calls."""
     if {name: len(calls) for name, calls in real.items()} != {name: len(calls) for name, calls in built.items()}:
         return [f"launched {sorted(real)}, built {sorted(built)}"]
     found = []
@@ -169,11 +169,11 @@ def main() -> None:
             for build in builds_of(kind, head_dim):
                 real, built = launched(kind, build), describe_build(build)
                 found[str(build)] = {"functions": sorted(real), "differences": differences(real, built)}
-    print(json.dumps({"calls": found, "packed beside one head": _of_unlike_calls()}))
+    print(json.dumps({"calls": found, "packed beside one head": _differences_of_unlike_calls()}))
 
 
-def _of_unlike_calls() -> list[str]:
-    """Differences that have to be found: strides and a size that are 1 in one of two calls."""
+def _differences_of_unlike_calls() -> list[str]:
+    """Differences that `differences` must find: strides and a size that are 1 in one of two calls."""
     packed = next(kind for kind in KINDS if kind.variant == "packed, dropout")
     build = builds_of(packed, 64)[0]
     return differences(launched(packed, build), launched(replace(packed, heads=1), build))

@@ -1,4 +1,4 @@
-"""Every model class of the package with small sizes and inputs, for tests of what all of them promise."""
+"""Every model class of the package with small sizes and inputs, for the tests that all of them share."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ SPANS = {"start_positions": torch.tensor([4, 3]), "end_positions": torch.tensor(
 
 
 def checkpoint_activations(model, reentrant):
-    """Which transformers 5.23 calls by another name than those before it."""
+    """Enables gradient checkpointing, whose method has another name since transformers 5.23."""
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": reentrant})
 

@@ -1,30 +1,13 @@
-"""What a model is compared to, and the comparison: every output, and the gradient of every parameter."""
+"""Comparison of a model with its formulas: every output, and the gradient of every parameter."""
 
 import statistics
 
 import torch
-
-
-def strengthen(model, seed=1):
-    """Gives a model weights with which scores, gates and biases all matter."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            centre = 1.0 if name.endswith("LayerNorm.weight") else 0.0
-            p.copy_(centre + 0.4 * torch.randn(p.shape, generator=generator))
-    return model
-
-
-def weighted_sum(tensors):
-    """A scalar in which every element of every output has a weight of its own."""
-    total = 0.0
-    for n, t in enumerate(tensors):
-        total = total + (t.double() * torch.randn(t.shape, generator=torch.Generator().manual_seed(n)).double()).sum()
-    return total
+from parity import strengthen, weighted_sum
 
 
 def flat(found):
-    """Named outputs, lists over layers spread out."""
+    """Named outputs; lists over layers become one entry per layer."""
     pairs = [(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)]
     lists = [(name, value) for name, value in found.items() if not isinstance(value, torch.Tensor)]
     return dict(pairs + [(f"{name}[{i}]", t) for name, values in lists for i, t in enumerate(values)])
@@ -36,7 +19,7 @@ SDPA_GRADIENT_BAND = 64
 
 
 def check_against_formulas(build, implementation, dtype, results, truth, gradient_band=16, draws=1):
-    """Holds a model in one implementation to its formulas; eager in the same dtype is the measure.
+    """Compares a model in one implementation with its formulas, relative to the error of eager in the same dtype.
 
     Args:
         build: implementation name and dtype to a model.
@@ -58,17 +41,16 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
             found.setdefault(name, []).append(errors)
     for name, errors in found.items():
         error, own = map(statistics.median, zip(*errors))
-        # Over as few elements as here eager's own error is a matter of luck, 0.1 to 5 roundings of the largest
-        # element, and kernels keep scores in powers of two, whose rounded factor log2 e shows in P as roundings of the
-        # size of a score; hence the band.
+        # With so few elements the error of eager is random, 0.1 to 5 roundings of the largest element. Kernels keep
+        # scores in powers of two, whose rounded factor log2 e causes errors in P of the size of a score.
         band = gradient_band if name.startswith("gradient of ") else 16
         assert error <= 2 * own + band, f"{name}: {error:.3g} roundings, eager's {own:.3g}"
-        # And eager is itself the formula: its error is rounding, through two layers and back.
+        # The error of eager itself must be rounding, through two layers and back.
         assert own <= 100, f"eager {name}: {own:.3g} roundings"
 
 
 def _errors(build, implementation, dtype, results, truth):
-    """Of every output and gradient the largest error, and eager's, in roundings of its scale."""
+    """The largest error of every output and gradient, and that of eager, in roundings of its scale."""
     outputs, gradients = {}, {}
     for kind in (implementation, "eager"):
         model = build(kind, dtype)
@@ -103,5 +85,5 @@ def _in_roundings(judged, eager, true, scale, dtype):
 
 
 def _share(error, rounding):
-    # Where the truth is zero throughout, so has every result to be.
+    # Where the reference is zero everywhere, the result must be zero.
     return error / rounding if rounding else (0.0 if error == 0 else float("inf"))

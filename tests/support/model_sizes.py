@@ -1,4 +1,6 @@
-"""Sizes of the models in tests: small, and all different."""
+"""Sizes of the models in tests, small and all different, and a batch for them."""
+
+import torch
 
 TINY = {
     "vocab_size": 31,
@@ -8,3 +10,11 @@ TINY = {
     "intermediate_size": 20,
     "max_position_embeddings": 9,
 }
+# Two sequences, the second padded.
+TOKENS = {
+    "input_ids": torch.tensor([[2, 7, 30, 11, 3], [2, 9, 3, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]),
+}
+CONTEXTS = {"context_ids": torch.tensor([2, 0])}
+LABELS = {"labels": torch.tensor([1, 2])}

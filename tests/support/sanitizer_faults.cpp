@@ -1,4 +1,4 @@
-// Faults that the sanitizers must see, else they would not see ours either: one for each, run by name.
+// Deliberate faults that the sanitizers must report: one function each, called by name.
 #include <thread>
 
 #define FAULT extern "C" __attribute__((visibility("default")))

@@ -1,9 +1,8 @@
-"""Calls of the Triton backend on a GPU that is not there: Triton's own Python runs, up to the driver's launch.
+"""Calls of the Triton backend without a GPU: Triton's own Python code runs up to the launch by the driver.
 
-`python tests/support/silent_gpu.py` prints one JSON object: what the second of two like calls launched and in how many
-calls of functions, and for calls that differ in one thing each where a launch as it is prepared differs from one by
-Triton's own look through its arguments. In a process of its own: Triton's driver is replaced for good, and the
-interpreter must be off.
+`python tests/support/silent_gpu.py` prints one JSON object: the launches of a repeated call, the number of function
+calls until then, and for calls that differ in one property each, the differences of a prepared launch from Triton's
+own. It replaces Triton's driver, so it requires a separate process without the interpreter.
 """
 
 import json
@@ -20,22 +19,22 @@ launched: list[list[object]] = []
 
 
 class RecordingGPU(SilentGPU):
-    """Takes every kernel, and notes what each launch would hand to the GPU."""
+    """Accepts every kernel and records the arguments of each launch."""
 
     kernels = 0
 
     def launcher_cls(self, source, metadata):
         RecordingGPU.kernels += 1
-        number = RecordingGPU.kernels  # of the machine code
+        number = RecordingGPU.kernels  # identifies the machine code
 
-        def note(x, y, z, stream, function, packed, launch_metadata, enter, leave, *arguments):
+        def record(x, y, z, stream, function, packed, launch_metadata, enter, leave, *arguments):
             launched.append([metadata.name, number, x, y, z, stream, arguments])
 
-        return note
+        return record
 
 
 def described(argument: object) -> object:
-    """An argument of a launch: of a tensor all but where it is."""
+    """An argument of a launch; of a tensor, all but its address."""
     if isinstance(argument, torch.Tensor):
         return [str(argument.dtype), list(argument.shape), list(argument.stride()), argument.data_ptr() % 16]
     if isinstance(argument, tuple):
@@ -57,7 +56,7 @@ def vectors(head_dim=64, dtype=torch.bfloat16, **form):
 
 
 def call(tensors, gate=None, backward=False, **options):
-    """One call, with its backward if it is asked for."""
+    """One call, with its backward on request."""
     *wide, gate_lambda = tensors
     attend = qk.quasi_attention_varlen if "cu_seqlens" in options else qk.quasi_attention
     with nullcontext() if backward else torch.no_grad():
@@ -69,11 +68,11 @@ def call(tensors, gate=None, backward=False, **options):
 _SEED = torch.zeros((), dtype=torch.int64)
 _OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
 _SEQUENCES = dict(cu_seqlens=_OFFSETS, max_seqlen=20)
-# Each differs from the first or from one before it in one thing that a kernel is compiled for, or is launched with.
+# Each differs from the first, or from one before it, in one property that the machine code or a launch depends on.
 CALLS = {
     "plain": lambda: call(inputs()),
     "other values of the same sizes": lambda: call([t + 1 for t in inputs()]),
-    "addresses that are no multiples of 16": lambda: call(inputs(offset=1)),
+    "addresses that are not multiples of 16": lambda: call(inputs(offset=1)),
     "another length": lambda: call(inputs(length=21)),
     "one head": lambda: call(inputs(heads=1)),
     "heads inside": lambda: call([t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs()]),
@@ -97,7 +96,7 @@ CALLS = {
 }
 
 
-def noted(action) -> list[list[object]]:
+def recorded(action) -> list[list[object]]:
     launched.clear()
     action()
     return [[*where, described(arguments)] for *where, arguments in launched]
@@ -108,18 +107,18 @@ def by_triton(*arguments) -> None:
 
 
 def differences() -> list[str]:
-    """Calls whose launches, prepared now or before, are not those that Triton itself would make."""
+    """Calls whose launches, newly prepared or reused, differ from those of Triton itself."""
     found = []
     for name, action in CALLS.items():
-        first, second = noted(action), noted(action)
+        first, second = recorded(action), recorded(action)
         with launch.through(by_triton):
-            expected = noted(action)
+            expected = recorded(action)
         found += [f"{name}: {when}" for when, got in (("first", first), ("second", second)) if got != expected]
     return found
 
 
 def counted(action) -> int:
-    """Calls of functions, Python's and C's."""
+    """The number of function calls, in Python and C."""
     calls = 0
 
     def count(frame, event, argument):
@@ -138,8 +137,8 @@ def main() -> None:
         tensors = inputs()
         call(tensors), call(tensors)
         calls = counted(lambda: call(tensors))
-        again = [row[:1] + row[2:6] for row in noted(lambda: call(tensors))]
-        print(json.dumps({"launched": again, "calls": calls, "differences": differences(), "asked": list(CALLS)}))
+        again = [row[:1] + row[2:6] for row in recorded(lambda: call(tensors))]
+        print(json.dumps({"launched": again, "calls": calls, "differences": differences(), "cases": list(CALLS)}))
 
 
 if __name__ == "__main__":

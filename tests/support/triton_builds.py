@@ -1,6 +1,6 @@
-"""What of the Triton backend is compiled without a GPU, and what the machine code may use.
+"""Builds of the Triton kernels that are compiled without a GPU, and the limits of their machine code.
 
-A build is one kernel of the tables on one chip, in one dtype, for one head size and one variant of a call. "small
+A build is one kernel of the tile tables on one chip, in one dtype, for one head size and one variant of a call. "small
 kernels" are those of rows x D; "gluon_forward" is the tiled forward of backend "gluon".
 """
 
@@ -22,12 +22,12 @@ from qacg_kernels.backends.triton.tile_tables import (
     shipped_architectures,
 )
 from qacg_kernels.call.problem import Problem, Residuals, Saved
-from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
-# The chips with a table of their own; others take one of an older chip.
+# The chips with a tile table; others use that of an older chip.
 OWN_TABLE = tuple(shipped_architectures())
-# Of a block, of the chip; of one that is not named here as much as its table says.
+# Shared memory of a block; for chips that are not listed here, that of their table.
 SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
     "sm_80": 163 * 1024,
     "sm_86": 99 * 1024,
@@ -37,16 +37,16 @@ SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
     "sm_120": 99 * 1024,
 }
 TENSOR_COLUMNS = 512
-# Of a thread, in bytes. The forward has some beside its loop over keys alone, none within. The backward holds three
-# accumulators and three tiles of scores; whole rows of float32 beyond 128 features come near this.
+# Stack of a thread in bytes. The forward uses some outside its loop over keys, none inside. The backward has three
+# accumulators and three tiles of scores; single-tile rows of float32 beyond 128 features come near this limit.
 FORWARD_STACK = 80
 BACKWARD_STACK = 160
-PACKED_STACK = 176  # of packed calls in 16 bits: Triton 3.6.0 takes all of it
-# Head sizes whose tiles of 16 bits are wgmma's on Hopper.
+PACKED_STACK = 176  # packed calls in 16 bits: Triton 3.6.0 uses all of it
+# Head sizes whose 16-bit tiles use wgmma on Hopper.
 WGMMA_HEAD_DIMS = (64, 128)
 TILED = ("tiled_forward", "key_gradients", "query_gradients")
-# Tiles of 128 keys of 128 features take Hopper's wgmma, which gains more than their spills cost: predicted 185 TFLOP/s
-# with dropout, against 75 of the mma.sync tiles that spill nothing.
+# Tiles of 128 keys of 128 features use wgmma on Hopper, which gains more than their spills cost: predicted 185 TFLOP/s
+# with dropout, compared with 75 of the mma.sync tiles without spills.
 WIDE_KEYS_STACK = 320
 
 ONE_QUERY = "one query"
@@ -59,7 +59,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "row gate, all at once": dict(_HEAVY, lambda_gradient=True),
     "column gate, all at once": dict(_HEAVY, form="column"),
     "packed, dropout": dict(gate="shared", bias="shared", packed=True, dropout_p=0.1),
-    # Sizes and strides of 1 are constants to Triton, and numbers off 16 are not known to be multiples of it.
+    # Triton compiles sizes and strides of 1 as constants, and uses whether numbers are multiples of 16.
     "one head, packed": dict(gate="per_head", bias="per_head", packed=True, heads=1),
     ONE_QUERY: dict(gate="per_head", bias="per_head", form="column", queries=1),
     "odd sizes": dict(gate="shared", shortened_by=5),
@@ -67,17 +67,17 @@ VARIANTS: dict[str, dict[str, object]] = {
     "TF32": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, tf32=True),
     "TF32, all at once": dict(_HEAVY, form="column", tf32=True),
 }
-# The heaviest of calls that are not busy and of those that are.
+# The heaviest call without and with a mask, dropout or a column gate.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
 _TF32 = ("TF32", "TF32, all at once")
-_NO_GRADIENT = "no gradient"  # what other forwards save, none does here: for tiles alone, as whole rows never save
+_NO_GRADIENT = "no gradient"  # saves nothing; tiled rows only, as single-tile rows never save
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-# Off powers of two, where features are masked: one in the upper half of each row's range, and the least of all. Off
-# multiples of 16 rows are read element by element and some kernels spill: README.md beside the tables.
+# Head sizes with masked features: one in the upper half of each entry's range, and the smallest. With sizes that are no
+# multiples of 16, rows are read one element at a time and some kernels spill, see README.md beside the tables.
 _UNEVEN_HEAD_DIMS = (48, 112, 208)
 _LEAST_HEAD_DIM = 16
-_TILED_LENGTH = 256  # longer than any row that is taken whole
-# As models have them: heads inside of rows in memory, of a number that no power of two divides far.
+_TILED_LENGTH = 256  # longer than any single-tile row
+# As in models: heads inside rows in memory, and a number of heads that is not a power of two.
 _LAYOUT = "heads_inside"
 _HEADS = 12
 _FORWARD = ("whole_row_forward", "tiled_forward", "gluon_forward")
@@ -89,12 +89,7 @@ _FUNCTIONS = {
     "key_gradients": ("key_blocks_kernel",),
     "query_gradients": ("query_blocks_kernel",),
     "gluon_forward": ("row_gates_kernel", "gluon_forward_kernel"),
-    "small kernels": (
-        "key_gates_kernel",
-        "gate_sums_kernel",
-        "gate_gradients_kernel",
-        "row_terms_kernel",
-    ),
+    "small kernels": ("key_gates_kernel", "gate_sums_kernel", "gate_gradients_kernel", "row_terms_kernel"),
 }
 
 
@@ -112,7 +107,7 @@ class Build:
 
 
 def every_build() -> list[Build]:
-    """Each row of each table in each dtype at the heaviest variants; then other head sizes, variants and chips."""
+    """Each entry of each table in each dtype at the heaviest variants; then other head sizes, variants and chips."""
     others = tuple(v for v in VARIANTS if v not in (*HEAVIEST, *_TF32, _NO_GRADIENT))
     groups = (
         (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, HEAVIEST),
@@ -129,9 +124,9 @@ def every_build() -> list[Build]:
 
 
 def selected_builds() -> list[Build]:
-    """What every run of the tests compiles: each row of each table at its heaviest call, 16 bits in one of both types.
+    """The builds of the full tests: each entry of each table at its heaviest call.
 
-    Which one changes from row to row and from chip to chip, so that every row of 16 bits is compiled in both.
+    The 16-bit dtype alternates between entries and chips, so that every 16-bit entry is compiled in both.
     """
     builds = []
     for number, (kernel, head_dim, variant) in enumerate(itertools.product(KERNELS, HEAD_DIMS, HEAVIEST)):
@@ -142,7 +137,7 @@ def selected_builds() -> list[Build]:
 
 
 def compile_build(build: Build) -> dict[str, Resources]:
-    """What each function of a build uses."""
+    """The resources of each function of a build."""
     functions = _FUNCTIONS[build.kernel]
     kernels = _kernels(build, functions.__contains__)
     if not kernels:
@@ -151,16 +146,16 @@ def compile_build(build: Build) -> dict[str, Resources]:
 
 
 def describe_build(build: Build) -> dict[str, list[Description]]:
-    """What every function that a build's call launches would be compiled from."""
+    """Triton's descriptions of all functions that the call of a build launches."""
     with describing() as found:
         _kernels(build, lambda name: True)
     return found
 
 
 def builds_of_every_kind() -> list[Build]:
-    """Every kernel in every kind of call, in 16 bits and in float32: one chip, one head size.
+    """Every kernel in every kind of call, in 16 bits and in float32, for one chip and one head size.
 
-    What a version's front end cannot take depends on these, not on tiles. Both types of 16 bits take turns.
+    Whether a version of Triton can compile a kernel depends on these, not on tiles. The 16-bit dtypes alternate.
     """
     builds = []
     for number, (kernel, variant) in enumerate(itertools.product(KERNELS, VARIANTS)):
@@ -178,7 +173,7 @@ def builds_of_every_kind() -> list[Build]:
     return builds
 
 
-def _kernels(build: Build, expected: Callable[[str], bool]) -> dict[str, object]:
+def _kernels(build: Build, selects: Callable[[str], bool]) -> dict[str, object]:
     table = table_of(build)
     problem, inputs = _problem(build, table)
     saves = VARIANTS[build.variant].get("saves", True)
@@ -193,7 +188,7 @@ def _kernels(build: Build, expected: Callable[[str], bool]) -> dict[str, object]
 
     capability = int(build.architecture.removeprefix("sm_"))
     with products_in_tf32(build.variant in _TF32):
-        return kernels_of(call, table, capability, expected)
+        return kernels_of(call, table, capability, selects)
 
 
 def _forward(kernel: str) -> Callable[..., tuple]:
@@ -229,13 +224,11 @@ def _problem(build: Build, table: Table) -> tuple[Problem, Inputs]:
         options["key_lengths"] = (length,)
     sizes = dict(batch=1, heads=_HEADS, queries=length, keys=length, head_dim=build.head_dim, layout=_LAYOUT)
     inputs = make_inputs(Case("ahead of time", **sizes | options), build.dtype)
-    make = packed_problem if "sequences" in options else dense_problem
-    defaults = dict(dropout_seed=None) | ({} if "sequences" in options else dict(attn_mask=None, key_lengths=None))
-    return make(*inputs.arguments(), **defaults | inputs.options), inputs
+    return problem_of(*inputs.arguments(), **inputs.options), inputs
 
 
 def length_of(build: Build, table: Table) -> int:
-    """Keys of a build's call: as many as a whole-row kernel takes, or more than any does."""
+    """Keys of a build's call: the most of its single-tile kernel, or more than any of them supports."""
     if not build.kernel.startswith("whole_row"):
         return _TILED_LENGTH
     return table.entry(build.kernel, build.dtype, build.head_dim, is_busy_variant(build.variant)).block_n
@@ -247,7 +240,7 @@ def is_busy_variant(variant: str) -> bool:
 
 
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
-    """What of a build breaks the limits of this file; empty if nothing does."""
+    """The limits of this file that a build exceeds."""
     found = []
     packed = VARIANTS[build.variant].get("packed") and build.dtype != torch.float32
     stack = PACKED_STACK if packed else BACKWARD_STACK
@@ -267,14 +260,14 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
                 found.append(f"{build}: {function} takes {value} {what}, expected at most {most}")
         if build.kernel in _FORWARD and r.spills:
             found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
-        # A single query, whose stride the compiler knows, fills no tile: there is no rate to lose.
+        # A single query fills no tile, so its rate does not matter.
         if build.kernel in TILED and build.dtype != torch.float32 and build.variant != ONE_QUERY:
             found += [f"{build}: {function} {fault}" for fault in _slow(build, r)]
     return found
 
 
 def _slow(build: Build, r: Resources) -> Iterator[str]:
-    """What keeps a tiled kernel of 16 bits from the chip's full rate."""
+    """Reasons why a tiled kernel of 16 bits cannot reach the full rate of the chip."""
     if build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
         yield "has no wgmma"
     busy = is_busy_variant(build.variant)

@@ -1,7 +1,7 @@
-"""What test_distributed.py runs under torchrun: `two_processes.py DATA OUTPUT`; the name of OUTPUT is ddp or fsdp.
+"""The program that test_distributed.py runs under torchrun: `two_processes.py DATA OUTPUT`.
 
-DDP trains two seeds. The run of FSDP2 fails after its last step, loses a file of its second process, and resumes from
-the older checkpoint.
+The name of OUTPUT is ddp or fsdp. DDP trains two seeds. The run of FSDP2 fails after its last step, loses a file of its
+second process, and resumes from the older checkpoint.
 """
 
 import json

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from model_judging import strengthen
+from parity import strengthen
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD, Task
@@ -23,8 +23,13 @@ TEXTS = (
 
 
 def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=None, reading=None, **options):
-    """A model folder, a path; `fields` are of its configuration, `options` those of training, `reading` those of data.
-    Returns the folder."""
+    """Writes a model folder and returns its path.
+
+    Args:
+        fields: of the configuration.
+        reading: data options.
+        options: training options.
+    """
     targets = ("location - 1", "location - 2") if task == SENTIHOOD else ("",)
     contexts = [task.context(target, aspect) for target in targets for aspect in task.aspects]
     chosen = TrainingOptions(model=kind, **options).resolved()
@@ -45,8 +50,8 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
     model = model_class(model_class.config_class(**sizes | (fields or {})))
     strengthen(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    settled = replace(chosen, attention=options.get("attention", "fused"))
-    write_record(folder / RECORD_NAME, record_of(task, contexts, settled, reading))
+    resolved = replace(chosen, attention=options.get("attention", "fused"))
+    write_record(folder / RECORD_NAME, record_of(task, contexts, resolved, reading))
     return folder
 
 

@@ -1,7 +1,7 @@
 """Python processes that start with torch and transformers imported, and with no module of this repository.
 
-They are forks of one process that has done nothing else. Importing the two takes four seconds of a core, several times
-as long as most of the processes that tests start. What is said of imports themselves wants a process of its own.
+They are forks of one process that has done nothing else. Importing both packages takes four seconds, several times as
+long as most of the processes that tests start. Tests of imports require a process of their own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subpro
     """Runs Python with these arguments, which start with -c or -m, like `subprocess.run`.
 
     Args:
-        cwd: where it runs; this process's folder if not given.
-        variables: of its environment, beside those of this process.
+        cwd: working folder; that of this process if not given.
+        variables: environment variables in addition to those of this process.
     """
     with tempfile.TemporaryDirectory() as folder:
         out, err = (Path(folder) / name for name in ("out", "err"))
@@ -37,14 +37,14 @@ def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subpro
         source.stdin.flush()
         line = source.stdout.readline()
         if not line:
-            raise RuntimeError(f"the process that forks has ended with {source.wait()}")
+            raise RuntimeError(f"the parent of the forks has ended with {source.wait()}")
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in (out, err)]
         return subprocess.CompletedProcess(order["arguments"], int(line), *texts)
 
 
 @functools.cache
 def _source() -> subprocess.Popen:
-    """The process that forks; it ends when its input is closed, with this process."""
+    """The parent of the forks; it ends with this process, when its input is closed."""
     return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

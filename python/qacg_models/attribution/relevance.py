@@ -182,6 +182,9 @@ def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Te
         args: arguments of the layer's call; the last selects whether it returns attention maps.
         heads: number of heads.
         relevance: of the output.
+
+    Returns:
+        The relevance of the input.
     """
     attention = layer.attention
     parts = [attention.self, attention.self.value, attention.output, attention.output.dense]

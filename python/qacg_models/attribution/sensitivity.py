@@ -54,6 +54,9 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
     Returns:
         (B, L, hidden_size) gradient.
 
+    Raises:
+        ValueError: the weights have another shape than the logits.
+
     Example:
         >>> import torch
         >>> from qacg_models import QACGBertConfig, QACGBertForSequenceClassification
@@ -119,6 +122,9 @@ def _leaf_embeddings(model: EncoderPreTrainedModel) -> Iterator[list[Tensor]]:
     """Makes the embeddings' output a leaf of the graph, and appends it to the list.
 
     Parameters can be frozen, and no gradient is computed for the embeddings.
+
+    Yields:
+        A list, to which each forward appends the output (B, L, hidden_size) of the embeddings.
     """
     leaves = []
 

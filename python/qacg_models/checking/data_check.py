@@ -75,11 +75,9 @@ class DataCheck:
         )
 
     def _doubt_line(self) -> str:
-        total = len(self.dataset.splits["train"])
-        share = f"{len(self.doubts):,} of {total:,} labels ({len(self.doubts) / total:.1%})"
-        return (
-            f"doubtful labels of train: {share}, by {self.doubted_by}; look at the first ones, and correct wrong labels"
-        )
+        total = len(self.rows)
+        share = f"{len(self.doubts):,} of {total:,} ({len(self.doubts) / total:.1%})"
+        return f"doubtful labels: {share}, by {self.doubted_by}; look at the first ones, and correct wrong labels"
 
     def _cells(self, doubt: Doubt) -> list[str]:
         row, labels = self.rows[doubt.row], self.dataset.task.labels

@@ -3,8 +3,6 @@
 The configuration classes define and check the fields.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Pickled code never runs: torch files are read with `weights_only`. Objects besid
 training program, become empty objects, and their classes are not imported.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 import zipfile

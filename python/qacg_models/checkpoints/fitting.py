@@ -1,7 +1,5 @@
 """Assignment of the tensors of a checkpoint to a model: loaded, missing, unexpected or reshaped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Assignment of the tensors of a checkpoint to a model with a head over any encoder."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path

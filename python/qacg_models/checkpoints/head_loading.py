@@ -1,7 +1,5 @@
 """`from_pretrained` of models with a head over any encoder, with a report about every tensor."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection, Mapping
 from pathlib import Path

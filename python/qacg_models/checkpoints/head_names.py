@@ -100,4 +100,3 @@ class HeadLayout:
 
 BERTSUM_ALIASES = (("ext_layer.", "encoder."),)
 BERTSUM = HeadLayout(base="bert.", encoder="bert.model.")
-PRESUMM = HeadLayout(base="bert.", encoder="bert.model.", head="ext_layer.", our_head="encoder.")

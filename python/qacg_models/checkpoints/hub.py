@@ -1,7 +1,5 @@
 """Finding a checkpoint: a local path, or a repository of the Hugging Face hub."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

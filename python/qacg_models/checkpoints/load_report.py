@@ -1,7 +1,5 @@
 """The report about every tensor of a loaded or converted checkpoint."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """`from_pretrained` of the encoders and their classifiers, with a report about every tensor."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Mapping

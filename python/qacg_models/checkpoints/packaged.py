@@ -1,7 +1,5 @@
 """Pretrained weights inside Python packages, by a short name. Nothing is downloaded when they are loaded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the user permits when a checkpoint does not fit, and how messages name each permission."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _FLAGS = {"ignore_mismatched_sizes": "--new-head"}  # other flags have the name of the argument

@@ -1,7 +1,5 @@
 """What every `from_pretrained` of this package shares: options, hub, report, and transformers' loading."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,7 +65,8 @@ class ReportedLoading:
             options=HubOptions(cache_dir, force_download, local_files_only, token, revision),
         )
         model, info = read(path, *model_args, use_safetensors=use_safetensors, variant=variant, **kwargs)
-        _log_report(info["report"])
+        report: Report = info["report"]
+        logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
         model.name_or_path = model.config.name_or_path = str(pretrained_model_name_or_path)
         return (model, info) if output_loading_info else model
 
@@ -102,11 +101,6 @@ def _freeze_unread(model: nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "freeze_unread"):
             module.freeze_unread()
-
-
-def _log_report(report: Report) -> None:
-    """Logs a report, as a warning unless every tensor was loaded unchanged."""
-    logger.log(logging.INFO if report.clean else logging.WARNING, "%s", report)
 
 
 @contextmanager

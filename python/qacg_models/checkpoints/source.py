@@ -1,7 +1,5 @@
 """A checkpoint that has been read: tensors by their names in this package, and its configuration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -211,6 +211,5 @@ def _to_path(name: str) -> tuple[str, bool]:
 
 
 HUGGING_FACE = Layout()
-CONVERTED = Layout(base="", gamma_beta=True)
 RELEASED = Layout(gamma_beta=True)
 TENSORFLOW = Layout(tensorflow=True)

@@ -1,7 +1,5 @@
 """Command-line flags for dataclasses of options, whose help texts are in the metadata of their fields."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -57,8 +55,18 @@ def add_flags(
         groups[metadata["group"]].add_argument("--" + name.replace("_", "-"), **settings)
 
 
-def add_int8_flag(parser: argparse._ActionsContainer) -> None:
-    """Adds the flag --int8 of commands that run a trained model."""
+def add_model_flags(parser: argparse._ActionsContainer) -> None:
+    """Adds the flags of commands that run a trained model: how and where it runs."""
+    parser.add_argument(
+        "--attention",
+        choices=("fused", "sdpa", "eager"),
+        help="implementation of attention (default: that of training)",
+    )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="device of the model; auto: a GPU if there is one, one per process (default: %(default)s)",
+    )
     parser.add_argument(
         "--int8",
         action="store_true",

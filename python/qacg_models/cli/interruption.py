@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: the command cleans up, and prints the command that continues it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Checks that the dependencies are installed, and imports torch and transformers for a command."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.util

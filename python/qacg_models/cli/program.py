@@ -1,7 +1,5 @@
 """The command-line program `qacg`: runs a subcommand of `cli/commands/`, and prints errors of input as one line."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

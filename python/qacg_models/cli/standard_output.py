@@ -1,7 +1,5 @@
 """Writes to standard output, with errors for a full disk and for a reader that has ended."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Flags of the commands that read a file of texts."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Configuration of BertSum."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
@@ -54,6 +52,7 @@ class BertSumConfig(EncoderHeadConfig):
         super().__init__(encoder=encoder, **kwargs)
 
     def check(self) -> None:
+        """Raises TypeError or ValueError for a field of another type or out of range."""
         super().check()
         check_size("inter_layers", self.inter_layers, at_least=0)
         check_size("heads", self.heads)

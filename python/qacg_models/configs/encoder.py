@@ -11,7 +11,7 @@ from transformers.activations import ACT2FN
 from typing_extensions import TypedDict, Unpack
 
 from qacg_models.configs.field_checks import (
-    check_dtype,
+    check_dtypes,
     check_flag,
     check_integer,
     check_number,
@@ -196,8 +196,7 @@ class EncoderConfig(PreTrainedConfig):
         rest: dict[str, Any] = dict(kwargs)
         self._remove_fixed_fields(rest)
         _check_label_count(rest)
-        for field in ("dtype", "torch_dtype"):
-            check_dtype(field, rest.get(field))
+        check_dtypes(rest)
         super().__init__(**rest)
         self.pad_token_id = pad_token_id  # after super().__init__, which would check it with another message
         if self.label2id is None:  # type: ignore[has-type]  # declared in transformers

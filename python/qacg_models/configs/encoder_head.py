@@ -1,7 +1,5 @@
 """Base configuration of heads over any encoder, with the configuration of the encoder inside."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from typing import ClassVar
@@ -11,7 +9,7 @@ from typing_extensions import Unpack
 
 from qacg_models.configs import encoders  # noqa: F401 - registers the encoders of this package
 from qacg_models.configs.encoder import CommonFields, contents, unknown_field
-from qacg_models.configs.field_checks import check_dtype, check_size
+from qacg_models.configs.field_checks import check_dtypes, check_size
 from qacg_models.configs.limits import MOST
 
 # Fields that transformers accepts or writes in addition to those it declares. None changes what a model computes.
@@ -50,8 +48,7 @@ class EncoderHeadConfig(PreTrainedConfig):
                 "field encoder."
             )
         self._check_known(dict(kwargs))
-        for field in ("dtype", "torch_dtype"):
-            check_dtype(field, kwargs.get(field))
+        check_dtypes(kwargs)
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
         if chosen is not None:  # otherwise transformers would reset the choice of the encoder
@@ -110,8 +107,7 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
     kind = fields.pop("model_type", None)
     if kind is None:
         raise ValueError("encoder: expected the name of an encoder, such as 'bert', got fields without model_type")
-    for field in ("dtype", "torch_dtype"):
-        check_dtype(f"encoder.{field}", fields.get(field))
+    check_dtypes(fields, path="encoder.")
     try:
         return AutoConfig.for_model(kind, **fields)
     except ValueError as error:

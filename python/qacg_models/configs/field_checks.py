@@ -1,6 +1,7 @@
 """Checks of single configuration fields. Errors have the form `field: expected X, got Y`."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -45,11 +46,14 @@ def check_probability(field: str, value: Any) -> None:
         raise ValueError(f"{field}: expected a probability in [0, 1), got {value}")
 
 
-def check_dtype(field: str, value: object) -> None:
-    """Raises unless `value` is None, a floating-point dtype of torch, or its name."""
-    named = getattr(torch, value, None) if isinstance(value, str) else value
-    if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
-        raise ValueError(f"{field}: expected a floating-point dtype of torch, such as 'float32', got {value!r}")
+def check_dtypes(fields: Mapping[str, object], path: str = "") -> None:
+    """Raises unless dtype and its old name are missing, None, a floating-point dtype of torch, or its name."""
+    for field in ("dtype", "torch_dtype"):
+        value = fields.get(field)
+        named = getattr(torch, value, None) if isinstance(value, str) else value
+        if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
+            expected = "expected a floating-point dtype of torch, such as 'float32'"
+            raise ValueError(f"{path}{field}: {expected}, got {value!r}")
 
 
 def check_flag(field: str, value: object) -> None:

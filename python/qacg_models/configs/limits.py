@@ -4,8 +4,6 @@ The limits catch typing errors before anything of that size is allocated. Traini
 fits into memory. This module does not import torch, since the command-line parser reads it.
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 # By field of the configuration: the limit, and usual values.

@@ -1,7 +1,5 @@
 """Configuration of Query Attention."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
@@ -86,6 +84,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
         super().__init__(encoder=encoder, **kwargs)
 
     def check(self) -> None:
+        """Raises TypeError or ValueError for a field of another type or out of range."""
         super().check()
         check_one_of("head", self.head, tuple(HEAD_DROPOUT))
         check_size("conv_channels", self.conv_channels)

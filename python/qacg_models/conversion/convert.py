@@ -9,8 +9,6 @@
 | tensorflow-names | model.safetensors | bert_config.json | programs that use TensorFlow's variable names |
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Conversion of heads over any encoder to folders of this package, and to the format of published BertSum."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The model class for a checkpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from qacg_models.checkpoints.config_fields import variant

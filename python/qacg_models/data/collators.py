@@ -24,18 +24,17 @@ class PaddingCollator:
 
     def __call__(self, features: Sequence[dict]) -> dict:
         """Int64 tensors: (B, L) token ids, types and mask; (B,) labels and context ids if present."""
-        length = max(len(feature["input_ids"]) for feature in features)
-
-        def padded(name: str, fill: int):
-            return torch.tensor([feature[name] + [fill] * (length - len(feature[name])) for feature in features])
-
         lengths = torch.tensor([len(feature["input_ids"]) for feature in features])
         single = [name for name in ("context_ids", "labels") if name in features[0]]
         return {
-            "input_ids": padded("input_ids", self.pad_token_id),
-            "token_type_ids": padded("token_type_ids", 0),
-            "attention_mask": (torch.arange(length) < lengths[:, None]).long(),
+            "input_ids": padded_rows([feature["input_ids"] for feature in features], self.pad_token_id),
+            "token_type_ids": padded_rows([feature["token_type_ids"] for feature in features], 0),
+            "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
         } | {name: torch.tensor([feature[name] for feature in features]) for name in single}
+
+    def describe(self, padding: float) -> str:
+        """One line about a share of padding."""
+        return f"batches are padded to their longest row: {padding:.0%} of their tokens are padding"
 
 
 class PackingCollator:
@@ -69,6 +68,16 @@ class PackingCollator:
         batch["position_ids"] = torch.arange(int(ends[-1])) - ends[:-1].repeat_interleave(torch.tensor(lengths))
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
+    def describe(self, padding: float) -> str:
+        """One line about the share of padding that packing avoids."""
+        return f"batches are packed: without it {padding:.0%} of their tokens would be padding"
+
+
+def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
+    """Rows as one int64 tensor, padded at their ends to the longest."""
+    length = max(map(len, rows))
+    return torch.tensor([row + [fill] * (length - len(row)) for row in rows], dtype=torch.int64)
+
 
 def slice_batch(batch: dict, start: int, end: int) -> dict:
     """Rows `start` to `end` (exclusive) of a padded or packed batch."""
@@ -85,41 +94,14 @@ def slice_batch(batch: dict, start: int, end: int) -> dict:
     return sliced | {"cu_seqlens": offsets - first, "max_seqlen": int(offsets.diff().max())}
 
 
-class PaddedBatches:
-    """Makes padded (B, L) batches, and describes their padding."""
-
-    def __init__(self, pad_token_id: int):
-        self.collate = PaddingCollator(pad_token_id)
-
-    def __call__(self, features: Sequence[dict]) -> dict:
-        """Model inputs from the features of `encode_examples`."""
-        return self.collate(features)
-
-    def describe(self, padding: float) -> str:
-        """One line about the padding."""
-        return f"batches are padded to their longest row: {padding:.0%} of their tokens are padding"
-
-
-class PackedBatches:
-    """Makes packed (T) batches, and describes the padding that they avoid."""
-
-    def __call__(self, features: Sequence[dict]) -> dict:
-        """Model inputs from the features of `encode_examples`."""
-        return PackingCollator()(features)
-
-    def describe(self, padding: float) -> str:
-        """One line about the padding."""
-        return f"batches are packed: without it {padding:.0%} of their tokens would be padding"
-
-
-def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddedBatches | PackedBatches:
-    """The batch maker that suits a model: packed for fused attention, padded for others.
+def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
+    """The collator that suits a model: packed for fused attention, padded for others.
 
     Only fused attention reads packed batches directly; other implementations would pad them again.
     """
     if model.config._attn_implementation == "fused":
-        return PackedBatches()
-    return PaddedBatches(tokenizer.pad_token_id)
+        return PackingCollator()
+    return PaddingCollator(tokenizer.pad_token_id)
 
 
 def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:

@@ -1,7 +1,5 @@
 """Data sets: reading the splits of a folder or of files, checking them, and describing them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

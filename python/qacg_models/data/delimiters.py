@@ -1,7 +1,5 @@
 """Detection of a CSV file's delimiter from its header."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable, Iterator

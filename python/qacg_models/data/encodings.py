@@ -1,7 +1,5 @@
 """Text encodings: files in any encoding of Python are read as UTF-8, with advice if decoding fails."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import re

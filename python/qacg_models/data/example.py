@@ -1,7 +1,5 @@
 """An example (one sentence with one context), and the checks that every reader applies to its rows."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -127,3 +125,8 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
 def text_digest(text: str) -> bytes:
     """A 16-byte digest, for comparing millions of texts in little memory."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def text_fraction(text: str) -> float:
+    """A hash of a text, in [0, 1), for drawing texts independently of their order."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64

@@ -1,7 +1,5 @@
 """The data formats, and detection of the format of a folder or file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

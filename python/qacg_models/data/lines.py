@@ -1,7 +1,5 @@
 """Text files read as lines or as items of a JSON array, with line numbers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

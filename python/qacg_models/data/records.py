@@ -4,8 +4,6 @@ Labels and aspects can have any names; the label `None` is the text `None`. With
 same text are one sentence until an aspect repeats.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts to predict, read one at a time from a text file or a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Unusable rows of a file, listed in one error or counted if they are skipped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path

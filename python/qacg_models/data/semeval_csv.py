@@ -1,7 +1,5 @@
 """Reader of SemEval-2014 restaurant reviews as pairs: tab-separated id, label, aspect and text, no header."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A category that a sentence does not name gets the label `none`. The polarity `co
 4-class accuracy; the 3- and 2-class accuracies leave it out.
 """
 
-from __future__ import annotations
-
 import xml.sax
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sentences of plain prose, and the form by which two sentences count as equal."""
 
-from __future__ import annotations
-
 import re
 
 # A sentence ends at . ! or ? and optional closing quotes or brackets, before a space and a capital, a digit or an

@@ -4,8 +4,6 @@ The data has twelve aspects; the task keeps four of them (81 % of the opinions),
 are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,16 +39,12 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
                 raise DataError(path, line, f"sentence {number} has an unknown opinion {opinion!r}")
             if labels.setdefault((target, aspect), sentiment) != sentiment:
                 raise DataError(path, line, f"sentence {number} has two sentiments for {aspect!r} of {target}")
-        for target in sorted({*_TARGET.findall(text), *(target for target, _ in labels), *_others(opinions)}):
+        named = {opinion["target_entity"] for opinion in opinions}  # also of aspects outside the task
+        for target in sorted({*_TARGET.findall(text), *named}):
             name = target.replace("LOCATION", "location - ")
             for aspect in task.aspects:
                 label = class_index(labels.get((target, aspect), task.labels[0]), task, path, line)
                 yield Example(number, sentence, task.context(name, aspect), name, aspect, label, line)
-
-
-def _others(opinions: list[dict]) -> set[str]:
-    """Targets of all opinions, including those on aspects outside the task."""
-    return {opinion["target_entity"] for opinion in opinions}
 
 
 def _fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:

@@ -4,8 +4,6 @@ The tab-separated header is `id sentence1 sentence2 label` in any order; a row p
 are ordinary characters, and the label `None` is the text `None`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Division of one file into splits, by its column `split` or by hashes of its sentences."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readers of Excel workbooks and Parquet files."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator
 from pathlib import Path

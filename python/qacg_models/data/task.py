@@ -1,7 +1,5 @@
 """A task: its labels, aspects, context names and metrics."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from qacg_models.errors import InputError

@@ -1,7 +1,5 @@
 """`qacg demo`: from the operator to a trained model and a report, on this machine, in under three minutes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

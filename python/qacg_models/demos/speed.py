@@ -3,8 +3,6 @@
 Run as a module, it measures the memory of one implementation in a process of its own.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

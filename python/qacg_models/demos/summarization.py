@@ -4,8 +4,6 @@ The documents are made from the phrases in sample/minutes.json: talk, and among 
 summary. They show that training and selection work; nothing about summaries of other texts follows from them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import dataclass

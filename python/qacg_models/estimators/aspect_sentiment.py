@@ -63,7 +63,9 @@ class AspectSentiment(AspectPredictor):
         Args:
             frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect.
                 A column `split` marks rows as train, dev or test.
-            text, aspect, label: names of the columns.
+            text: name of the column of texts.
+            aspect: name of the column of aspects.
+            label: name of the column of labels.
             start: "minilm", "scratch" (random weights) or the folder of a checkpoint; None: MiniLM if its package is
                 installed and the texts are English, else random weights.
             dev: a frame that selects the checkpoint; None: a tenth of the sentences, or the rows that `split` marks.
@@ -72,6 +74,9 @@ class AspectSentiment(AspectPredictor):
             say: receives log lines.
             **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`
                 for a wide frame, `id_column` or `absent_label`.
+
+        Returns:
+            The trained model, which answers texts.
 
         Raises:
             TypeError: `frame` is no frame, or an option is unknown.
@@ -109,7 +114,11 @@ class AspectSentiment(AspectPredictor):
             attention: attention implementation; None: the one used in training.
             device: device of the model, such as "cuda".
             int8: use int8 matrix products on the CPU, with torchao.
-            revision, token: for the hub.
+            revision: branch, tag or commit of the hub's repository; None: its main branch.
+            token: access token of the hub; None: the stored one.
+
+        Returns:
+            The model, which answers texts.
 
         Raises:
             ModelFolderError: a file of the folder is missing or unreadable.
@@ -139,7 +148,8 @@ class AspectSentiment(AspectPredictor):
             aspects: names; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
             text: the text column of a frame; None: that of training.
-            aspect, target: columns with the single aspect or target of each row of a frame.
+            aspect: the column with the single aspect of each row of a frame.
+            target: the column with the single target of each row of a frame.
             by: "text", "sentence" or "document", as in `qacg predict`.
             batch_size: most pairs of text and context in one batch.
             on_empty: an empty text, aspect or target raises InputError ("raise"), or has no prediction ("skip").
@@ -220,8 +230,13 @@ class AspectSentiment(AspectPredictor):
 
         Args:
             frame: as for `fit`, for the labels and aspects of the model.
-            text, aspect, label: names of the columns; None: those of training.
+            text: name of the column of texts; None: that of training.
+            aspect: name of the column of aspects; None: that of training.
+            label: name of the column of labels; None: that of training.
             on_empty: as for `fit`.
+
+        Returns:
+            The metrics, those of the kind of task on which the model was trained.
 
         Raises:
             TypeError: `frame` is no frame.
@@ -266,7 +281,10 @@ class AspectSentiment(AspectPredictor):
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of training, and options of reading the data.
+    """Divides options into those of training and those of reading the data.
+
+    Returns:
+        Both by name.
 
     Raises:
         TypeError: an option is neither, or has an argument of its own.

@@ -75,6 +75,9 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             X: (N) rows with a text and an aspect.
             y: (N) labels.
 
+        Returns:
+            The estimator itself.
+
         Raises:
             InputError: an empty cell, y of another length, or for a reason that `AspectSentiment.fit` lists.
         """
@@ -94,7 +97,13 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N) labels of the rows of X.
+        """Predicts labels.
+
+        Args:
+            X: (N) rows with a text and an aspect.
+
+        Returns:
+            (N) labels.
 
         Raises:
             InputError: an empty cell, or an aspect that was not in the training rows.

@@ -55,7 +55,13 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
 
 
 def data_options(given: Mapping[str, object]) -> DataOptions:
-    """Options of reading frames.
+    """Makes options of reading frames.
+
+    Args:
+        given: options by name.
+
+    Returns:
+        The options, with defaults for the others.
 
     Raises:
         TypeError: an unknown option, or one of files.

@@ -1,7 +1,5 @@
 """Comparison of an exported file with the model, as `qacg predict` runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +7,6 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
-from qacg_models.data.tokenization import encode_examples
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 
 Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
@@ -84,15 +81,8 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
     Raises:
         InputError: the model does not have the context of an example.
     """
-    config = trained.model.config
     rows = [replace(row, label=None) for row in rows]  # only some may have one
-    features, _ = encode_examples(
-        rows,
-        trained.tokenizer,
-        getattr(config, "contexts", None),
-        trained.record.max_length,
-        getattr(config, "context_standalone", False),
-    )
+    features = trained.features(rows)
     pad = PaddingCollator(trained.tokenizer.pad_token_id)
     logits = []
     for start, end in _batches(len(features)):

@@ -1,7 +1,5 @@
 """Examples to check an exported file on: from a file, from the training data, or from the bundled sample."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

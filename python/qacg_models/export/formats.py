@@ -1,7 +1,5 @@
 """The formats of exported files."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ call, so the result of an example depends slightly on the rest of its batch. As 
 linear layers that process every token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Export with torch.export: one file of ATen operators, which torch runs without this package."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tracing a trained classifier with eager attention, for any batch size and every length it has positions for."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

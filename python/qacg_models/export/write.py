@@ -1,7 +1,5 @@
 """Export of a model: write a temporary file, run it, compare it, then rename it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

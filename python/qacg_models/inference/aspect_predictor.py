@@ -3,8 +3,6 @@
 `qacg_models.AspectSentiment` (`estimators/aspect_sentiment.py`) adds training, DataFrames and saving.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

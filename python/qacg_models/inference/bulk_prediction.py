@@ -6,18 +6,16 @@ a digest of its texts and a digest of its content, so that a resumed run, with a
 that are valid and makes the others again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from qacg_models.data import DataError
+from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
@@ -82,7 +80,7 @@ class BulkPrediction:
             DataError: at the first text with an unknown aspect or target, or without a target.
         """
         yield self.lines.header()
-        for texts in windows(requests, self.window):
+        for texts in blocks(requests, self.window):
             yield from self.answers(texts)
 
     def answers(self, texts: list[Request], seen: Callable[[float], None] | None = None) -> list[str]:
@@ -183,7 +181,7 @@ class BulkPrediction:
         """
         count = taken = 0
         progress.begin()
-        for index, texts in enumerate(windows(requests, self.window)):
+        for index, texts in enumerate(blocks(requests, self.window)):
             count += 1
             part = _part(parts, index)
             if index % world_size() != rank():
@@ -215,13 +213,6 @@ class BulkPrediction:
             "int8": self.ask.trained.int8,
         }
         return json.loads(json.dumps(plan))
-
-
-def windows(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
-    """Yields lists of `size` consecutive texts; the last may be shorter."""
-    iterator = iter(requests)
-    while texts := list(islice(iterator, size)):
-        yield texts
 
 
 class _NoProgress:

@@ -4,8 +4,6 @@ Weights of linear layers are quantized once, with a scale per output channel; ac
 per token, so that a prediction does not depend on the rest of the batch. Pooler, classifier and gates stay in float.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A spreadsheet runs a CSV cell that begins with `=`, `+`, `-` or `@` as a formula
 written unchanged, for other programs; `escape_formulas` puts an apostrophe before such cells, for spreadsheets.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qacg_models.data.collators import padded_rows
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.span_decoding import allowed_tokens, best_spans
@@ -61,10 +62,14 @@ def windows(
     """Divides the text into windows of at most `max_length` tokens, including the question.
 
     Args:
-        question, context: the question and the text.
+        question: the question.
+        context: the text.
         tokenizer: a fast tokenizer.
         max_length: most tokens of a window.
         stride: number of tokens that consecutive windows share.
+
+    Returns:
+        The windows in the order of the text; together they contain each of its tokens.
 
     Raises:
         InputError: an empty question or text, a tokenizer without offsets, or no room for text.
@@ -154,7 +159,14 @@ class QuestionAnswerer:
         self.batch_size = batch_size
 
     def answer(self, question: str, context: str) -> Answer:
-        """The best answer; "no answer" only if the model's configuration allows it.
+        """Returns the best answer; "no answer" only if the model's configuration allows it.
+
+        Args:
+            question: the question.
+            context: the text.
+
+        Returns:
+            The answer with its score and its place in the text.
 
         Raises:
             InputError: an empty question or text, or a question that leaves no room for text.
@@ -167,6 +179,17 @@ class QuestionAnswerer:
         If the configuration has `allow_no_answer`, "no answer" is first if its score exceeds that of the best span by
         more than `no_answer_threshold`. Its score is the minimum over all windows, since the answer can be in another
         window.
+
+        Args:
+            question: the question.
+            context: the text.
+            count: most answers.
+
+        Returns:
+            The answers, best first.
+
+        Raises:
+            InputError: an empty question or text, a question that leaves no room for text, or a text without tokens.
         """
         spans: dict[tuple[int, int], float] = {}
         nothing = float("inf")
@@ -211,17 +234,12 @@ class QuestionAnswerer:
 
 def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
     """Pads windows to one batch of (B, L) input_ids, attention_mask and, if present, token_type_ids."""
-    length = max(len(w.input_ids) for w in part)
-
-    def padded(rows: list[list[int]], fill: int) -> Tensor:
-        return torch.tensor([row + [fill] * (length - len(row)) for row in rows])
-
     batch = {
-        "input_ids": padded([w.input_ids for w in part], pad_token_id),
-        "attention_mask": padded([[1] * len(w.input_ids) for w in part], 0),
+        "input_ids": padded_rows([w.input_ids for w in part], pad_token_id),
+        "attention_mask": padded_rows([[1] * len(w.input_ids) for w in part], 0),
     }
     if part[0].token_type_ids is not None:
-        batch["token_type_ids"] = padded([w.token_type_ids or [] for w in part], 0)
+        batch["token_type_ids"] = padded_rows([w.token_type_ids or [] for w in part], 0)
     return batch
 
 

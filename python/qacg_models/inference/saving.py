@@ -1,7 +1,5 @@
 """Saving a trained model as a folder like that of `qacg train`, and uploading it to the Hugging Face hub."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

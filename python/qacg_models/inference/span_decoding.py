@@ -1,7 +1,5 @@
 """The best answer spans of windows, from the logits of first and last tokens."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

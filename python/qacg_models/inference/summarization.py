@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from qacg_models.data.collators import padded_rows
 from qacg_models.data.sentences import split_sentences
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
@@ -30,13 +31,16 @@ def trigrams(sentence: str) -> set[tuple[str, str, str]]:
 
 
 def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_trigrams: bool = True) -> list[int]:
-    """Indices of the selected sentences, in the order of the text.
+    """Selects sentences of a text.
 
     Args:
         sentences: of the text.
         scores: of the sentences; of equal scores the earlier sentence is selected.
         count: most sentences to select.
         block_trigrams: skip a sentence that shares three consecutive words with a selected one.
+
+    Returns:
+        Indices of the selected sentences, in the order of the text.
 
     Raises:
         ValueError: `count` is below 1, or the number of scores is not that of the sentences.
@@ -76,6 +80,14 @@ class Document:
 def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Document:
     """Encodes the leading sentences that fit into `max_length` tokens; only a first sentence is truncated.
 
+    Args:
+        sentences: of the text, one at least.
+        tokenizer: a tokenizer with [CLS] and [SEP].
+        max_length: most tokens.
+
+    Returns:
+        The tokens, and the position of the [CLS] of each encoded sentence.
+
     Raises:
         InputError: no sentence, an empty one, a tokenizer without [CLS] or [SEP], or no room for text.
     """
@@ -106,17 +118,11 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
 
 def pad_documents(documents: Sequence[Document], pad_token_id: int) -> dict[str, Tensor]:
     """Pads documents to one batch of (B, L) ids, mask and types, and (B, S) sentence positions padded with -1."""
-
-    def padded(rows: Iterable[list[int]], fill: int) -> Tensor:
-        rows = list(rows)
-        width = max(map(len, rows))
-        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
-
     return {
-        "input_ids": padded((d.input_ids for d in documents), pad_token_id),
-        "attention_mask": padded(([1] * len(d.input_ids) for d in documents), 0),
-        "token_type_ids": padded((d.token_type_ids for d in documents), 0),
-        "sentence_positions": padded((d.positions for d in documents), NO_SENTENCE),
+        "input_ids": padded_rows([d.input_ids for d in documents], pad_token_id),
+        "attention_mask": padded_rows([[1] * len(d.input_ids) for d in documents], 0),
+        "token_type_ids": padded_rows([d.token_type_ids for d in documents], 0),
+        "sentence_positions": padded_rows([d.positions for d in documents], NO_SENTENCE),
     }
 
 
@@ -191,6 +197,9 @@ class ExtractiveSummarizer:
             document: text, which `split_sentences` divides, or a list of sentences.
             count: most sentences of the summary.
             block_trigrams: skip a sentence that shares three consecutive words with a selected one.
+
+        Returns:
+            The summary: its sentences in the order of the text, and the score of each sentence that was read.
 
         Raises:
             InputError: no sentence, or an empty one.

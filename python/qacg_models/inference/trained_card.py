@@ -1,8 +1,5 @@
 """The model card of a trained model: how to use it, its metrics, and the limits of its probabilities."""
 
-from __future__ import annotations
-
-import math
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +9,7 @@ from qacg_models.metrics.class_scores import class_scores
 from qacg_models.models.model_card import ASPECT_SENTIMENT, CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.cells import markdown_table, percent
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
@@ -44,12 +42,8 @@ def _facts(trained: TrainedModel) -> str:
     ]
     for split, metrics in record.metrics.items():
         results = {"model": metrics, "majority": record.majority[split]}
-        titles = list(metrics.TITLES.values())
-        lines = [f"| {split}, in % | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
-        for name, result in results.items():
-            cells = (_percent(getattr(result, key)) for key in metrics.TITLES)
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
+        lines = [[name, *(percent(getattr(one, key)) for key in metrics.TITLES)] for name, one in results.items()]
+        parts.append(markdown_table([f"{split}, in %", *metrics.TITLES.values()], lines, texts=1))
         if split in record.confusion:
             parts.append(_by_aspect(trained, split))
     calibration = trained.calibration.describe()
@@ -64,20 +58,14 @@ def _facts(trained: TrainedModel) -> str:
 def _by_aspect(trained: TrainedModel, split: str) -> str:
     """The table of scores by aspect and label of a split; labels without rows are left out."""
     lines = [
-        f"| {split}: aspect | label | precision in % | recall in % | F1 in % | rows |",
-        "|---|---|---:|---:|---:|---:|",
+        [_cell(aspect), _cell(label), *map(percent, (one.precision, one.recall, one.f1)), f"{one.support:,}"]
+        for aspect, matrix in trained.record.confusion[split].items()
+        for label, one in zip(trained.task.labels, class_scores(np.array(matrix)))
+        if one.support
     ]
-    for aspect, matrix in trained.record.confusion[split].items():
-        for label, one in zip(trained.task.labels, class_scores(np.array(matrix))):
-            if one.support:
-                cells = " | ".join(map(_percent, (one.precision, one.recall, one.f1)))
-                lines.append(f"| {_cell(aspect)} | {_cell(label)} | {cells} | {one.support:,} |")
-    return "\n".join(lines)
+    header = [f"{split}: aspect", "label", "precision in %", "recall in %", "F1 in %", "rows"]
+    return markdown_table(header, lines, texts=2)
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def _percent(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{100 * value:.1f}"

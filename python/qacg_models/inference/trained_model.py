@@ -92,6 +92,10 @@ class TrainedModel:
         with cpu_threads(self.record.options.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
+    def features(self, rows: Sequence[Example]) -> list[dict]:
+        """The features of rows, as `encode_examples` returns them; raises InputError for an unknown context."""
+        return _features(self.model, self.tokenizer, rows, self.record.max_length)
+
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
         """The task's metrics of the model on `rows`, reproducibly in batches and threads."""
         return self.judge(rows, self.logits(rows))(None)
@@ -192,16 +196,15 @@ def predict_logits(
     """
     import torch
 
-    config, make_batch = model.config, make_batch or batch_maker(model, tokenizer)
-    contexts, standalone = getattr(config, "contexts", None), getattr(config, "context_standalone", False)
-    logits = np.empty((len(rows), config.num_labels))
+    make_batch = make_batch or batch_maker(model, tokenizer)
+    logits = np.empty((len(rows), model.config.num_labels))
     was_training = model.training
     model.eval()
     bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None
     done: Callable[[int], object] = seen or (bar.update if bar else lambda count: None)
     with torch.inference_mode(), closing(bar) if bar else nullcontext():
         for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
-            features, _ = encode_examples(block, tokenizer, contexts, max_length, standalone)
+            features = _features(model, tokenizer, block, max_length)
             order = by_length([len(feature["input_ids"]) for feature in features])
             start = 0
             while start < len(order):
@@ -220,6 +223,14 @@ def predict_logits(
                     )
     model.train(was_training)
     return logits
+
+
+def _features(
+    model: EncoderPreTrainedModel, tokenizer: PreTrainedTokenizerFast, rows: Sequence[Example], max_length: int
+) -> list[dict]:
+    contexts = getattr(model.config, "contexts", None)
+    standalone = getattr(model.config, "context_standalone", False)
+    return encode_examples(rows, tokenizer, contexts, max_length, standalone)[0]
 
 
 def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:

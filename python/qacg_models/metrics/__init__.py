@@ -13,6 +13,6 @@
 
 from qacg_models.metrics.base import Metrics
 from qacg_models.metrics.bootstrap import intervals
-from qacg_models.metrics.task_metrics import METRIC_CLASSES, judge, judge_for, majority_probabilities
+from qacg_models.metrics.task_metrics import METRIC_CLASSES, judge, judge_for, majority_probabilities, titles_of
 
-__all__ = ["METRIC_CLASSES", "Metrics", "intervals", "judge", "judge_for", "majority_probabilities"]
+__all__ = ["METRIC_CLASSES", "Metrics", "intervals", "judge", "judge_for", "majority_probabilities", "titles_of"]

@@ -28,11 +28,7 @@ class Metrics:
 
     def to_json(self) -> dict:
         """The set as JSON types, with NaN as None."""
-        values = {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in asdict(self).items()
-        }
-        return values | {"undefined": list(self.undefined)}
+        return plain(self) | {"undefined": list(self.undefined)}
 
     @classmethod
     def from_json(cls, content: object, path: str = "") -> Metrics:
@@ -48,6 +44,14 @@ class Metrics:
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
         values = convert_json_fields(kinds, content, path)
         return cls(**{name: math.nan if value is None else value for name, value in values.items()})
+
+
+def plain(record: object) -> dict[str, object]:
+    """The fields of a dataclass, with NaN as None."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in asdict(record).items()  # type: ignore[call-overload]
+    }
 
 
 def ratio(part: float, whole: float) -> float:

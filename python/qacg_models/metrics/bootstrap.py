@@ -1,9 +1,7 @@
 """Confidence intervals by the bootstrap over sentences (Efron, 1979): percentiles of resampled metrics."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -41,13 +39,9 @@ def intervals(
         raise InputError(
             f"bootstrap: expected at least 2 repeats and a level between 0 and 1, got {repeats} and {level}"
         )
-    numbers: dict[Hashable, int] = {}
-    sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
-    generator = np.random.default_rng(seed)
     drawn: dict[str, list[float]] = {}
-    for _ in range(repeats):
-        picks = generator.integers(len(numbers), size=len(numbers))
-        metrics = judge(np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64))
+    for weights in resampled(sentences, repeats, np.random.default_rng(seed)):
+        metrics = judge(weights)
         for name in metrics.TITLES:
             drawn.setdefault(name, []).append(getattr(metrics, name))
     tail = 100 * (1 - level) / 2
@@ -55,3 +49,12 @@ def intervals(
         warnings.simplefilter("ignore", RuntimeWarning)  # a metric that is undefined in all samples gives NaN
         bounds = {name: np.nanpercentile(values, (tail, 100 - tail)) for name, values in drawn.items()}
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+
+
+def resampled(sentences: Sequence[Hashable], repeats: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yields (N) weights of the rows: how often their sentence is drawn, of as many as there are, with replacement."""
+    numbers: dict[Hashable, int] = {}
+    sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
+    for _ in range(repeats):
+        picks = generator.integers(len(numbers), size=len(numbers))
+        yield np.bincount(picks, minlength=len(numbers))[sentence].astype(np.float64)

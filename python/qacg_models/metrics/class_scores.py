@@ -1,7 +1,5 @@
 """Precision, recall and F1 of single classes, and the confusion matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

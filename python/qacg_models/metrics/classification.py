@@ -7,8 +7,6 @@
   probable opinion label over rows that have an opinion.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

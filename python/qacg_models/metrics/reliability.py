@@ -7,8 +7,6 @@
 - coverage at a threshold: share of the rows whose confidence is at least the threshold.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
   positive, neutral, negative and conflict; three leave conflict out, two also neutral.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ A group is the rows of one sentence and target, one row per aspect. Definitions,
 - sentiment AUC: ROC AUC of Negative against Positive, per aspect, averaged over aspects.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -144,10 +142,3 @@ class SentiHoodJudge:
         # fsum: the result does not depend on the order of groups.
         precision, recall = (math.fsum(share * weight) / judged for share in (self.precision, self.recall))
         return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
-
-
-def sentihood_metrics(
-    groups: Sequence[Hashable], aspects: Sequence[str], gold: Sequence[int], probabilities: np.ndarray
-) -> SentiHoodMetrics:
-    """The five metrics with every group counted once; arguments and errors as for `SentiHoodJudge`."""
-    return SentiHoodJudge(groups, aspects, gold, probabilities)()

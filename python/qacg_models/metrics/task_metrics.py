@@ -1,8 +1,6 @@
 """The metrics of a task, and the majority baseline."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -18,6 +16,11 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
     "semeval": SemEvalMetrics,
     "classification": ClassificationMetrics,
 }
+
+
+def titles_of(names: Collection[str]) -> dict[str, str]:
+    """The metrics of the set whose metrics are all among `names`, with their titles in tables."""
+    return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= set(names))
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:

@@ -20,8 +20,6 @@ the common temperature, so that a label with few rows keeps the common one. Scal
 but can change the order of rows by probability, and therefore an AUC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,7 +6,6 @@ chooses C, class weights, and whether each context has its own regression or all
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.data.example import Example
+from qacg_models.data.example import Example, text_fraction
 from qacg_models.data.example_table import counts
 from qacg_models.data.task import Task
 from qacg_models.metrics.task_metrics import judge
@@ -226,7 +225,7 @@ def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
     for row in rows:
         found = frequency[row.label], row.label
         rarest[row.sentence] = min(rarest.get(row.sentence, found), found)
-    dealt = sorted(rarest, key=lambda text: (rarest[text], _digest(text)))
+    dealt = sorted(rarest, key=lambda text: (rarest[text], text_fraction(text)))
     numbers = {text: place % folds for place, text in enumerate(dealt)}
     return np.array([numbers[row.sentence] for row in rows])
 
@@ -239,12 +238,7 @@ def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
 
 def _some_sentences(rows: Sequence[Example], stride: float) -> list[Example]:
     """All rows of about one in `stride` sentences, chosen by a hash of the text."""
-    return [row for row in rows if stride == 1 or _digest(row.sentence) * stride < 1]
-
-
-def _digest(text: str) -> float:
-    """A hash of the text, in [0, 1)."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
+    return [row for row in rows if stride == 1 or text_fraction(row.sentence) * stride < 1]
 
 
 def _thinned(rows: Sequence[Example], stride: float) -> list[Example]:

@@ -18,7 +18,13 @@ from transformers.utils import ModelOutput
 
 from qacg_models.configs.bert import PlainBertConfig
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
-from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings, BertIntermediate, BertResidualOutput
+from qacg_models.modules.bert_layers import (
+    POOLERS,
+    AttentionBlock,
+    BertEmbeddings,
+    BertIntermediate,
+    BertResidualOutput,
+)
 from qacg_models.modules.encoder_batch import read_batch
 from qacg_models.modules.input_checks import checked_head_mask
 from qacg_models.modules.losses import has_answers, span_loss
@@ -79,36 +85,12 @@ class BertSelfAttention(nn.Module):
         return attended, attention if attention is None else attention * head_mask.unsqueeze(-1)
 
 
-class BertAttention(nn.Module):
-    """The attention block. The attribute names `self` and `output` are those of BERT checkpoints."""
-
-    def __init__(self, config: PlainBertConfig):
-        super().__init__()
-        self.self = BertSelfAttention(config)
-        self.output = BertResidualOutput(config, config.hidden_size)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Packing | Tensor | None,
-        output_attentions: bool,
-        head_mask: Tensor | None = None,
-        first_only: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Runs `BertSelfAttention` with residual and LayerNorm; first_only returns the first tokens, (B, hidden)."""
-        attended, attention = self.self(hidden_states, mask, output_attentions, head_mask)
-        if first_only:
-            assert isinstance(mask, Packing), "first_only requires a packed batch"
-            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
-        return self.output(attended, hidden_states), attention
-
-
 class BertLayer(GradientCheckpointingLayer):
     """Attention block and feed-forward block."""
 
     def __init__(self, config: PlainBertConfig):
         super().__init__()
-        self.attention = BertAttention(config)
+        self.attention = AttentionBlock(config, BertSelfAttention(config))
         self.intermediate = BertIntermediate(config)
         self.output = BertResidualOutput(config, config.intermediate_size)
 
@@ -120,8 +102,10 @@ class BertLayer(GradientCheckpointingLayer):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Runs the layer; arguments and results as for `BertAttention`."""
-        attended, attention = self.attention(hidden_states, mask, output_attentions, head_mask, first_only)
+        """Runs the layer; arguments and results as for `BertSelfAttention`; first_only as for `AttentionBlock`."""
+        attended, attention = self.attention(
+            hidden_states, mask, first_only, output_attentions=output_attentions, head_mask=head_mask
+        )
         return self.output(self.intermediate(attended), attended), attention
 
 
@@ -238,8 +222,9 @@ class BertModel(BertPreTrainedModel):
             A BaseModelOutputWithPooling of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
-                outside torch.compile only: elsewhere reading them would synchronise or break a graph.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
+                torch.compile only: elsewhere reading them would synchronise or break a graph.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
@@ -340,7 +325,8 @@ class BertForSequenceClassification(SequenceClassifier):
             A SequenceClassifierOutput of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         return self._classify(
             labels,
@@ -430,7 +416,8 @@ class BertForQuestionAnswering(BertPreTrainedModel):
             None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         has_answers(start_positions, end_positions)
         encoded = self.bert(

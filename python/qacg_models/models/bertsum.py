@@ -4,8 +4,6 @@ Every sentence of a document starts with its own [CLS], whose hidden state repre
 these states scores each sentence in the context of the others.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +16,7 @@ from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.checkpoints.head_names import BERTSUM_ALIASES
 from qacg_models.configs.bertsum import BertSumConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
+from qacg_models.models.pretrained import as_dict
 from qacg_models.modules.bertsum_layers import PositionalEncoding, TransformerInterEncoder
 from qacg_models.modules.losses import IGNORED
 from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS
@@ -146,8 +145,9 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             A `BertSumOutput`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
-                outside torch.compile only.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
+                torch.compile only.
         """
         sentence_positions = _checked_positions(sentence_positions, input_ids)
         if token_type_ids is not None and not self.takes_token_types:
@@ -175,7 +175,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             attentions=encoded.attentions if encoded.attentions else None,
             inter_attentions=scored.attentions,
         )
-        return output if self.as_dict(return_dict) else output.to_tuple()
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
 
 def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
@@ -187,7 +187,8 @@ def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
         sentence: (B, S) booleans, False for padding.
 
     Raises:
-        TypeError, ValueError: the labels have another type, shape or value.
+        TypeError: the labels are no tensor.
+        ValueError: the labels have another shape, or a value other than 0, 1 and -100.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")

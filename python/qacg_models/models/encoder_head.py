@@ -162,10 +162,6 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
             raise ValueError(f"{name}: expected at least one token per sequence, got shape {tuple(tokens.shape)}")
         return name, (tokens.shape[0], tokens.shape[1])
 
-    def as_dict(self, return_dict: bool | None) -> bool:
-        """Whether `forward` returns its output object and not a tuple."""
-        return bool(self.config.return_dict if return_dict is None else return_dict)
-
 
 def position_limit(encoder: nn.Module) -> int | None:
     """Returns the number of positions of an encoder; None if it has no table of positions.

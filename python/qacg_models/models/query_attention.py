@@ -10,8 +10,6 @@ Padding is masked, and the mean is over the tokens of the question. The configur
 `attend_padding` select the published behaviour.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +21,7 @@ from transformers.utils import ModelOutput
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.configs.query_attention import QueryAttentionConfig
 from qacg_models.models.encoder_head import EncoderHeadModel
+from qacg_models.models.pretrained import as_dict
 from qacg_models.modules.input_checks import check_ids
 from qacg_models.modules.losses import IGNORED, has_answers, mean_cross_entropy, span_loss
 
@@ -97,7 +96,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        # The head has one implementation; the encoder checks the name.
+        """Returns the name of the encoder's attention; the head has one implementation."""
         return requested_attention or "sdpa"
 
     def forward(
@@ -139,8 +138,9 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             A `QueryAttentionOutput`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
-                outside torch.compile only.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
+                torch.compile only.
         """
         if token_type_ids is None and inputs_embeds is not None:
             raise ValueError(
@@ -180,7 +180,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             hidden_states=encoded.hidden_states if encoded.hidden_states else None,
             attentions=encoded.attentions if encoded.attentions else None,
         )
-        return output if self.as_dict(return_dict) else output.to_tuple()
+        return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def token_types_of(self, input_ids: Tensor) -> Tensor:
         """Returns (B, L) token types for (B, L) ids: 0 before the first separator, 1 from it on.
@@ -207,7 +207,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             )
 
     def _attend(self, hidden: Tensor, query: Tensor, visible: Tensor | None) -> Tensor:
-        """softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
+        """Softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
         # h . (W_k' q) + b_k . q: one product with W_k per sequence instead of per token.
         scores = (hidden @ (query @ self.key_layer.weight).unsqueeze(-1)).squeeze(-1)
         scores = scores + (query @ self.key_layer.bias).unsqueeze(-1)
@@ -259,9 +259,15 @@ def _check_question_type(question_type: object, query_logits: Tensor) -> None:
 
 
 def _mean_over(hidden: Tensor, chosen: Tensor, mean: str) -> Tensor:
-    """(B, L, hidden) and (B, L) booleans to (B, hidden): the sum of the chosen tokens over their number, or over L.
+    """Averages the chosen tokens of each sequence.
 
-    `mean` is "tokens" or "length". Rows without chosen tokens give 0.
+    Args:
+        hidden: (B, L, hidden).
+        chosen: (B, L) booleans.
+        mean: "tokens" divides the sum by the number of chosen tokens, "length" by L.
+
+    Returns:
+        (B, hidden), 0 for a sequence without chosen tokens.
     """
     chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
     shares = chosen / (chosen.shape[-1] if mean == "length" else chosen.sum(-1, keepdim=True).clamp_min(1))

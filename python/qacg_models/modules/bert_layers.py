@@ -86,6 +86,26 @@ class BertResidualOutput(nn.Module):
         return self.LayerNorm(residual + self.dropout(self.dense(x)))
 
 
+class AttentionBlock(nn.Module):
+    """Self-attention with residual and LayerNorm. The attribute names `self` and `output` are those of checkpoints."""
+
+    def __init__(self, config, self_attention: nn.Module):
+        super().__init__()
+        self.self = self_attention
+        self.output = BertResidualOutput(config, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, mask: Packing | Tensor | None, first_only: bool, **options):
+        """Returns (..., hidden) and the other outputs of the self-attention, whose options these are.
+
+        With first_only, returns (B, hidden), the first token of each packed sequence.
+        """
+        attended, *others = self.self(hidden_states, mask, **options)
+        if first_only:
+            assert isinstance(mask, Packing), "first_only requires a packed batch"
+            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
+        return self.output(attended, hidden_states), *others
+
+
 class BertIntermediate(nn.Module):
     """activation(dense(x)): the first layer of the feed-forward block."""
 

@@ -1,7 +1,5 @@
 """The inter-sentence transformer of BertSum (Liu, 2019). Parameters have the names of its checkpoints."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -147,7 +145,8 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             (B, S, d_model); with output_attentions a pair of it and (B, heads, S, S).
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         if query is not None and query is not inputs:
             raise ValueError(
@@ -255,7 +254,8 @@ class TransformerInterEncoder(nn.Module):
             scores (B, S), 0 for padding; or a `TransformerInterEncoderOutput`.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError: an argument has another type; the message names it.
+            ValueError: an argument has another shape or value; the message names it.
         """
         if output_attentions and not return_dict:
             raise ValueError("output_attentions: expected False without return_dict=True, got True")

@@ -11,38 +11,9 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_models.configs.context import GatedContextConfig
-from qacg_models.modules.bert_layers import BertIntermediate, BertResidualOutput
+from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput
 from qacg_models.modules.context_fold import ContextFold, folding_pays, mix_context, project_folded
 from qacg_models.modules.packing import Packing
-
-
-class ContextBertAttention(nn.Module):
-    """The attention block. The attribute names `self` and `output` are those of BERT checkpoints."""
-
-    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
-        super().__init__()
-        self.self = self_attention(config)
-        self.output = BertResidualOutput(config, config.hidden_size)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Packing | Tensor | None,
-        context: Tensor | None,
-        projected: tuple[Tensor, ...] | None,
-        output_attentions: bool,
-        first_only: bool,
-    ):
-        """Attends with residual and LayerNorm; returns (..., hidden) and the other outputs of the self-attention.
-
-        With first_only, returns (B, hidden), the first token of each packed sequence.
-        """
-        attended, *others = self.self(
-            hidden_states, mask, context=context, projected=projected, output_attentions=output_attentions
-        )
-        if first_only:
-            attended, hidden_states = mask.first(attended), mask.first(hidden_states)
-        return self.output(attended, hidden_states), *others
 
 
 class ContextBertLayer(GradientCheckpointingLayer):
@@ -50,7 +21,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
-        self.attention = ContextBertAttention(config, self_attention)
+        self.attention = AttentionBlock(config, self_attention(config))
         self.intermediate = BertIntermediate(config)
         self.output = BertResidualOutput(config, config.intermediate_size)
         self.fold: ContextFold | None = None  # see fold_context
@@ -96,7 +67,14 @@ class ContextBertLayer(GradientCheckpointingLayer):
             projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
         else:
             context = mix_context(context_layer, context_embedding, hidden_states, mask)
-        attended, *others = self.attention(hidden_states, mask, context, projected, output_attentions, first_only)
+        attended, *others = self.attention(
+            hidden_states,
+            mask,
+            first_only,
+            context=context,
+            projected=projected,
+            output_attentions=output_attentions,
+        )
         return self.output(self.intermediate(attended), attended), *others
 
 

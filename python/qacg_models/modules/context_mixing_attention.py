@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from qacg_kernels.nn import CONTEXT_ROLES, GATE_ROLES, NAMINGS, GateLayer, accept_other_naming
+from qacg_kernels.nn import ContextAttention, GateLayer, accept_other_naming
 from qacg_models.configs.cg_bert import CGBertConfig
 from qacg_models.modules.packing import Packing
 from qacg_models.modules.softmax_attention import attend_split
@@ -11,7 +11,7 @@ from qacg_models.modules.softmax_attention import attend_split
 _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 
 
-class ContextMixingSelfAttention(nn.Module):
+class ContextMixingSelfAttention(ContextAttention):
     """A V with A = softmax(Q' K'^T / sqrt(D)), where a context c per token gives
 
         lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc,  Qc = Uq c + uq,
@@ -25,18 +25,10 @@ class ContextMixingSelfAttention(nn.Module):
     def __init__(self, config: CGBertConfig):
         super().__init__()
         self.config = config
+        self.hidden_size = config.hidden_size
         self.num_heads = config.num_attention_heads
         self.context_projection = config.context_projection
-        head_size = config.hidden_size // config.num_attention_heads
-        context_size = config.hidden_size if config.context_projection == "hidden" else head_size
-        gates = config.num_attention_heads if config.lambda_per_head else 1
-        for role, name in NAMINGS[self.naming].items():
-            if role in GATE_ROLES:
-                layer = GateLayer(head_size, gates, bias=config.lambda_bias)
-            else:
-                size = context_size if role in CONTEXT_ROLES else config.hidden_size
-                layer = nn.Linear(size, size)
-            self.add_module(name, layer)
+        self.add_layers(lambda_bias=config.lambda_bias, lambda_per_head=config.lambda_per_head)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
@@ -79,24 +71,6 @@ class ContextMixingSelfAttention(nn.Module):
         if not isinstance(mask, Packing):
             query_gate, key_gate = query_gate.transpose(1, 2), key_gate.transpose(1, 2)
         return out, attention, query_gate, key_gate
-
-    def layer(self, role: str) -> nn.Module:
-        """Returns the layer of a role, a key of NAMINGS["released"]."""
-        return getattr(self, NAMINGS[self.naming][role])
-
-    def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Projects two (N, hidden) to query, key, value, context query and context key, (N, H, D) each."""
-        query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
-        context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
-        return query, key, value, context_query, context_key
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, -1))
-
-    def _project_context(self, role: str, context: Tensor) -> Tensor:
-        if self.context_projection == "head":
-            return self.layer(role)(self._split(context))
-        return self._split(self.layer(role)(context))
 
     def _gate(self, role: str, x: Tensor, context_role: str, context: Tensor) -> Tensor:
         """act(x . v + context . vc + b), (N, H, 1), of x and context (N, H, D)."""

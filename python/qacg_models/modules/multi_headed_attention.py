@@ -1,7 +1,5 @@
 """BertSum's multi-head attention: softmax attention with a key-value cache and a graph for the last head."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -108,7 +106,8 @@ class MultiHeadedAttention(nn.Module):
             the attention matrix.
 
         Raises:
-            TypeError, ValueError: an argument or a cache entry is invalid; the message names it.
+            TypeError: an argument or a cache entry has another type; the message names it.
+            ValueError: an argument or a cache entry has another shape or value; the message names it.
         """
         if attn_implementation not in IMPLEMENTATIONS:
             known = ", ".join(map(repr, IMPLEMENTATIONS))

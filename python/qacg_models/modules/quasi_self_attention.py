@@ -1,6 +1,5 @@
 """Self-attention of QACG-BERT, computed by the fused operator or by plain PyTorch operations."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -9,6 +8,7 @@ from qacg_kernels.functional import quasi_attention_varlen
 from qacg_kernels.nn import FusedQuasiAttention
 from qacg_models.modules.bert_layers import Dropout
 from qacg_models.modules.packing import Packing
+from qacg_models.modules.softmax_attention import softmax_map
 
 IMPLEMENTATIONS = ("fused", "eager")
 
@@ -105,8 +105,7 @@ def eager_quasi_attention(
     Args:
         heads: query, key, value, context query and context key, (B, H, L, D) each.
         gate: the parameters of lambda.
-        mask: None, or broadcastable to (B, H, L, L): boolean, True where attention is allowed, or a float mask that is
-            added to both score matrices.
+        mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
         dropout_p: probability of the dropout of A.
         quasi_scale: alpha, the factor of the sigmoid map.
 
@@ -115,24 +114,16 @@ def eager_quasi_attention(
     """
     query, key, value, context_query, context_key = heads
     scale = query.shape[-1] ** -0.5
-    scores = query @ key.transpose(-1, -2) * scale
-    context_scores = context_query @ context_key.transpose(-1, -2) * scale
-    if mask is not None and mask.dtype != torch.bool:
-        scores, context_scores, mask = scores + mask, context_scores + mask, None
-    if mask is None:
-        softmax_map = scores.softmax(-1)
-        quasi_map = quasi_scale * context_scores.sigmoid()
-    else:
-        # The lowest finite number, then 0: with -inf a row without visible keys would be NaN.
-        lowest = torch.finfo(scores.dtype).min
-        softmax_map = scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
-        quasi_map = quasi_scale * context_scores.sigmoid().masked_fill(~mask, 0.0)
+    attended = softmax_map(query, key, mask)
+    quasi_map = quasi_scale * (context_query @ context_key.transpose(-1, -2) * scale).sigmoid()
+    if mask is not None:
+        quasi_map = quasi_map.masked_fill(~mask, 0.0)
     query_gate = _gate(query, gate.query, context_query, gate.context_query, gate.query_bias)
     key_gate = _gate(key, gate.key, context_key, gate.context_key, gate.key_bias)
     lam = 1 - (gate.beta * query_gate + gate.gamma * key_gate)
     gated_map = lam.unsqueeze(-1) * quasi_map
-    combined = F.dropout(softmax_map + gated_map, dropout_p, training=dropout_p > 0)
-    return combined @ value, (combined, softmax_map, gated_map), lam
+    combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
+    return combined @ value, (combined, attended, gated_map), lam
 
 
 def _gate(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:

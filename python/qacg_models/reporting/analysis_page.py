@@ -80,7 +80,7 @@ def write_analysis(
         section = report.section(f"Sentence {number}")
         section.quote(sentence)
         maps = [example_maps(trained, row) for row in group]
-        _verdicts(section, trained, maps)
+        _predictions(section, trained, maps)
         _tokens(report, section, f"sentence-{number}", trained, maps)
         section.heading("Where the model looks: attention maps")
         section.text("Red: attention. Blue: attention taken away. Page colour: 0.")
@@ -95,20 +95,20 @@ def write_analysis(
     return report.write()
 
 
-def _verdicts(section: Section, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
+def _predictions(section: Section, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
     labels = trained.task.labels
     known = all(one.row.label is not None for one in maps)
-    header = ["aspect", "the model says", *(["the data say"] if known else []), *(f"p({label})" for label in labels)]
+    header = ["aspect", "prediction", *(["label in the data"] if known else []), *(f"p({label})" for label in labels)]
     cells = []
     for one in maps:
         names = [labels[int(one.probabilities.argmax())], *([labels[one.row.label]] if known else [])]
         cells.append([one.row.context, *names, *(f"{share:.3f}" for share in one.probabilities)])
-    section.table("verdicts", (header, cells))
+    section.table("predictions", (header, cells))
 
 
 def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
     by_context = {one.row.context: token_scores(trained, one.row) for one in maps}
-    verdicts = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
+    predicted = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
 
     def strips(field: str, heading: str, intro: str, caption: Callable[[str, TokenScores], str]) -> None:
         section.heading(heading)
@@ -117,7 +117,7 @@ def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, 
             values = getattr(one, field)
             # Each context has its own scale: contexts are compared by pattern, not by size.
             strip = token_strip(one.tokens, values, float(np.abs(values).max()))
-            section.picture(strip, caption(context, one), title=f"{context}: {verdicts[context]}")
+            section.picture(strip, caption(context, one), title=f"{context}: {predicted[context]}")
         panels = {context: (one.tokens, getattr(one, field)) for context, one in by_context.items()}
         report.keep(f"{name}-{field}", token_figure(panels, field.capitalize()))
 
@@ -131,7 +131,7 @@ def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, 
         "relevance",
         "Which words support the prediction: relevance",
         "Red words support the prediction, blue words oppose it.",
-        lambda context, one: captions.relevance_caption(one.tokens, one.relevance, verdicts[context]),
+        lambda context, one: captions.relevance_caption(one.tokens, one.relevance, predicted[context]),
     )
     for context, one in by_context.items():
         rows = [

@@ -9,7 +9,6 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
-from qacg_models.data.tokenization import encode_examples
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 
@@ -90,10 +89,7 @@ def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict,
     Raises:
         InputError: a row's context is not one of the model's.
     """
-    config = trained.model.config
-    features, _ = encode_examples(
-        rows, trained.tokenizer, config.contexts, trained.record.max_length, config.context_standalone
-    )
+    features = trained.features(rows)
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)
     batch.pop("labels", None)
     return batch, features

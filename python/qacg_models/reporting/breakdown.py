@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -10,7 +9,9 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.data.task import Task
+from qacg_models.metrics.base import plain
 from qacg_models.metrics.class_scores import ClassScores, class_scores, confusion_matrix
+from qacg_models.utils.cells import percent
 
 ERRORS = 20  # most errors that are listed
 Cells = tuple[list[str], list[list[str]]]
@@ -109,7 +110,7 @@ class Breakdown:
         """The breakdown as JSON types, with NaN as None."""
 
         def by_name(scores: Sequence[ClassScores]) -> dict:
-            return {name: _plain(one) for name, one in zip(self.labels, scores)}
+            return {name: plain(one) for name, one in zip(self.labels, scores)}
 
         return {
             "labels": by_name(self.by_label),
@@ -125,10 +126,4 @@ _TITLES = ("precision in %", "recall in %", "F1 in %", "rows")
 
 def _scores(one: ClassScores) -> list[str]:
     shares = (one.precision, one.recall, one.f1)
-    return [*("n/a" if math.isnan(share) else f"{100 * share:.1f}" for share in shares), str(one.support)]
-
-
-def _plain(one: ClassScores) -> dict:
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value for name, value in asdict(one).items()
-    }
+    return [*map(percent, shares), str(one.support)]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
+from qacg_models.metrics.base import plain
 from qacg_models.metrics.reliability import BINS, Covered, Reliability, accuracy_by_coverage, reliability
+from qacg_models.utils.cells import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,18 +78,12 @@ class Confidence:
         """Header and rows of the table of accuracy by coverage."""
         header = ["confidence at least", "rows", "coverage in %", "accuracy in %"]
         return header, [
-            [f"{one.threshold:.2f}", str(one.rows), f"{100 * one.coverage:.1f}", _percent(one.accuracy)]
+            [f"{one.threshold:.2f}", str(one.rows), f"{100 * one.coverage:.1f}", percent(one.accuracy)]
             for one in self.covered
         ]
 
     def to_json(self) -> dict:
         """The calibration as JSON types, with NaN as None."""
-
-        def plain(part: object) -> dict:
-            return {
-                name: None if isinstance(value, float) and math.isnan(value) else value
-                for name, value in asdict(part).items()  # type: ignore[call-overload]
-            }
 
         return {
             "temperatures": self.temperatures,
@@ -130,9 +125,4 @@ def _draw(found: Reliability, above: Axes, below: Axes) -> None:
     for axis in (above, below):
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
-
-
-def _percent(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{100 * value:.1f}"
+        axis.spines[["top", "right"]].set_visible(False)

@@ -149,8 +149,7 @@ def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str)
         axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
         axis.tick_params(axis="y", labelsize=7)
         axis.set_title(f"{title}: {name}", fontsize=10, loc="left")
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
+        axis.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -168,8 +167,7 @@ def loss_figure(points: list[list[float]]) -> Figure:
     axis.set_ylim(bottom=0)
     axis.set_xlabel("step")
     axis.set_ylabel("cross-entropy")
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
+    axis.spines[["top", "right"]].set_visible(False)
     return figure
 
 

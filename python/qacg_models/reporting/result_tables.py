@@ -9,10 +9,11 @@ from pathlib import Path
 from qacg_models.checkpoints.packaged import PACKAGED
 from qacg_models.data import Example, file_digest
 from qacg_models.inference.trained_model import TrainedModel
-from qacg_models.metrics import METRIC_CLASSES, Metrics
+from qacg_models.metrics import Metrics, titles_of
 from qacg_models.models.auto import BACKBONES
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
 from qacg_models.runs.record import TrainingRecord
+from qacg_models.utils.cells import percent
 
 MAJORITY = "majority"
 TFIDF = "TF-IDF + logistic regression"
@@ -50,15 +51,8 @@ def show_seeds(summary: dict, split: str) -> str:
     for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
         if split in baseline:
             rows.append([title, *(baseline[split][name] for name in metrics)])
-    cells = [
-        [title, *("n/a" if value is None else f"{100 * value:.1f}" for value in values)] for title, *values in rows
-    ]
-    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *_titles(metrics)], cells)
-
-
-def _titles(names: Sequence[str]) -> list[str]:
-    kind = next(kind for kind in METRIC_CLASSES.values() if list(kind.TITLES) == list(names))
-    return list(kind.TITLES.values())
+    cells = [[title, *map(percent, values)] for title, *values in rows]
+    return text_table([f"in %, seeds {', '.join(map(str, summary['seeds']))}", *titles_of(metrics).values()], cells)
 
 
 def selection_note(record: TrainingRecord) -> str:

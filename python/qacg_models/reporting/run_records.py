@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qacg_models.errors import InputError
-from qacg_models.metrics import METRIC_CLASSES
+from qacg_models.metrics import titles_of
 from qacg_models.models.auto import BACKBONES
 from qacg_models.reporting.result_tables import MAJORITY, TFIDF
 from qacg_models.runs.record import TrainingRecord
+from qacg_models.utils.cells import markdown_table, mean_and_deviation
 from qacg_models.utils.plain_text import parse_json, read_text
 
 # Options that have their own columns, and options that follow from the model.
@@ -106,8 +106,7 @@ def _table(rows: Sequence[dict], split: str) -> str:
     for row in rows:
         kinds.setdefault(_kind(row), []).append(row)
     first = rows[0]
-    taken = first["metrics"][split].keys()
-    titles = next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= taken)
+    titles = titles_of(first["metrics"][split])
     header = ["model", "from", "protocol", "attention", "seeds", *titles.values(), "minutes a seed"]
     lines = []
     for chosen in kinds.values():
@@ -129,9 +128,7 @@ def _table(rows: Sequence[dict], split: str) -> str:
     for title, baseline in ((TFIDF, first.get("tfidf", {})), (MAJORITY, first["majority"])):
         if split in baseline:
             lines.append([title, *[""] * 4, *(_mean_and_deviation([baseline[split][key]], 100) for key in titles), ""])
-    rule = ["---"] * 5 + ["---:"] * (len(titles) + 1)
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
-    return f"{first['task']}, {split}, in %:\n\n{table}"
+    return f"{first['task']}, {split}, in %:\n\n{markdown_table(header, lines, texts=5)}"
 
 
 def _kind(row: dict) -> str:
@@ -156,10 +153,7 @@ def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
 
 
 def _mean_and_deviation(values: Sequence[float | None], scale: float) -> str:
-    if None in values:
-        return "n/a"
-    mean = f"{scale * statistics.fmean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {scale * statistics.stdev(values):.1f}"
+    return "n/a" if None in values else mean_and_deviation(values, scale)
 
 
 def _source(rows: Sequence[dict]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from qacg_models.metrics import Metrics
+from qacg_models.utils.cells import percent
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -56,9 +56,9 @@ def metric_cells(
     titles = next(iter(results.values())).TITLES
     rows = []
     for name, result in results.items():
-        rows.append([name, *(_percent(getattr(result, key)) for key in titles)])
+        rows.append([name, *(percent(getattr(result, key)) for key in titles)])
         for side, title in enumerate(("from", "to") if name in bounds else ()):
-            rows.append([f"  {title}", *(_percent(bounds[name][key][side]) for key in titles)])
+            rows.append([f"  {title}", *(percent(bounds[name][key][side]) for key in titles)])
     return ["in %", *titles.values()], rows
 
 
@@ -82,7 +82,3 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return cell in ("", "n/a")
     return True
-
-
-def _percent(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{100 * value:.1f}"

@@ -1,7 +1,5 @@
 """`calibration.json` in a model folder: the temperatures of its probabilities, and how they were fitted."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recipes: the defaults of training options that are not given."""
 
-from __future__ import annotations
-
 import math
 from types import MappingProxyType
 

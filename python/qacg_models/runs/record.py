@@ -17,7 +17,7 @@ from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.json_fields import convert_json, read_model_file
 
 RECORD_NAME = "training.json"
-RECORD_FORMAT = 2
+RECORD_FORMAT = 1
 
 
 # Why a training ended: all steps were taken, dev stopped improving, or the time limit was reached.

@@ -1,7 +1,5 @@
 """Run files, YAML or JSON: the options that --config reads, and run.yaml, which a run writes beside its model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path

@@ -5,8 +5,6 @@ contexts of Levy, Goldberg and Dagan 2015, reduced by a singular value decomposi
 algorithm (Hartigan 1975), which leaves dissimilar nouns out: in a partition of all nouns rare aspects would be lost.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """English and German function words and opinion words, which never name an aspect."""
 
-from __future__ import annotations
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

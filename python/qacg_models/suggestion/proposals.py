@@ -1,7 +1,5 @@
 """Aspects proposed for unlabelled texts: clusters of frequent nouns, with phrases and example sentences."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@
 | random | train | at random, so that training includes opinions without such nouns |
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import random

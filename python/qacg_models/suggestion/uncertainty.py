@@ -1,7 +1,5 @@
 """Uncertainty sampling (Lewis and Gale, 1994): the rows with the lowest confidence of a trained model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 
 from qacg_models.data.sentences import normalized

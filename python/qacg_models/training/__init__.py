@@ -13,7 +13,7 @@
 | optimizer and schedule of the released code | `bert_adam.py` |
 | average of the weights | `averaging.py` |
 | metrics, early stopping, time limit, warning of a collapse, progress bar | `callbacks.py` |
-| temperatures of the probabilities | `calibration.py` |
+| temperatures of the probabilities | `choose_temperatures.py` |
 """
 
 from qacg_models.training.run import train

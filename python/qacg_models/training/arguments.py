@@ -1,7 +1,5 @@
 """Converts our options into the arguments of the transformers Trainer."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

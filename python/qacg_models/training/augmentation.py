@@ -5,8 +5,6 @@ opinion on the row's aspect, before or after the row's own text, so that the mod
 discussed (concatenation as augmentation: Kondo et al., 2021, for translation).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import torch

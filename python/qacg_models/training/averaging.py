@@ -4,8 +4,6 @@ With a constant learning rate the weights keep moving. Their average performs li
 rate, and is available after every step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The optimizer and schedule of the first BERT releases, which the released QACG-BERT code uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from qacg_models.data import Dataset, Example
 from qacg_models.data.collators import by_length
+from qacg_models.data.example import text_fraction
 from qacg_models.data.feature_table import Encoding, FeatureTable, read_features, write_features
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
@@ -112,9 +112,4 @@ def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequenc
     if len(rows) <= limit:
         return rows
     share = limit / len(rows)
-    return [row for row in rows if _draw(row, seed) < share]
-
-
-def _draw(row: Example, seed: int) -> float:
-    text = "\n".join((str(seed), *row.group))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
+    return [row for row in rows if text_fraction("\n".join((str(seed), *row.group))) < share]

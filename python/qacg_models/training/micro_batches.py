@@ -5,8 +5,6 @@ store the batch size for a resumed run. Here the batch stays the same and only t
 checkpoints store it in `run_state.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from qacg_models.data.collators import slice_batch

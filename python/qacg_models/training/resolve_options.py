@@ -1,7 +1,5 @@
 """Resolves the options that are not given, from the data, the checkpoint, the machine and the number of processes."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -22,7 +22,7 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.training.arguments import step_limit
-from qacg_models.training.calibration import SPLIT, calibrate
+from qacg_models.training.choose_temperatures import SPLIT, calibrate
 from qacg_models.training.encoded_splits import EncodedSplits, encode_splits
 from qacg_models.training.model_setup import begin_model, begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options

@@ -1,7 +1,5 @@
 """Trains one model per seed, and summarizes their metrics by mean and standard deviation."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The transformers Trainer with durable checkpoints, the best weights, micro-batches and a fixed order of rows."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -4,8 +4,6 @@
 `python -P` avoids that, but requires Python 3.11. So a child runs this file as a script, which then runs the module.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import runpy

@@ -1,7 +1,5 @@
 """CPU threads, GPUs and memory, as torch uses them."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

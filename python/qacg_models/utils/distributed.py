@@ -1,7 +1,5 @@
 """Several processes that train or predict together, started by torchrun. All functions also work for one process."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import TypeVar

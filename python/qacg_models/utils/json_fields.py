@@ -1,7 +1,5 @@
 """Converts JSON values to dataclasses; errors name a field by its path, such as `selected.step`."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import types

@@ -1,7 +1,5 @@
 """Dataclass fields for options; the metadata of a field is what its flag, help text and run file need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any

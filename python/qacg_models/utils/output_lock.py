@@ -1,7 +1,5 @@
 """Locks an output against a second run, and names the folders of unfinished runs."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Checks of an output path, before the work whose result is written there."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -6,8 +6,6 @@ that are not UTF-8. Files, tokenizers and terminals reject them.
 A spreadsheet runs a cell of a CSV as a formula if it begins with `=`, `+`, `-` or `@`, quoted or not.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import re

@@ -1,7 +1,5 @@
 """The provenance of a result: versions, machine, and the commit of a checkout."""
 
-from __future__ import annotations
-
 import platform
 from datetime import datetime, timezone
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Silences warnings and log lines of other packages that a user of this one cannot act on."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator

@@ -50,7 +50,7 @@ def _load() -> None:
         try:
             torch.ops.load_library(path)
             _ask(ctypes.CDLL(str(path)))
-            self_check.guard_compiled(NAME, row_max_of_empty=float("-inf"))
+            check_first_calls(NAME)
         except OSError as error:
             _missing.append(f"the compiled CUDA library does not load ({error}); build it again: {_BUILD}")
         except AttributeError as error:
@@ -61,7 +61,13 @@ def _ask(about: ctypes.CDLL) -> None:
     global _about, _gpus
     about.qacg_cuda_gpus.restype = ctypes.c_char_p
     about.qacg_cuda_shared_memory.restype = ctypes.c_int64
+    about.qacg_cuda_check_first_calls.restype = None
     _about, _gpus = about, tuple(about.qacg_cuda_gpus().decode().split(":"))
+
+
+def check_first_calls(backend: str) -> None:
+    """From now on compares the first call of each kernel variant of a backend of the library with the reference."""
+    self_check.guard_compiled(backend, float("-inf"), _about.qacg_cuda_check_first_calls)
 
 
 define_operators(NAME)

@@ -7,7 +7,6 @@ import functools
 
 import torch
 
-from qacg_kernels import self_check
 from qacg_kernels.backends import cuda
 from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators.registry import define_operators
@@ -64,4 +63,4 @@ residuals = cuda.residuals
 
 define_operators(NAME)
 if cuda.is_loaded():
-    self_check.guard_compiled(NAME, row_max_of_empty=float("-inf"))
+    cuda.check_first_calls(NAME)

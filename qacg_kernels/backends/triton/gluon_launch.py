@@ -47,7 +47,7 @@ def _launch(op: launch.Operation, problem: Problem, residuals: Residuals) -> lau
     return launch.outputs_of(results)
 
 
-FORWARD = launch.kernel_of("gluon", _prepare, _launch, is_backward=False)
+FORWARD = launch.kernel_of("gluon", _prepare, _launch)
 
 
 def _copyable(t: Tensor) -> Tensor:

@@ -186,11 +186,11 @@ class Kernel(NamedTuple):
     check: self_check.Kernel
 
 
-def kernel_of(name: str, prepare: Callable, launch: Callable, is_backward: bool) -> Kernel:
+def kernel_of(name: str, prepare: Callable, launch: Callable) -> Kernel:
     def run(problem, others):
         return launch(prepare(problem, others), problem, others)
 
-    return Kernel(name, prepare, launch, self_check.Kernel(name, is_backward, run))
+    return Kernel(name, prepare, launch, self_check.Kernel(name, run))
 
 
 def checked_first(kernel: Kernel, problem: Problem, others: Residuals | call_problem.Saved) -> tuple:
@@ -305,5 +305,5 @@ def _gate_gradients(
     return grads
 
 
-FORWARD = kernel_of("triton", _prepare_forward, launch_forward, is_backward=False)
-BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward, is_backward=True)
+FORWARD = kernel_of("triton", _prepare_forward, launch_forward)
+BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward)

@@ -96,7 +96,7 @@ def _tile_text(entry: TileEntry) -> str:
 def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tensor]:
     """A call of an entry's kind, and a gradient of its output.
 
-    Busy calls have dropout and an additive mask; all have the vectors of a entry gate.
+    The calls of "busy" entries have dropout and an additive mask; all calls have the vectors of a row gate.
     """
     length = entry.block_n if entry.kernel.startswith("whole_row") else _TILED_LENGTH
     shape = (max(1, _BATCH_TOKENS // length), _HEADS, length, entry.head_dim)

@@ -1,7 +1,5 @@
 """`qacg analyze`: a page with the attention maps of a model."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`qacg convert`: converts checkpoints of other formats to models of this package, and back."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`qacg demo`: check this machine, train on the bundled sample, write a report."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import TRAINING_FIELDS, add_flags, add_int8_flag, check_range, selected_fields
+from qacg_models.cli.flags import TRAINING_FIELDS, add_flags, add_model_flags, check_range, selected_fields
 from qacg_models.data.options import DataOptions
 
 if TYPE_CHECKING:
@@ -45,17 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("train", "dev", "test"),
         help="split to evaluate (default: test of a folder, all rows of files)",
     )
-    parser.add_argument(
-        "--attention",
-        choices=("fused", "sdpa", "eager"),
-        help="implementation of attention (default: that of training)",
-    )
-    parser.add_argument(
-        "--device",
-        default="auto",
-        help="where the model runs; auto: a GPU where there is one (default: %(default)s)",
-    )
-    add_int8_flag(parser)
+    add_model_flags(parser)
     parser.add_argument(
         "--bootstrap",
         type=int,

@@ -1,7 +1,5 @@
 """`qacg export`: writes a trained model as one file for other programs."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`qacg info`: prints versions, hardware and available backends."""
 
-from __future__ import annotations
-
 import argparse
 import json
 

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import add_int8_flag, check_range
+from qacg_models.cli.flags import add_model_flags, check_range
 from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
@@ -99,17 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)"
     )
-    add_int8_flag(machine)
-    machine.add_argument(
-        "--attention",
-        choices=("fused", "sdpa", "eager"),
-        help="implementation of attention (default: that of training)",
-    )
-    machine.add_argument(
-        "--device",
-        default="auto",
-        help="device of the model; auto: a GPU if there is one, one per process (default: %(default)s)",
-    )
+    add_model_flags(machine)
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:

@@ -1,7 +1,5 @@
 """`qacg table`: a table of the metrics of several trainings."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

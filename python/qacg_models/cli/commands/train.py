@@ -1,7 +1,5 @@
 """`qacg train`: trains a model, or one per seed, on a folder or files of data."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,0 +1,111 @@
+// The self-check in front of compiled operators (qacg_kernels/self_check). A call like one that it has passed runs at
+// once, any other through the operator NAME_first_call, which Python implements.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/headeronly/util/Exception.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace qacg::first_calls {
+
+// An operator of qacg_kernels/operators/schema.py: its name, and for each argument whether it is a tensor (t), an
+// optional tensor (o) or a value (v).
+struct Operator {
+  const char *name, *arguments;
+};
+
+inline constexpr char kForward[] = "tttttooooooooooovvvvvvvvvv";
+inline constexpr char kBackward[] = "tootttttooooooooooottttttvvvvvvvv";
+
+// The operators' namespace while calls are checked, else null.
+inline std::atomic<const char*> checked_in{nullptr};
+// Whether this thread is inside of a check, whose own launches run at once.
+inline thread_local bool checking = false;
+// Hashes of the calls that have passed, each at the place of its last bits. Two that share a place evict each other and
+// are passed again. Atomics and no lock: a process may fork while another thread calls.
+inline constexpr uint64_t kPlaces = 1 << 14;
+inline std::atomic<uint64_t> passed[kPlaces];
+
+// Checks calls from now on, or none if `operators`, which has to stay in memory, is null. Forgets what has passed.
+inline void check_in(const char* operators) {
+  for (auto& place : passed) place = 0;
+  checked_in = operators;
+}
+
+constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+
+inline void mix(uint64_t& hash, uint64_t word) {
+  hash = (hash ^ word) * kOdd;
+  hash ^= hash >> 32;
+}
+
+// Mixes in the device of a tensor; the operators require one for all.
+inline void mix_device(uint64_t& hash, AtenTensorHandle t) {
+  int32_t type = 0, index = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t, &type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(t, &index));
+  mix(hash, static_cast<uint64_t>(type) << 32 ^ index);
+}
+
+inline void mix_tensor(uint64_t& hash, AtenTensorHandle t) {
+  int32_t type = 0;
+  int64_t dims = 0, *sizes = nullptr, *strides = nullptr;
+  void* data = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t, &type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(t, &dims));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(t, &sizes));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(t, &strides));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(t, &data));
+  mix(hash, static_cast<uint64_t>(type) << 32 | dims << 8 | reinterpret_cast<uintptr_t>(data) % 16);
+  for (int64_t d = 0; d < dims; ++d) mix(hash, sizes[d] * kOdd + strides[d]);
+}
+
+// All that calls of one kernel variant may share. The kernels read none of torch's switches (determinism, TF32).
+inline uint64_t signature(const Operator& op, const StableIValue* stack) {
+  uint64_t hash = reinterpret_cast<uintptr_t>(op.name);
+  mix_device(hash, reinterpret_cast<AtenTensorHandle>(*stack));
+  for (const char* kind = op.arguments; *kind; ++kind, ++stack) {
+    const auto* given = *kind == 'o' ? reinterpret_cast<const StableIValue*>(*stack) : stack;
+    mix(hash, given == nullptr);
+    if (given && *kind == 'v') mix(hash, *given);
+    if (given && *kind != 'v') mix_tensor(hash, reinterpret_cast<AtenTensorHandle>(*given));
+  }
+  return hash | 1;
+}
+
+// Runs a call through the check. Returns whether calls like it have passed; throws its error.
+inline bool passes_check(const Operator& op, const char* operators, StableIValue* stack, uint64_t outputs) {
+  checking = true;
+  const std::string name = std::string(operators) + "::" + op.name + "_first_call";
+  const AOTITorchError failed = aoti_torch_call_dispatcher(name.c_str(), "", stack);
+  checking = false;
+  TORCH_ERROR_CODE_CHECK(failed);
+  // Behind the outputs: whether calls like this one have passed ("passed" or ""), or an error, beside empty outputs. In
+  // a tensor of bytes, because torch converts results of several types in the order of their types' reverse.
+  const auto tensor = [stack](uint64_t n) { return reinterpret_cast<AtenTensorHandle>(stack[n]); };
+  int64_t length = 0;
+  void* text = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_numel(tensor(outputs), &length));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(tensor(outputs), &text));
+  const std::string result(static_cast<const char*>(text), length);
+  TORCH_ERROR_CODE_CHECK(aoti_torch_delete_tensor_object(tensor(outputs)));
+  if (result.empty() || result == "passed") return !result.empty();
+  for (uint64_t n = 0; n < outputs; ++n) TORCH_ERROR_CODE_CHECK(aoti_torch_delete_tensor_object(tensor(n)));
+  throw std::runtime_error(result);
+}
+
+// The boxed kernel `run` of an operator, with the check in front of it.
+template <void (*run)(StableIValue*, uint64_t, uint64_t), const Operator& op>
+void checked(StableIValue* stack, uint64_t inputs, uint64_t outputs) {
+  const char* operators = checked_in;
+  if (!operators || checking) return run(stack, inputs, outputs);
+  const uint64_t hash = signature(op, stack);
+  std::atomic<uint64_t>& place = passed[hash >> 1 & (kPlaces - 1)];
+  if (place == hash) return run(stack, inputs, outputs);
+  if (passes_check(op, operators, stack, outputs)) place = hash;
+}
+
+}  // namespace qacg::first_calls

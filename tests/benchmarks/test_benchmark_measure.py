@@ -1,0 +1,129 @@
+"""Measurement of time and memory, and the inputs of the measured calls."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from benchmark_records import SMALL
+from processes import run_python
+
+from benchmarks import records
+from benchmarks.cases import FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Shape, draw, draw_sets, grid
+from benchmarks.implementations.registry import COMPILED, EAGER, IMPLEMENTATIONS
+from benchmarks.measure import memory, timing
+
+needs_peak = pytest.mark.skipif(not memory._CLEAR_REFS.exists(), reason="this system cannot reset the peak")
+
+
+@needs_peak
+def test_peak_meter_includes_freed_memory():
+    # In a new process, like the benchmark: the heap of this one may have free pages of earlier tests.
+    script = (
+        "import torch; from benchmarks.measure.memory import PeakMeter, control;"
+        "meter = PeakMeter();"
+        "meter.run(lambda: torch.ones(40 * 2**18).sum());"  # starts threads, whose stacks would count
+        "print(meter.run(lambda: torch.ones(40 * 2**18).sum())[1], meter.run(lambda: None)[1], control())"
+    )
+    peak, quiet, control = map(float, run_python("-c", script).stdout.split())
+    # An empty run gives up to 4 MiB, because the kernel counts some pages late.
+    assert quiet < 4 * 2**20
+    assert peak - quiet == pytest.approx(40 * 2**20, abs=2 * 2**20)
+    assert control == pytest.approx(64e6, abs=4e6)
+
+
+@needs_peak
+@pytest.mark.full
+def test_memory_of_inference_and_of_packed_sentences():
+    # In one new process; freed pages of the first case can only lower the values of the second.
+    script = (
+        "from benchmarks import records; from benchmarks.measure.memory import measure_here;"
+        "from benchmarks.cases import Case, Shape;"
+        "print(records.to_line(measure_here(Case(Shape(1, 4, 1024, 16)), 'eager')));"
+        "packed = Case(Shape(8, 2, 64, 16), mode='forward+backward', lengths='packed');"
+        "print(records.to_line(measure_here(packed, 'reference')))"
+    )
+    inference, packed = map(records.from_line, run_python("-c", script).stdout.splitlines())
+    one_map = 4 * 1024 * 1024 * 4 / 1e6
+    assert (inference.saved_mb, inference.gradient_mb, inference.backward_extra_mb) == (0, 0, 0)
+    assert inference.output_mb == pytest.approx(4 * 1024 * 16 * 4 / 1e6, rel=0.01)
+    # Both scores, both maps, their sum and its dropout exist at the same time; the method is accurate to 4 MB.
+    assert 6 * one_map - 4 < inference.extra_mb < 7 * one_map + 4
+    tokens = sum(packed.case.sequence_lengths)
+    assert packed.output_mb == pytest.approx(tokens * 2 * 16 * 4 / 1e6, rel=0.01)
+    assert packed.gradient_mb == pytest.approx(5 * packed.output_mb + tokens * 2 * 4 / 1e6, rel=0.01)
+
+
+def test_memory_of_compiled_implementation_raises():
+    with pytest.raises(memory.NotMeasurableError, match="compiles in the measured process"):
+        memory.measure_here(SMALL, COMPILED)
+
+
+def test_memory_without_a_resettable_peak_raises(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "no" / "such" / "file")
+    with pytest.raises(memory.NotMeasurableError, match="a process can write"):
+        memory.PeakMeter().run(lambda: None)
+
+
+def test_saved_bytes_count_each_map_of_eager_once():
+    case = Case(Shape(1, 2, 32, 8), mode=FORWARD_BACKWARD)
+    inputs = draw(case, torch.Generator().manual_seed(0))
+    one_map = 2 * 32 * 32 * 4
+    # softmax, sigmoid and their gated sum; the unscaled scores are not saved
+    assert memory.saved_bytes(IMPLEMENTATIONS[EAGER].build(case), inputs) == 3 * one_map
+
+
+def test_interleave_rotates_steps_and_inputs():
+    log = []
+
+    def step(name):
+        return lambda turn: log.append((name, turn)) or float(len(log))
+
+    effort = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=5, warmup_rounds=1)
+    seconds = timing.interleave({"a": step("a"), "b": step("b")}, effort)
+    assert log == [("a", 0), ("b", 1), ("a", 0), ("b", 1), ("a", 1), ("b", 2)]
+    assert seconds == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
+
+
+def test_step_has_gradients_only_for_training():
+    seen = []
+
+    def call(query, *_others):
+        seen.append((torch.is_grad_enabled(), query.requires_grad))
+        return query * 2
+
+    for mode in (FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD):
+        case = replace(SMALL, mode=mode)
+        assert timing.make_step(call, case, draw_sets(case)[:2])(5) > 0
+    assert seen == [(False, False), (True, True), (True, True)]
+
+
+def test_cpu_contention_is_a_share_or_unknown(monkeypatch, tmp_path):
+    share = timing.CpuContention().share()
+    assert share is None or 0 <= share <= 1
+    monkeypatch.setattr(timing.CpuContention, "_STAT", tmp_path / "absent")
+    assert timing.CpuContention().share() is None
+
+
+def test_draw_sets_are_random_and_reproducible():
+    first, second = draw_sets(SMALL)[:2]
+    again = draw(SMALL, torch.Generator().manual_seed(0))
+    assert torch.equal(first.query, again.query)
+    for index, (one, other) in enumerate(zip(first.tensors, second.tensors)):
+        assert one.std() > 0.3, index
+        assert not torch.equal(one, other), index
+    assert first.gate[0].abs().max() <= 1
+
+
+def test_grid_has_no_dropout_at_inference():
+    cases = grid([SMALL.shape], ["float32"], [FORWARD, FORWARD_BACKWARD], [0.0, 0.1])
+    assert [(case.mode, case.dropout) for case in cases] == [
+        (FORWARD, 0.0),
+        (FORWARD_BACKWARD, 0.0),
+        (FORWARD_BACKWARD, 0.1),
+    ]
+
+
+@pytest.mark.parametrize("text", ["1,2,3", "a,1,2,3", "1,2,0,4", "1,2,3,4,5"])
+def test_invalid_shape_raises(text):
+    with pytest.raises(ValueError, match="expected B,H,L,D"):
+        Shape.parse(text)

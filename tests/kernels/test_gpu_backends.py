@@ -1,0 +1,211 @@
+"""The GPU backends without a GPU: their limits, why they are missing, their notes, and when "auto" selects them."""
+
+import ctypes
+from types import SimpleNamespace
+
+import faked_gpu
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import qacg_kernels as qk
+from qacg_kernels.backends import cuda, triton
+from qacg_kernels.backends.cuda import hopper
+from qacg_kernels.backends.protocol import outside_limits
+from qacg_kernels.backends.triton import gluon
+from qacg_kernels.backends.triton.tile_tables import Choice
+from qacg_kernels.functional import problem_of
+from qacg_kernels.testing.inputs import Case, make_inputs
+
+CACHES = (cuda.capability, hopper._unsupported_capability, gluon._hopper_is_there, gluon._unsupported_capability)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Simulates a GPU of some capability, a CUDA library with code for some GPUs, and a version of Triton."""
+
+    def clear_caches():
+        for cached in CACHES:
+            cached.cache_clear()
+
+    def simulate(capability, *gpus, triton_version=(3, 6)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        monkeypatch.setattr(cuda, "missing", list)
+        monkeypatch.setattr(cuda, "_gpus", gpus)
+        monkeypatch.setattr(triton, "missing", list)
+        monkeypatch.setattr(triton, "interpreted", lambda: False)
+        monkeypatch.setattr(gluon, "_TRITON", triton_version)
+        clear_caches()
+
+    yield simulate
+    clear_caches()
+
+
+def reasons(backend, dtype=torch.bfloat16, head_dim=64, device="cuda:0"):
+    """Why a backend does not support a call."""
+    query = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(1, 1, 1, head_dim))
+    return outside_limits(backend, SimpleNamespace(query=query, gate_form="row"))
+
+
+# The CUDA backend
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capabilities", "others"),
+    [
+        ("8.0", [(8, 0), (8, 6), (8, 9)], [(7, 5), (9, 0), (10, 0)]),
+        ("8.6", [(8, 6), (8, 9)], [(8, 0), (9, 0)]),
+        ("9.0a", [(9, 0)], [(8, 9), (9, 1), (10, 0)]),
+        ("9.0a+PTX", [(9, 0)], [(10, 0)]),
+        ("10.0f+PTX", [(10, 0), (10, 3)], [(9, 0), (12, 0)]),
+        ("8.0+PTX", [(8, 0), (8, 6), (9, 0), (12, 0)], [(7, 5)]),
+        ("10.0+PTX", [(10, 0), (10, 3), (12, 0)], [(8, 0), (9, 0)]),
+    ],
+)
+def test_cuda_code_runs_on_compatible_gpus_only(gpu, capabilities, others):
+    assert all(cuda.runs_on(gpu, capability) for capability in capabilities)
+    assert not any(cuda.runs_on(gpu, capability) for capability in others)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (10, 3), (12, 1)])
+def test_cuda_gpu_with_code_is_supported(capability, machine):
+    machine(capability, "8.0", "9.0", "10.0+PTX")
+    assert reasons(cuda) == []
+
+
+def test_cuda_gpu_without_code_names_the_build_command(machine):
+    machine((8, 6), "9.0a", "10.0+PTX")
+    (reason,) = reasons(cuda)
+    assert "compute capability 8.6" in reason
+    assert "code for 9.0a, 10.0+PTX" in reason
+    assert "TORCH_CUDA_ARCH_LIST=8.6 QACG_BUILD_CUDA=1 pip install" in reason
+
+
+def test_cuda_gpu_that_is_too_old_is_unsupported(machine):
+    machine((7, 0), "8.0+PTX")
+    assert reasons(cuda) == ["compute capability: expected 8.0 or newer, got 7.0"]
+
+
+def test_cuda_capability_is_not_queried_without_a_gpu(machine):
+    machine((7, 0), "8.0")
+    assert reasons(cuda, device="cpu") == ["device: expected cuda, got cpu"]
+
+
+@pytest.mark.compiles
+@pytest.mark.filterwarnings("error:.*lru_cache")
+def test_compile_treats_the_cuda_gpus_as_constant(machine):
+    """Otherwise torch.compile warns about the cache and traces the functions behind it."""
+
+    def add_one_if_supported(x):
+        return x if cuda._no_code_on(x.device) else x + 1
+
+    for gpu, expected in (("8.0", 1.0), ("9.0", 0.0)):
+        machine((8, 6), gpu)
+        torch._dynamo.reset()
+        compiled = torch.compile(add_one_if_supported, backend="eager", fullgraph=True)
+        assert compiled(torch.zeros(1)).item() == expected
+
+
+def test_fake_tensor_alignment_is_that_of_its_offset():
+    """Fake tensors have no address. Their alignment follows from the offset in their storage."""
+    with FakeTensorMode():
+        memory = torch.empty(2 * 3 * 5 * 16 + 8, dtype=torch.bfloat16)
+        aligned, misaligned = (memory[offset:][: 2 * 3 * 5 * 16].view(2, 3, 5, 16) for offset in (8, 4))
+        other = torch.empty(2, 3, 5, 16, dtype=torch.bfloat16)
+    problem = SimpleNamespace(
+        query=aligned, key=other, value=misaligned, context_query=other, context_key=other, head_dim=16
+    )
+    (reason,) = cuda.why_plain(problem)
+    assert reason.startswith("value: expected rows with unit stride")
+    assert ".clone(" in reason
+
+
+def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
+    monkeypatch.setattr(cuda, "_missing", [])
+    monkeypatch.setattr(cuda, "library", lambda name: tmp_path / "_cuda.so")
+    monkeypatch.setattr(cuda, "why_not_loadable", lambda path: None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.ops, "load_library", lambda path: None)
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: ctypes.pythonapi)  # a library without our functions
+    cuda._load()
+    (reason,) = cuda.missing()
+    for part in ("of another version", "QACG_BUILD_CUDA=1 pip install", "qacg_cuda_gpus"):
+        assert part in reason
+
+
+# The Hopper and Gluon backends
+
+
+@pytest.mark.parametrize(("module", "required"), [(hopper, cuda), (gluon, triton)], ids=["hopper", "gluon"])
+def test_backend_is_missing_without_the_one_it_requires(module, required, monkeypatch):
+    monkeypatch.setattr(required, "missing", lambda: ["not built"])
+    assert module.missing() == ["not built"]
+
+
+@pytest.mark.parametrize("module", [hopper, gluon], ids=["hopper", "gluon"])
+def test_hopper_gpu_supports_16_bits_up_to_128_dims(module, machine):
+    machine((9, 0), "8.0", "9.0a")
+    assert module.missing() == []
+    for dtype, head_dim in ((torch.bfloat16, 64), (torch.float16, 128), (torch.bfloat16, 33)):
+        assert reasons(module, dtype, head_dim) == []
+    assert reasons(module, torch.float32) == ["dtype: expected float16 or bfloat16, got float32"]
+    assert reasons(module, head_dim=129) == ["head size: expected 1 to 128, got 129"]
+    assert reasons(module, device="cpu") == ["device: expected cuda, got cpu"]
+
+
+@pytest.mark.parametrize("module", [hopper, gluon], ids=["hopper", "gluon"])
+@pytest.mark.parametrize("capability", [(8, 0), (10, 0), (12, 0)])
+def test_other_gpu_is_unsupported_by_hopper_backends(capability, module, machine):
+    machine(capability, "8.0", "9.0a", "10.0+PTX")
+    assert reasons(module) == [f"compute capability: expected 9.0, got {capability[0]}.0"]
+
+
+def test_hopper_library_without_code_names_the_build_command(machine):
+    machine((9, 0), "8.0", "9.0", "10.0+PTX")
+    (reason,) = hopper.missing()
+    assert "no code for 9.0a" in reason
+    assert "TORCH_CUDA_ARCH_LIST=9.0a QACG_BUILD_CUDA=1 pip install" in reason
+
+
+def test_gluon_missing_names_version_gpu_or_interpreter(machine, monkeypatch):
+    machine((9, 0), triton_version=(3, 5))
+    assert gluon.missing() == ["Triton: expected 3.6 or newer, got 3.5"]
+    machine((10, 0))
+    assert gluon.missing() == ["torch sees no GPU of compute capability 9.0 (Hopper)"]
+    monkeypatch.setattr(triton, "interpreted", lambda: True)
+    assert "no interpreter" in gluon.missing()[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (dict(head_dim=64), None),
+        (dict(head_dim=128, is_causal=True, key_lengths=(9,)), None),
+        (dict(head_dim=48), "head size: expected 64 or 128, got 48"),
+        (dict(head_dim=64, mask="boolean"), "attn_mask: expected none, got one"),
+        (dict(head_dim=64, dropout_p=0.1), "dropout_p: expected 0, got 0.1"),
+        (dict(head_dim=64, gate="shared", form="column"), "gate.form: expected 'row' or lambda, got 'column'"),
+    ],
+)
+def test_gluon_note_names_the_forward_of_a_call(case, reason, monkeypatch):
+    monkeypatch.setattr(triton, "note", lambda problem: "tiles")
+    inputs = make_inputs(Case("note", batch=1, **case), torch.bfloat16)
+    expected = f"as backend 'triton', without the forward in Gluon: {reason} (tiles)"
+    if reason is None:
+        expected = "tiled rows run the forward in Gluon; all else is that of 'triton' (tiles)"
+    assert gluon.note(problem_of(*inputs.arguments(), **inputs.options)) == expected
+
+
+@pytest.mark.parametrize("name", ["hopper", "gluon"])
+@pytest.mark.parametrize("training", [False, True])
+def test_auto_selects_a_hopper_backend_only_if_fastest(training, name, monkeypatch):
+    call = faked_gpu.call(length=512, training=training)
+    faked_gpu.install(monkeypatch, names=("triton", "cuda", name))
+    assert qk.explain(*call).selected == "triton"
+    faked_gpu.install(monkeypatch, ("triton", name), (Choice(16, 64, training, 512, name),))
+    explanation = qk.explain(*call)
+    assert explanation.selected == name
+    assert explanation.passed_by["triton"].startswith(f"{name} is preferred")
+    other_direction = faked_gpu.call(length=512, training=not training)
+    assert qk.explain(*other_direction).selected == "triton"

@@ -1,0 +1,229 @@
+"""Small calls bypass torch's formulas and the dispatcher, unless something observes operators."""
+
+import re
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+import qacg_kernels as qk
+from qacg_kernels.utils import torch_internals
+
+FORMULAS = str(Path("torch", "_library", "autograd.py"))  # runs formulas registered with an operator
+OPERATORS = str(Path("torch", "_ops.py"))  # calls operators
+
+
+@pytest.fixture
+def python_files():
+    """The files whose functions have run."""
+    files: set[str] = set()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, _event, _argument: files.add(frame.f_code.co_filename))
+    yield files
+    sys.setprofile(before)
+
+
+def operands() -> list[torch.Tensor]:
+    return [torch.randn(1, 2, 5, 8) for _ in range(5)] + [torch.rand(1, 2, 5)]
+
+
+def test_inference_runs_no_autograd_formula(python_files):
+    with torch.no_grad():
+        qk.quasi_attention(*operands())
+    assert any(file.endswith("functional.py") for file in python_files)
+    assert not [file for file in python_files if file.endswith(FORMULAS)]
+
+
+def test_training_runs_only_our_formulas(python_files):
+    leaves = [t.requires_grad_() for t in operands()]
+    out = qk.quasi_attention(*leaves)
+    torch.autograd.grad(out, leaves, torch.ones_like(out))
+    assert any(file.endswith("qacg_kernels/operators/autograd.py") for file in python_files)
+    assert not [file for file in python_files if file.endswith(FORMULAS)]
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_small_call_with_tangent_raises(gradients):
+    query, *others = operands()
+    with torch.set_grad_enabled(gradients), forward_ad.dual_level():
+        dual = forward_ad.make_dual(query, query)
+        with pytest.raises(NotImplementedError, match="reverse"):
+            qk.quasi_attention(dual, *others)
+
+
+def _gradients(leaves, gate, upstream=None, **options):
+    """Gradients of a call of the reference, whose kernels are in Python, like those of GPUs."""
+    out = qk.quasi_attention(*leaves[:5], gate, backend="reference")
+    return torch.autograd.grad(out, leaves, torch.ones_like(out) if upstream is None else upstream, **options)
+
+
+@pytest.fixture(params=["lambda tensor", "gate vectors"])
+def call(request):
+    """The leaves of a call, and its gate, which consists of some of them."""
+    leaves = [t.requires_grad_() for t in operands()]
+    if request.param == "lambda tensor":
+        return leaves, leaves[5]
+    vectors = [torch.randn(8, requires_grad=True) for _ in range(4)]
+    return [*leaves[:5], *vectors], qk.GateParameters(*vectors)
+
+
+def test_python_kernel_bypasses_the_operator(call, python_files):
+    _gradients(*call)
+    assert any(file.endswith("backends/reference.py") for file in python_files)
+    assert not [file for file in python_files if file.endswith(OPERATORS)]
+
+
+class RecordOperators(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.seen.add(function.name())
+        return function(*arguments, **(options or {}))
+
+
+@contextmanager
+def profiled(seen):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        yield
+    seen |= {event.key for event in profiler.key_averages()}
+
+
+@contextmanager
+def recorded(seen):
+    with RecordOperators() as mode:
+        yield
+    seen |= mode.seen
+
+
+@pytest.mark.parametrize("observe", [recorded, profiled])
+def test_observer_of_operators_sees_the_call(call, observe):
+    expected, seen = _gradients(*call), set()
+    with observe(seen):
+        got = _gradients(*call)
+    assert {"qacg::reference_attention", "qacg::reference_attention_backward"} <= seen
+    assert all(map(torch.equal, got, expected))
+
+
+class Wrapped(torch.Tensor):
+    """A wrapper of a tensor that records the operators of its calls."""
+
+    seen: ClassVar[set] = set()
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        cls.seen.add(function.name())
+        plain = [t.inner if isinstance(t, Wrapped) else t for t in arguments]
+        return function(*plain, **(options or {}))
+
+
+def test_tensor_subclass_reaches_the_operator():
+    query, *others = operands()
+    with torch.no_grad():
+        got = qk.quasi_attention(Wrapped(query), *others, backend="reference")
+        expected = qk.quasi_attention(query, *others, backend="reference")
+    assert "qacg::reference_attention" in Wrapped.seen
+    assert torch.equal(got, expected)
+
+
+def test_backward_may_be_observed_without_its_forward(call):
+    """The forward saves None for some tensors, which an operator does not support."""
+    leaves, gate = call
+    expected, seen = _gradients(*call), set()
+    out = qk.quasi_attention(*leaves[:5], gate, backend="reference")
+    with recorded(seen):
+        got = torch.autograd.grad(out, leaves, torch.ones_like(out))
+    assert "qacg::reference_attention_backward" in seen
+    assert all(map(torch.equal, got, expected))
+
+
+def test_batched_gradients_equal_separate_ones(call):
+    upstream = torch.randn(3, 1, 2, 5, 8)
+    got = _gradients(*call, upstream, is_grads_batched=True)
+    for index, one in enumerate(upstream):
+        for t, expected in zip(got, _gradients(*call, one)):
+            torch.testing.assert_close(t[index], expected)
+
+
+def test_checkpoint_with_an_observed_recomputation_works(call):
+    leaves, gate = call
+    expected, seen = _gradients(*call), set()
+
+    def attend(*wide):
+        return qk.quasi_attention(*wide, gate, backend="reference")
+
+    out = checkpoint(attend, *leaves[:5], use_reentrant=False)
+    with recorded(seen):
+        got = torch.autograd.grad(out, leaves, torch.ones_like(out))
+    assert "qacg::reference_attention" in seen
+    assert all(map(torch.equal, got, expected))
+
+
+# Private names of torch
+
+PACKAGE = Path(qk.__file__).parent
+NAMES = (
+    "_dispatch_stack_length",
+    "_tracing_state",
+    "_profiler_enabled",
+    "_below_autograd",
+    "_dispatch_keys",
+    "_functorch_active",
+    "_is_batched",
+    "_FakeTensor",
+)
+
+
+@pytest.fixture(params=NAMES)
+def torch_without_name(request, monkeypatch):
+    """Simulates a torch without one of its private names, for which `_private` returns None."""
+    monkeypatch.setattr(torch_internals, request.param, () if request.param == "_FakeTensor" else None)
+
+
+def seeded_gradients(backend):
+    torch.manual_seed(0)
+    leaves = [t.requires_grad_() for t in operands()]
+    return torch.autograd.grad(qk.quasi_attention(*leaves, backend=backend).square().sum(), leaves)
+
+
+def test_missing_private_name_gives_none():
+    assert torch_internals._private("_C._no_such_name") is None
+
+
+def test_gradients_without_a_private_name_are_equal(backend, torch_without_name, monkeypatch):
+    got = seeded_gradients(backend)
+    monkeypatch.undo()
+    for mine, expected in zip(got, seeded_gradients(backend)):
+        assert torch.equal(mine, expected)
+
+
+def test_inference_without_a_private_name_works(backend, torch_without_name):
+    with torch.no_grad():
+        assert qk.quasi_attention(*operands(), backend=backend).isfinite().all()
+
+
+def test_vmap_without_a_private_name_works(backend, torch_without_name):
+    query, *others = operands()
+    mapped = torch.func.vmap(lambda q: qk.quasi_attention(q, *others, backend=backend))(torch.stack([query, query]))
+    assert torch.equal(mapped[0], qk.quasi_attention(query, *others, backend=backend))
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_torch_internals_uses_private_names(path):
+    if path == Path(torch_internals.__file__):
+        return
+    assert re.findall(r"torch\._C|_dynamo_marked|torch\._subclasses|_current_level|_op_dk", path.read_text()) == []

@@ -1,0 +1,453 @@
+"""`apply_fused_attention`: results of patched models, maps that were not requested, and modules that it rejects."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from parity import strengthen, weighted_sum
+from published_attention import (
+    BATCH,
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    LENGTH,
+    ContextGuidedAttention,
+    PublishedAttention,
+    PublishedModel,
+    additive,
+    inputs,
+)
+from torch import nn
+
+from qacg_kernels.context_mixing import FusedContextMixing
+from qacg_kernels.nn import NAMINGS, FusedQuasiAttention
+from qacg_kernels.patch import apply_fused_attention
+from qacg_kernels.placeholder_attentions import PlaceholderMap
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("projection", ["hidden", "head"])
+@pytest.mark.parametrize("naming", list(NAMINGS))
+def test_patched_model_has_equal_results_and_gradients(naming, projection, bias):
+    plain = strengthen(PublishedModel(naming=naming, projection=projection, bias=bias)).double().eval()
+    patched = copy.deepcopy(plain)
+    assert apply_fused_attention(patched, output_attentions=True) == 2
+    assert all(isinstance(block.self, FusedQuasiAttention) for block in patched.layer)
+    results = []
+    for model in (plain, patched):
+        x, c = inputs(torch.float64)
+        out, maps = model(x, additive(torch.float64), c)
+        results.append([out, *(m for layer in maps for m in layer)])
+        weighted_sum(results[-1]).backward()
+        results[-1] += [x.grad, c.grad, *(p.grad for p in model.parameters())]
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_model_that_clones_maps_runs_without_maps():
+    plain = strengthen(PublishedModel()).eval()
+    patched = copy.deepcopy(plain)
+    assert apply_fused_attention(patched) == 2
+    x, c = inputs()
+    out, collected = patched(x, additive(), c)
+    expected, expected_maps = plain(x, additive(), c)
+    torch.testing.assert_close(out, expected)
+    for mine, theirs in zip(collected, expected_maps):
+        assert [tuple(m.shape) for m in mine[:3]] == [(BATCH, HEADS, 0, 0)] * 3
+        torch.testing.assert_close(mine[3], theirs[3])
+
+
+def test_patching_keeps_parameters_modes_and_optimizer():
+    model = strengthen(PublishedModel(dropout=0.0)).double()
+    model.layer[1].eval()
+    model.layer[0].self.register_buffer("steps", torch.tensor(3))
+    reference = copy.deepcopy(model)
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (model, reference)]
+
+    def step(which, m):
+        x, c = inputs(torch.float64)
+        optimizers[which].zero_grad()
+        weighted_sum([m(x, additive(torch.float64), c)[0]]).backward()
+        optimizers[which].step()
+
+    step(0, model), step(1, reference)
+    before = dict(model.named_parameters())
+    keys, modes = list(model.state_dict()), [m.training for m in model.modules()]
+    attention = model.layer[0].self
+    assert apply_fused_attention(model) == 2
+    assert model.layer[0].self is attention
+    after = dict(model.named_parameters())
+    assert list(after) == list(before)
+    assert all(after[name] is before[name] for name in before)
+    assert list(model.state_dict()) == keys
+    assert [m.training for m in model.modules()] == modes
+    assert all(p.dtype == torch.float64 for p in model.parameters())
+    step(0, model), step(1, reference)
+    torch.testing.assert_close(dict(model.named_parameters()), dict(reference.named_parameters()))
+    reference.load_state_dict(model.state_dict())
+    model.load_state_dict(reference.state_dict())
+
+
+def test_patching_keeps_hooks_and_calls_none():
+    model = PublishedModel(layers=1).eval()
+    attention = model.layer[0].self
+    calls = []
+    handles = [
+        attention.register_forward_pre_hook(lambda m, args: calls.append("pre")),
+        attention.register_forward_hook(lambda m, args, out: calls.append("post")),
+        attention.register_full_backward_hook(lambda m, gi, go: calls.append("backward")),
+        attention.query.register_forward_hook(lambda m, args, out: calls.append("query")),
+    ]
+    attention.register_state_dict_post_hook(lambda m, state, prefix, meta: state.update(extra=torch.zeros(1)))
+    assert apply_fused_attention(model) == 1
+    assert calls == []
+    x, c = inputs()
+    out = attention(x, additive(), None, c)[0]
+    assert calls == ["pre", "query", "post"]
+    out.sum().backward()
+    assert calls[3:] == ["backward"]
+    assert "extra" in model.state_dict()
+    for handle in handles:
+        handle.remove()
+    calls.clear()
+    attention(x, additive(), None, c)
+    assert calls == []
+
+
+def test_patched_module_accepts_every_name_of_the_context():
+    x, c = inputs()
+    module = strengthen(PublishedAttention()).eval()
+    expected = module(x, additive(), None, C_embed=c)[0]
+    assert apply_fused_attention(module) == 1
+    for name in ("C_embed", "context_embedded", "context"):
+        torch.testing.assert_close(module(x, additive(), None, **{name: c})[0], expected)
+
+
+def test_patching_again_replaces_nothing():
+    model = PublishedModel()
+    assert apply_fused_attention(model) == 2
+    assert apply_fused_attention(model) == 0
+    assert apply_fused_attention(nn.Sequential(nn.Linear(2, 2), nn.MultiheadAttention(4, 2))) == 0
+
+
+def test_module_used_twice_is_replaced_once():
+    model = PublishedModel()
+    model.layer[1].self = model.layer[0].self
+    assert apply_fused_attention(model) == 1
+    assert model.layer[1].self is model.layer[0].self
+
+
+class DropsOtherwise(PublishedAttention):
+    """Its dropout may have another name, be a number or be missing."""
+
+    def drop(self, x):
+        if hasattr(self, "attention_dropout"):
+            return self.attention_dropout(x)
+        p = getattr(self, "dropout", 0.0)
+        return p(x) if isinstance(p, nn.Dropout) else nn.functional.dropout(x, p, self.training)
+
+
+@pytest.mark.parametrize("form", ["called dropout", "other name", "number", "none"])
+def test_dropout_of_the_replaced_module_is_kept(form):
+    module = DropsOtherwise(dropout=0.25)
+    layer = module.dropout
+    if form == "other name":
+        del module.dropout
+        module.attention_dropout = layer
+    elif form == "number":
+        del module.dropout
+        module.dropout = 0.25
+    elif form == "none":
+        del module.dropout
+    assert apply_fused_attention(module) == 1
+    assert module.dropout.p == (0.0 if form == "none" else 0.25)
+    assert module.dropout.training
+    if form in ("called dropout", "other name"):
+        assert module.dropout is layer
+
+
+def test_module_with_another_formula_raises_and_is_unchanged():
+    model = PublishedModel(attention=ContextGuidedAttention, projection="head", bias=False)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():  # small weights like those before training, when the formulas differ least
+        for parameter in model.parameters():
+            parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
+    with pytest.raises(ValueError, match=r"layer\.0\.self: .* got something else"):
+        apply_fused_attention(model)
+    assert all(type(block.self) is ContextGuidedAttention for block in model.layer)
+
+
+def test_other_scalars_raise_unless_unverified():
+    model = PublishedModel(layers=1)
+    strengthen(model)
+    apply_fused_attention(model, beta=0.5, verify=False)
+    attention = model.layer[0].self
+    assert attention.beta == 0.5
+    fresh = strengthen(PublishedModel(layers=1))
+    with pytest.raises(ValueError, match="other quasi_scale, beta or gamma"):
+        apply_fused_attention(fresh, quasi_scale=0.5)
+
+
+class ReturnsFour(PublishedAttention):
+    def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
+        return super().forward(hidden_states, attention_mask, device, C_embed)[:4]
+
+
+class TakesMore(PublishedAttention):
+    def forward(self, hidden_states, attention_mask, heads_kept, scale, context):
+        return hidden_states
+
+
+def reshaped(module):
+    module.context_for_q = nn.Linear(HIDDEN, HEAD_DIM)
+    return module
+
+
+def with_own_forward(module):
+    module.forward = lambda *args: None
+    return module
+
+
+REJECTED = {
+    "four values": (r"expected the five results.* got 4 values", ReturnsFour),
+    "another call": (r"expected a module that is called as \(hidden_states", TakesMore),
+    "shape": (
+        r"context_for_q: expected a layer from 12 to 12 .* got one from 12 to 4",
+        lambda: reshaped(PublishedAttention()),
+    ),
+    "instance forward": ("got one set on the instance", lambda: with_own_forward(PublishedAttention())),
+}
+
+
+@pytest.mark.parametrize("message, make", REJECTED.values(), ids=REJECTED)
+def test_unsupported_module_raises(message, make):
+    module = make()
+    with pytest.raises(ValueError, match=message):
+        apply_fused_attention(module)
+    assert not isinstance(module, FusedQuasiAttention)
+
+
+# Maps that were not requested
+
+READERS = {
+    "detach and numpy": lambda m: m.detach().cpu().numpy().flatten(),
+    "data and numpy": lambda m: m.data.cpu().float().numpy(),
+    "conversion by numpy": np.histogram,
+    "a head": lambda m: m[0, 0],
+    "a mean": lambda m: m.mean(1),
+    "a stack of layers": lambda m: torch.stack([m, m]),
+    "a list": lambda m: m.tolist(),
+    "a loop": list,
+    "a product": lambda m: torch.ones(3, 3) @ m,
+    "a view": lambda m: m.view(-1),
+    "a transpose": lambda m: m.mT,
+    "a truth value": bool,
+    "a file": pickle.dumps,
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_reading_a_map_not_requested_names_the_option(read):
+    model = PublishedModel(layers=1).eval()
+    apply_fused_attention(model)
+    x, c = inputs()
+    for absent in model(x, additive(), c)[1][0][:3]:
+        with pytest.raises(RuntimeError, match="output_attentions=True"):
+            read(absent)
+
+
+def test_placeholder_map_can_be_copied_like_a_tensor():
+    model = PublishedModel(layers=1).eval()
+    apply_fused_attention(model)
+    x, c = inputs()
+    absent = model(x, additive(), c)[1][0][0]
+    assert absent is not None
+    assert torch.is_tensor(absent)
+    assert not absent.requires_grad
+    for copied in (absent.to("cpu").double(), absent.data, absent.detach().clone(), copy.deepcopy([absent])[0]):
+        assert isinstance(copied, PlaceholderMap)
+        assert tuple(copied.shape) == (BATCH, HEADS, 0, 0)
+    assert "PlaceholderMap" in repr([absent])
+    assert "PlaceholderMap" in f"{absent}"
+
+
+@pytest.mark.full
+def test_patched_model_without_maps_compiles():
+    model = strengthen(PublishedModel()).eval()
+    apply_fused_attention(model)
+    x, c = inputs()
+    expected = model(x, additive(), c)[0]
+    out, collected = torch.compile(model, fullgraph=True, backend="aot_eager")(x, additive(), c)
+    torch.testing.assert_close(out, expected)
+    with pytest.raises(RuntimeError, match="output_attentions=True"):
+        collected[0][0].mean()
+
+
+class ReleasedContextGuided(ContextGuidedAttention):
+    """The released attention of CG-BERT: no dropout of the context, and the output only."""
+
+    def context_heads(self, role, context):
+        if self.projection == "head":
+            return self.apply_layer(role, self.heads(context))
+        return self.heads(self.apply_layer(role, context))
+
+    def forward(self, hidden_states, attention_mask, device=None, context_embedded=None):
+        return super().forward(hidden_states, attention_mask, device, context_embedded)[0]
+
+
+class ReleasedBlock(nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.self = attention
+
+    def forward(self, x, mask, device, context):
+        return x + self.self.forward(x, mask, device, context)
+
+
+def released(layers=2, **kwargs):
+    blocks = [ReleasedBlock(strengthen(ReleasedContextGuided(**kwargs))) for _ in range(layers)]
+    return nn.ModuleList(blocks).eval()
+
+
+def run(blocks, x, c):
+    for block in blocks:
+        x = block(x, additive(x.dtype), x.device, c)
+    return x
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("projection", ["hidden", "head"])
+@pytest.mark.parametrize("naming", ["released", "compact"])
+@pytest.mark.parametrize("verify", [True, False])
+def test_patched_cg_bert_has_equal_results_and_gradients(naming, projection, bias, verify):
+    plain = released(naming=naming, projection=projection, bias=bias).double()
+    patched = copy.deepcopy(plain)
+    assert apply_fused_attention(patched, verify=verify) == 2
+    assert all(type(block.self) is FusedContextMixing for block in patched)
+    assert list(patched.state_dict()) == list(plain.state_dict())
+    results = []
+    for model in (plain, patched):
+        x, c = inputs(torch.float64)
+        out = run(model, x, c)
+        weighted_sum([out]).backward()
+        results.append([out, x.grad, c.grad, *(p.grad for p in model.parameters())])
+    torch.testing.assert_close(results[1], results[0])
+    assert apply_fused_attention(patched) == 0
+
+
+def test_cg_bert_dropout_applies_to_the_map_only():
+    """With values of 1 the output is the sum of a row of the map: 1, and with dropout 1 on average."""
+    attention = strengthen(ReleasedContextGuided(dropout=0.5)).eval()
+    apply_fused_attention(attention)
+    x, c = (t.detach() for t in inputs())
+    with torch.no_grad():
+        attention.value.weight.zero_()
+        attention.value.bias.fill_(1.0)
+    kept = attention(x, additive(), None, c)
+    torch.testing.assert_close(kept, torch.ones_like(kept))
+    torch.manual_seed(0)
+    attention.train()
+    with torch.no_grad():
+        sums = torch.stack([attention(x, additive(), None, c)[..., ::HEAD_DIM] for _ in range(400)])
+    assert 0.85 < float(sums.mean()) < 1.15
+    assert float(sums.std()) > 0.2
+
+
+@pytest.mark.parametrize("lowest", [-torch.inf, torch.finfo(torch.float32).min, -1e38 * 2])
+def test_cg_bert_mask_hides_keys_by_the_bound(lowest):
+    attention = strengthen(ReleasedContextGuided()).eval()
+    apply_fused_attention(attention)
+    x, c = (t.detach() for t in inputs())
+    mask = torch.zeros(BATCH, 1, LENGTH, LENGTH)
+    mask[0, :, 1] = lowest
+    out = attention(x, mask, None, context=c)
+    assert out[0, 1].eq(0).all()
+    assert out[0, 0].ne(0).any()
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "option", [{"beta": 0.5}, {"quasi_scale": 2.0}, {"backend": "reference"}, {"output_attentions": True}], ids=str
+)
+def test_options_that_cg_bert_does_not_have_raise(option):
+    model = released()
+    with pytest.raises(ValueError, match=rf"{next(iter(option))}: expected the default, got .*0\.self is CG-BERT's"):
+        apply_fused_attention(model, **option)
+    assert all(type(block.self) is ReleasedContextGuided for block in model)
+
+
+class TanhGates(ReleasedContextGuided):
+    """With the gate of the paper, which differs from that of the code."""
+
+    def __init__(self):
+        super().__init__()
+        self.quasi_act = nn.Tanh()
+
+
+def test_cg_bert_with_another_gate_raises():
+    with pytest.raises(ValueError, match=r"FusedContextMixing, .*relative difference .* a gate that is no sigmoid"):
+        apply_fused_attention(strengthen(TanhGates()))
+
+
+class ReturnsHeads(PublishedAttention):
+    def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
+        return self.heads(super().forward(hidden_states, attention_mask, device, C_embed)[0])
+
+
+class NeedsMore(PublishedAttention):
+    def forward(self, hidden_states, attention_mask, *, context):
+        return super().forward(hidden_states, attention_mask, None, context)
+
+
+class FirstOnly(PublishedAttention):
+    def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
+        return super().forward(hidden_states, attention_mask, device, C_embed)[:1]
+
+
+class Opaque(nn.Module):
+    """A layer with sizes but without a weight, like some quantised layers."""
+
+    in_features, out_features = HEAD_DIM, 1
+
+    def forward(self, x):
+        return x.sum(-1, keepdim=True)
+
+
+def without_a_weight():
+    module = PublishedAttention()
+    module.lambda_q_query_layer = Opaque()
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (ReturnsHeads, "expected a result of shape"),
+        (NeedsMore, r"expected a module that is called as \(hidden_states"),
+        (FirstOnly, "expected the five results.* got 1 values"),
+        (without_a_weight, "expected layers that FusedQuasiAttention can use"),
+    ],
+    ids=["shape", "call", "values", "weights"],
+)
+@pytest.mark.parametrize("verify", [True, False])
+def test_module_that_would_fail_is_not_patched(verify, make, message):
+    module = make()
+    with pytest.raises(ValueError, match=message):
+        apply_fused_attention(module, verify=verify)
+    assert type(module) is type(make())
+
+
+def test_unverified_patch_does_not_compare_results():
+    attention = strengthen(PublishedModel(layers=1))
+    assert apply_fused_attention(attention, quasi_scale=0.5, verify=False) == 1
+    assert attention.layer[0].self.quasi_scale == 0.5
+
+
+@pytest.mark.parametrize("make", [PublishedModel, released], ids=["QACG-BERT", "CG-BERT"])
+def test_modules_on_the_meta_device_are_patched_by_kind(make):
+    model = make().to("meta")
+    assert apply_fused_attention(model) == 2
+    kind = FusedQuasiAttention if make is PublishedModel else FusedContextMixing
+    blocks = model.layer if make is PublishedModel else model
+    assert all(type(block.self) is kind for block in blocks)

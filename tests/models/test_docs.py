@@ -1,0 +1,317 @@
+"""The commands, examples and tables of the documentation."""
+
+import ast
+import csv
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import qacg_models
+import torch
+from docs_pages import DOCS, all_pages, commands, page, snippets, text_blocks
+from encoders import bert_config, build
+from qacg_models import BertSumConfig, CGBertConfig, PlainBertConfig, QACGBertConfig, QueryAttentionConfig
+from qacg_models.cli import main
+from qacg_models.cli.program import COMMANDS as PROGRAM
+from qacg_models.data.tokenization import train_tokenizer
+from qacg_models.inference.trained_model import load_trained
+from qacg_models.runs.recipes import RECIPES
+from qacg_models.training import resolve_options
+from transformers import BertModel
+from untrained import write_model
+
+from qacg_kernels import FusedQuasiAttention
+
+PAGES = sorted(str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md"))
+ALL = [(name, command) for name in all_pages() for command in commands(name, "qacg", "torchrun")]
+TUTORIAL = commands("tutorials/csv-to-model", "qacg")
+SEVERAL = commands("how-to/several-processes", "qacg")
+GUIDES = [command for name in ("calibration", "predict", "export") for command in commands(f"how-to/{name}", "qacg")]
+# Pages whose snippets a test runs: here, in test_dataframes.py, test_export.py and test_docs_site.py.
+SNIPPETS = {
+    "../README", "../python/README", "how-to/dataframes", "how-to/export", "how-to/masks-and-packing",
+    "how-to/replace-attention", "reference/models", "tutorials/csv-to-model", "tutorials/operator",
+}  # fmt: skip
+
+
+def code(text):
+    """The code spans and blocks of a page."""
+    blocks = re.findall(r"```bash\n.*?```|(?:^    .*\n)+|`[^`\n]+`", text, re.DOTALL | re.MULTILINE)
+    return "\n".join(blocks)
+
+
+def example(name):
+    """A program of docs/examples as a module."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """The folder in which the tutorial ran, and the answers of its Python snippet."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    header, *sample = csv.reader(text_blocks("tutorials/csv-to-model")[0].splitlines())
+    answers = {aspect: label for _, aspect, label in sample}
+    rows = [[f"{sample[0][0]} in week {week}", *pair] for week in range(30) for pair in answers.items()]
+    for name, lines in (("reviews", [header, *rows]), ("new", [[header[0]], *([row[0]] for row in rows[::3])])):
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as handle:
+            csv.writer(handle).writerows(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        # The sentences are simple, so a short patience is enough.
+        patch.setattr(resolve_options, "is_installed", lambda name: False)
+        patch.setitem(RECIPES["scratch"], "patience", 1)
+        patch.setitem(RECIPES["scratch"], "batch_size", 16)
+        for command in [*TUTORIAL, *GUIDES, *SEVERAL]:
+            assert main(shlex.split(command)[1:]) == 0, command
+        exec(snippets("tutorials/csv-to-model")[1], found := {})
+    return folder, found["answers"]
+
+
+def test_tutorial_has_a_command_for_every_step():
+    steps = [shlex.split(command)[1] for command in TUTORIAL]
+    assert steps == ["check", "train", "evaluate", "predict", "predict", "predict", "analyze", "export", "train"]
+
+
+@pytest.mark.parametrize(("name", "command"), ALL, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
+def test_command_has_known_flags_only(name, command, monkeypatch):
+    arguments = shlex.split(command)
+    if arguments[0] == "torchrun":
+        assert arguments[:5] == ["torchrun", "--nproc-per-node", "2", "-m", "qacg_models.cli"]
+        arguments = arguments[4:]
+    given = []
+    monkeypatch.setattr(PROGRAM[arguments[1]], "run", lambda parsed: given.append(parsed.command) or 0)
+    assert main(arguments[1:]) == 0
+    assert given == [arguments[1]]
+
+
+@pytest.mark.full
+def test_tutorial_predicts_every_aspect_of_every_text(typed):
+    folder, answers = typed
+    assert [(answer.aspect, answer.text) for answer in answers] == [
+        ("food", "the bill was a shock"),
+        ("price", "the bill was a shock"),
+    ]
+    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as handle:
+        found = list(csv.DictReader(handle))
+    assert len(found) == 30 * 3
+    assert {(one["aspect"], one["label"]) for one in found} == {("food", "good"), ("price", "bad"), ("service", "none")}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "path",
+    [
+        "page/index.html",
+        "mine.onnx",
+        "mine/calibration.json",
+        "summary.html",
+        "report/index.html",
+        "marked.csv",
+        "all.csv",
+        "model.pt2",
+    ],
+)
+def test_tutorial_writes_file(typed, path):
+    assert (typed[0] / path).is_file()
+
+
+@pytest.mark.full
+def test_config_trains_the_same_weights_again(typed):
+    mine, again = ((typed[0] / name / "model.safetensors").read_bytes() for name in ("mine", "again"))
+    assert mine == again
+
+
+@pytest.mark.full
+def test_seeds_command_writes_summary_and_records(typed):
+    summary = json.loads((typed[0] / "three" / "seeds.json").read_text(encoding="utf-8"))
+    assert summary["seeds"] == [0, 1, 2]
+    assert sum(len(path.read_text().splitlines()) for path in (typed[0] / "rows").iterdir()) == 3
+
+
+def test_german_example_trains_from_scratch(tmp_path, monkeypatch):
+    """Without a checkpoint the command trains a vocabulary, which keeps umlauts."""
+    header, *rows = text_blocks("how-to/train")[0].splitlines()
+    (command,) = (line for line in commands("how-to/train", "qacg") if "bewertungen" in line or "deutsch" in line)
+    weeks = [row.replace("laut", f"laut in Woche {week}") for week in range(20) for row in rows]
+    (tmp_path / "bewertungen.csv").write_text("\n".join([header, *weeks]) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    small = ["--max-steps=2", "--layers=1", "--hidden-size=16", "--heads=2", "--intermediate-size=16"]
+    arguments = shlex.split(command.removesuffix(" --from CHECKPOINT"))[1:]
+    assert main([*arguments, *small]) == 0
+    trained = load_trained(tmp_path / "deutsch")
+    assert trained.task.labels[0] == "keins"
+    assert set(trained.task.aspects) == {"Frühstück", "Zimmer", "Service"}
+    text = "das frühstück war großartig"
+    assert trained.tokenizer.decode(trained.tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_tutorials_script_writes_reviews_of_the_shown_form(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(snippets("tutorials/csv-to-model")[0], {})
+    header, *rows = csv.reader((tmp_path / "reviews.csv").read_text(encoding="utf-8").splitlines())
+    assert header == text_blocks("tutorials/csv-to-model")[0].splitlines()[0].split(",")
+    assert len({tuple(row) for row in rows}) == len(rows) == 3 * 216
+    assert {(aspect, label) for _, aspect, label in rows} == {
+        (aspect, label) for aspect in ("food", "price", "service") for label in ("good", "bad", "none")
+    }
+
+
+def test_snippets_of_every_page_are_run():
+    assert {name for name in all_pages() if snippets(name)} == SNIPPETS
+
+
+def test_readme_snippets_call_the_operator_and_patch_a_model():
+    patched = example("patch_released").Model(layers=2)
+    found = {"model": patched}
+    for snippet in snippets("../README"):
+        exec(snippet, found)
+    assert found["out"].shape == (2, 12, 128, 64)
+    assert found["replaced"] == 2
+
+
+def test_replace_guide_loads_the_released_weights():
+    released = example("patch_released")
+    state = FusedQuasiAttention(hidden_size=768, num_heads=12, naming="compact").state_dict()
+    found = {"model": released.Model(layers=3), "old": SimpleNamespace(state_dict=lambda: state)}
+    for snippet in snippets("how-to/replace-attention"):
+        exec(snippet, found)
+    assert found["replaced"] == 3
+    assert torch.equal(found["attention"].state_dict()["query.weight"], state["Wq.weight"])
+
+
+def test_models_readme_snippet_predicts_and_starts_from_bert(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "mine", layers=1)
+    BertModel(bert_config()).save_pretrained(tmp_path / "bert-folder")
+    exec(snippets("../python/README")[0], found := {})
+    assert [answer.aspect for answer in found["answers"]] == ["food", "price"]
+    assert found["model"].config.contexts == ["price", "safety"]
+
+
+@pytest.mark.parametrize("name", all_pages())
+def test_every_make_target_of_a_page_exists(name):
+    targets = set(re.findall(r"^([a-z0-9-]+):", (DOCS.parent / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    used = set(re.findall(r"(?:^|`| )make (?:-k )?([a-z][a-z0-9-]+)(?=[` \n])", code(page(name)), re.MULTILINE))
+    assert used <= targets
+
+
+@pytest.mark.parametrize("name", all_pages())
+def test_every_module_command_of_a_page_has_its_flags(name):
+    for module, arguments in re.findall(r"python -m ((?:qacg_kernels|benchmarks)[.\w]*)([^`\n]*)", page(name)):
+        place = DOCS.parent.joinpath(*module.split("."))
+        files = [*place.glob("*.py")] if place.is_dir() else [place.with_suffix(".py")]
+        files.append(DOCS.parent / "benchmarks" / "command.py")  # options that benchmarks share
+        source = "".join(path.read_text(encoding="utf-8") for path in files)
+        flags = re.findall(r"(--[a-z-]+)", arguments.partition(" #")[0])
+        assert [flag for flag in flags if f'"{flag}"' not in source] == [], module
+
+
+def test_docs_pages_are_in_the_table_of_contents():
+    entries = {line.strip() for line in page("index").splitlines()}
+    assert [name for name in PAGES if name != "index" and name not in entries] == []
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = page("reference/models")
+SECTION = PAGE.partition("\n## Differences")[0]
+EXAMPLES = dict(re.findall(r"```python\n# (\d+)\.[^\n]*\n(.*?)```", SECTION, re.DOTALL))
+DIFFERENCES = PAGE.partition("\n## Differences from the documents")[2].partition("\n## ")[0]
+ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("| ")][1:]
+
+CONFIGS = (PlainBertConfig, CGBertConfig, QACGBertConfig, BertSumConfig, QueryAttentionConfig)
+
+TEXT = "The river rose in the night. A bridge was closed at once. Schools stay open today."
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """The variables after each example, by its number."""
+    tokenizer = train_tokenizer([TEXT] * 3, vocab_size=200)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_attention_heads": 2, "max_position_embeddings": 256}
+    bert = build(BertModel, bert_config(**sizes))
+    folder = tmp_path_factory.mktemp("bert")
+    bert.save_pretrained(folder)
+    batch = tokenizer(["the river rose", "a bridge was closed at once"], padding=True, return_tensors="pt")
+    torch.manual_seed(0)
+    found = {"torch": torch, "text": TEXT, "tokenizer": tokenizer, "bert": bert, "folder": str(folder), "batch": batch}
+    after = {}
+    for number, example in EXAMPLES.items():
+        statements = [line for line in example.splitlines() if line.strip()]
+        assert len(statements) <= 3, (number, statements)
+        exec(example, found)
+        after[number] = dict(found)
+    return after
+
+
+def test_docs_model_table_names_exist():
+    assert [row[0] for row in ROWS] == ["QACG-BERT", "CG-BERT", "BERT", "BertSum", "Query Attention"]
+    used = []
+    for _, classes, tests, examples in ROWS:
+        for name in re.findall(r"`(\w+)`", classes):
+            assert name in qacg_models.__all__
+        assert all((ROOT / "tests" / "models" / f"{name}.py").is_file() for name in re.findall(r"`(\w+)`", tests))
+        used += examples.split(", ")
+    assert used == [str(i + 1) for i in range(len(used))]
+    assert list(EXAMPLES) == [str(i + 1) for i in range(len(used))]
+
+
+def test_docs_differences_name_fields_and_other_values():
+    rows = [line for line in DIFFERENCES.splitlines() if line.startswith("| ")][1:]
+    known = [config() for config in CONFIGS]
+    for row in rows:
+        fields = re.findall(r'`(\w+)=("\w+"|\w+)`', row.split("|")[4])
+        assert fields, row
+        for name, text in fields:
+            value = ast.literal_eval(text)
+            takers = [config for config in known if name in config.to_dict()]
+            assert takers, name
+            for config in takers:
+                changed = type(config)(**{name: value})
+                assert getattr(changed, name) == value, name
+            assert any(getattr(config, name) != value for config in takers), name
+
+
+def test_docs_example_of_qacg_bert(names):
+    model, found = names["1"]["model"], names["2"]
+    assert names["1"]["logits"].shape == (2, 3) and model.config.contexts == ["price", "safety"]
+    words = found["bert"].embeddings.word_embeddings.weight
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, words)
+    padding = found["batch"]["attention_mask"] == 0
+    assert found["sensitivity"].shape == padding.shape and bool(padding.any())
+    assert not found["sensitivity"][padding].any() and bool((found["sensitivity"][~padding] > 0).all())
+    highest = names["1"]["logits"].max(-1).values
+    torch.testing.assert_close(found["relevance"].sum(-1), highest, rtol=1e-3, atol=1e-3)
+
+
+def test_docs_example_of_cg_bert(names):
+    model = names["3"]["model"]
+    assert names["3"]["logits"].shape == (2, 3) and model.config.gate_activation == "tanh"
+
+
+def test_docs_example_of_bert(names):
+    loss = names["4"]["loss"]
+    loss.backward()
+    assert bool(loss.isfinite()) and names["4"]["model"].classifier.weight.shape == (3, 16)
+
+
+@pytest.mark.parametrize("number", ["5", "8"])
+def test_docs_example_of_answers(names, number):
+    answer = names[number]["answer"]
+    assert answer.text and TEXT[answer.start : answer.end] == answer.text
+
+
+def test_docs_example_of_cached_attention(names):
+    assert names["6"]["step"].shape == (2, 1, 512) and names["6"]["cache"]["self_keys"].shape == (2, 8, 1, 64)
+
+
+def test_docs_example_of_bertsum(names):
+    summary = names["7"]["summary"]
+    assert len(summary.sentences) == 2 and all(s in TEXT for s in summary.sentences)
+    assert all(0 < score < 1 for score in summary.scores) and summary.unread == 0

@@ -1,0 +1,270 @@
+"""Invalid text and endless files: one line with file, line and the expected value or the limit."""
+
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from commands import fails
+from errors import raises
+from model_cases import SIZES
+from qacg_models import BertSumConfig, PlainBertConfig, QACGBertConfig
+from qacg_models.cli import main
+from qacg_models.data import lines, load_data
+from qacg_models.data.columns import Columns, records
+from qacg_models.data.example import DataError
+from qacg_models.data.lines import json_array
+from qacg_models.data.records import natural_key
+from qacg_models.data.requests import BINARY, FORMATS, read_requests
+from qacg_models.errors import InputError
+from qacg_models.inference.aspect_predictor import AspectPredictor
+from qacg_models.inference.question_answering import windows
+from qacg_models.inference.summarization import encode_document
+from qacg_models.reporting.run_records import read_rows
+from qacg_models.runs.run_config import read_run_file
+from qacg_models.utils import plain_text
+from qacg_models.utils.json_fields import read_json_as
+from qacg_models.utils.plain_text import parse_json, parse_json_at
+from untrained import write_model
+
+DEEP = "[" * 100_000
+LONG = "7" * 5000
+HALF = r"\ud83d"
+ROW = {"text": "good food", "aspect": "food", "label": "good"}
+# An invalid JSON value, and a part of the error.
+BAD_VALUES = {
+    "a high surrogate": (f'"so {HALF}"', r"the escape \ud83d is half a character"),
+    "a low surrogate": (r'"so \uDE00"', r"the escape \uDE00 is half a character"),
+    "in the wrong order": (r'"so \ude00\ud83d"', r"the escape \ude00 is half a character"),
+    "a long number": (LONG, "a number has more than 4300 digits"),
+    "deep lists": (DEEP, "nested too deep"),
+    "NaN": ("NaN", "has an empty 'text'"),
+    "an infinite number": ("1e999", "'text': expected a text or a finite number, got inf"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("odd") / "model")
+
+
+def jsonl(path, *texts):
+    path.write_text("".join(f'{{"text": {text}, "aspect": "food", "label": "good"}}\n' for text in texts))
+    return path
+
+
+@pytest.mark.parametrize("value, part", BAD_VALUES.values(), ids=BAD_VALUES)
+def test_json_odd_values_are_reported(value, part, model, tmp_path, capsys):
+    path = jsonl(tmp_path / "rows.jsonl", '"fine"', value)
+    fails(capsys, ["predict", model, "--input", path], f"{path}:2: ", part)
+    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
+    path = tmp_path / "rows.json"
+    path.write_text(f'[{json.dumps(ROW)},\n{{"text": {value}, "aspect": "food", "label": "good"}}]')
+    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:2: ", part)
+
+
+def test_json_nan_label_is_empty(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(ROW | {"label": label}) + "\n" for label in ("good", "bad", float("nan"))))
+    fails(capsys, ["train", "--data", path, "--output", tmp_path / "m"], f"{path}:3: has an empty 'label'")
+
+
+def test_json_escapes_of_characters_are_read(tmp_path):
+    smile = r'"\ud83d\ude00 \\ud83d \u00e9"'
+    path = jsonl(tmp_path / "rows.jsonl", smile, "7", '"' + "x" * 200_000 + '"')
+    texts = [record["text"] for _, record in records(path, Columns())]
+    assert texts == ["\U0001f600 \\ud83d \u00e9", "7", "x" * 200_000]
+    assert parse_json(' {"a": [1, NaN]} ')["a"][0] == 1
+    assert parse_json_at('7, "b"', 3) == ("b", 6)
+    with pytest.raises(json.JSONDecodeError, match="more text follows the value: line 2 column 1"):
+        parse_json("{}\n{}")
+    with pytest.raises(json.JSONDecodeError, match=r"half a character.*: line 2 column 4"):
+        parse_json('["a",\n  "\\ud83d\\n"]')
+
+
+def test_text_not_in_utf8_raises(model, capsys):
+    half = os.fsdecode(b"caf\xe9")
+    fails(capsys, ["predict", model, "--text", half], "argument 4: expected text in UTF-8, got 'caf\\udce9'.")
+    fails(capsys, ["train", "--data", half, "--output", "m"], "argument 3")
+    command = [sys.executable, "-m", "qacg_models.cli", "predict", str(model), "--text", b"caf\xe9"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr == "qacg: argument 4: expected text in UTF-8, got 'caf\\udce9'.\n"
+    ask = AspectPredictor.from_pretrained(model)
+    with pytest.raises(InputError, match=r"text: expected text that UTF-8 can encode, got \\udce9"):
+        ask(half)
+    tokenizer = ask.trained.tokenizer
+    with pytest.raises(InputError, match=r"context: expected text that UTF-8 can encode, got \\udce9"):
+        windows("what?", half, tokenizer, 40, 4)
+    with pytest.raises(InputError, match=r"sentences: number 1: expected text that UTF-8 can encode, got \\udce9"):
+        encode_document(["one", half], tokenizer, 40)
+
+
+def test_csv_long_field_names_the_limit(model, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text(f'text,label\nshort,a\n"{"x" * 140_000}",b\n')
+    parts = (f"{path}:3: ", "at most 131,072 characters", "a quotation mark that is not closed", "JSONL")
+    fails(capsys, ["predict", model, "--input", path], *parts)
+    path.write_text('text,label\n"open, ' + "word\n" * 40_000)
+    with raises("DataError: rows.csv:2: expected fields of at most 131,072 characters"):
+        list(records(path, Columns(aspect=None, label=None)))
+    assert csv.field_size_limit() == 131_072  # the global limit is unchanged
+
+
+def test_natural_key_sorts_thousands_of_digits(tmp_path):
+    names = ["a10", "a2", "a" + LONG, "a" + "0" * 5000 + "3", "b", "a"]
+    assert sorted(names, key=natural_key) == ["a", "a2", "a" + "0" * 5000 + "3", "a10", "a" + LONG, "b"]
+    with raises("DataError: rows.json:2: is not JSON (a number has more than"):
+        (tmp_path / "rows.json").write_text(f"[1,\n{LONG}]")
+        list(json_array(tmp_path / "rows.json"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "training.json"])
+def test_model_files_nested_too_deep_raise(name, tmp_path, capsys):
+    folder = write_model(tmp_path / "model")
+    for text, part in ((DEEP, "nested too deep"), (LONG, "more than 4300 digits"), (f'{{"a":\n"{HALF}"}}', "line 2")):
+        (folder / name).write_text(text)
+        fails(capsys, ["predict", folder, "--text", "good"], name, part)
+
+
+def test_convert_bad_index_or_header_raises(model, tmp_path, capsys):
+    for name in ("config.json",):
+        (tmp_path / name).write_bytes((model / name).read_bytes())
+    index, new = tmp_path / "model.safetensors.index.json", tmp_path / "new"
+    index.write_text(json.dumps({"weight_map": {"a": index.name}}))
+    fails(
+        capsys,
+        ["convert", tmp_path, new],
+        f"{index}: expected files of weights as shards, got the index '{index.name}'",
+    )
+    index.write_text('{"weight_map": ' + DEEP)
+    fails(capsys, ["convert", tmp_path, new], f"{index}: expected JSON", "nested too deep")
+    index.unlink()
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(len(DEEP).to_bytes(8, "little") + DEEP.encode())
+    fails(capsys, ["convert", tmp_path, new], f"{weights}: is damaged", "nested too deep")
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("dtype", ["float7", "load", "int64", "torch.float32", 7])
+def test_config_unknown_dtype_raises(dtype, model, tmp_path, capsys):
+    expected = f"expected a floating-point dtype of torch, such as 'float32', got {dtype!r}"
+    for config_class in (PlainBertConfig, QACGBertConfig):
+        for field in ("dtype", "torch_dtype"):
+            with pytest.raises(ValueError, match=f"^{field}: {expected}"):
+                config_class.from_dict({**SIZES, field: dtype})
+    with raises(f"ValueError: encoder.dtype: {expected}"):
+        BertSumConfig(encoder={"model_type": "bert", "dtype": dtype})
+    folder = write_model(tmp_path / "model")
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | {"dtype": dtype}))
+    fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: dtype: {expected}")
+    fails(capsys, ["predict", folder, "--text", "good"], f"config.json: dtype: {expected}")
+
+
+def test_convert_bad_model_type_raises(tmp_path, capsys):
+    folder = write_model(tmp_path / "model")
+    fields = json.loads((folder / "config.json").read_text())
+    for changed, part in (
+        ({"model_type": []}, "model_type: expected a name, got []"),
+        ({"architectures": 7}, "architectures: expected a list of names, got 7"),
+    ):
+        (folder / "config.json").write_text(json.dumps(fields | changed))
+        fails(capsys, ["convert", folder, tmp_path / "new"], f"config.json: {part}")
+
+
+def test_run_file_odd_values_raise(tmp_path):
+    path = tmp_path / "run.yaml"
+    for text, part in (
+        (DEEP, "nested too deep"),
+        (f"layers: {LONG}", "cannot be read"),
+        ("data: 2020-99-99", "cannot be read"),
+        (rf'aspects: [a, "b{HALF}"]', r"aspects: expected text in UTF-8, got the surrogate \\ud83d"),
+        ("? [1]\n: 2", "cannot be read|unknown choice"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=rf"run\.yaml: .*({part})"):
+            read_run_file(path)
+
+
+def test_read_rows_nested_too_deep_raises(tmp_path):
+    (tmp_path / "a.jsonl").write_text(DEEP + "\n")
+    with raises("InputError: a.jsonl:1: is not JSON (...nested too deep"):
+        read_rows([tmp_path / "a.jsonl"])
+
+
+def test_config_accepts_dtype_names():
+    assert str(QACGBertConfig(**SIZES, dtype="bfloat16").dtype) == "torch.bfloat16"
+    assert main(["info"]) == 0
+
+
+LINE = r":1: expected lines of at most 16 MiB, got a longer one; is this a text file"
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """Makes an endless file."""
+
+    def make(name):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to("/dev/zero")
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("data_format", [name for name in FORMATS if name not in BINARY])
+def test_read_requests_endless_line_raises(endless, data_format):
+    path = endless(f"texts.{data_format}")
+    with pytest.raises(DataError, match=LINE):
+        next(read_requests(path, data_format, Columns(aspect=None, label=None)))
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "train_NLI_M.csv", "train.csv", "train.jsonl"])
+def test_load_data_endless_line_raises(tmp_path, name):
+    with (tmp_path / name).open("wb") as handle:
+        handle.truncate(17 << 20)
+    with pytest.raises(DataError, match=LINE):
+        load_data(tmp_path, optional=("dev", "test"))
+
+
+def test_suggest_of_an_endless_file_prints_one_line(endless, tmp_path, capsys):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert main(["suggest", "--input", str(endless("texts.txt")), "--output", str(tmp_path / "sheet.csv")]) == 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "KiB"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("qacg suggest: ") and "at most 16 MiB" in line
+
+
+@pytest.mark.parametrize("text", ["[" + "1, " * 700, "[" + "1,\n" * 700])
+def test_json_array_too_large_raises(tmp_path, monkeypatch, text):
+    path = tmp_path / "train.json"
+    path.write_text(text)
+    monkeypatch.setattr(lines, "MOST_FILE_BYTES", 2 << 10)
+    with pytest.raises(DataError, match=r"expected (lines|a JSON array) of at most 0 MiB"):
+        list(lines.json_array(path))
+
+
+def test_numbered_lines_limit_is_inclusive(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MOST_LINE_BYTES", 5)
+    (tmp_path / "a.txt").write_text("1234\n12345\n")
+    found = lines.numbered_lines(tmp_path / "a.txt")
+    assert next(found) == (1, "1234")
+    with raises("DataError: a.txt:2: "):
+        next(found)
+
+
+def test_read_json_too_large_file_raises(endless, monkeypatch):
+    monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
+    path = endless("run.json")
+    with raises("InputError: run.json: cannot be read (expected at most 1 MiB, got a larger file)"):
+        read_json_as(object, path)
+
+
+def test_run_file_too_large_raises(endless, monkeypatch):
+    monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
+    with raises("InputError: run.yaml: cannot be read as YAML or JSON ...expected at most 1 MiB"):
+        read_run_file(endless("run.yaml"))

@@ -1,0 +1,117 @@
+"""Tables of run records: means over seeds, differences between runs, and incompatible records."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from errors import raises
+from qacg_models.cli import main
+from qacg_models.errors import InputError
+from qacg_models.metrics.classification import ClassificationMetrics
+from qacg_models.reporting.run_records import append_rows, markdown, read_rows, row_of
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.record import SplitFile
+from untrained import OWN, record_of
+
+SHARES = {"accuracy": 0.5, "macro_f1": 0.25, "strict_accuracy": 0.125, "aspect_f1": None, "sentiment_accuracy": 1.0}
+
+
+def figures(**shares):
+    return ClassificationMetrics.from_json(SHARES | shares | {"undefined": ["aspect_f1"]})
+
+
+def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options):
+    chosen = {"from_checkpoint": "/somewhere/minilm/model", "tokenizer": "/secret", "tensorboard": "/secret"}
+    chosen |= {"attention": "fused", "epochs": 8, "seed": seed, "context_projection": "hidden"} | options
+    base = record_of(replace(OWN, metrics="classification"), OWN.aspects, TrainingOptions(**chosen))
+    return replace(
+        base,
+        seconds=seconds,
+        metrics={split: figures(accuracy=accuracy) for split in splits},
+        tfidf={split: figures(accuracy=0.4) for split in splits},
+        majority={split: figures() for split in splits},
+        data={split: base.data[split] for split in splits},
+    )
+
+
+def cells(text):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_table_merges_seeds_of_a_run():
+    records = [record(0, 60, 0.5), record(1, 120, 0.7), record(0, 240, attention="eager"), record(0, epochs=2)]
+    text = markdown([row_of(one) for one in records])
+    header, _, fused, eager, short, tfidf, majority = cells(text)
+    known = ["minilm/model", "dev"]
+    assert header[:6] == ["model", "from", "protocol", "attention", "seeds", "accuracy"]
+    # The deviation of 50 and 70 is 20 / sqrt(2).
+    assert fused == [
+        "QACG-BERT, epochs 8",
+        *known,
+        "fused",
+        "0 1",
+        "60.0 ± 14.1",
+        "25.0 ± 0.0",
+        "12.5 ± 0.0",
+        "n/a",
+        "100.0 ± 0.0",
+        "1.5 ± 0.7",
+    ]
+    assert eager[:6] == ["QACG-BERT, epochs 8", *known, "eager", "0", "50.0"] and eager[-1] == "4.0"
+    assert short[0] == "QACG-BERT, epochs 2"
+    assert tfidf[0] == "TF-IDF + logistic regression" and tfidf[5] == "40.0"
+    assert majority == ["majority", "", "", "", "", "50.0", "25.0", "12.5", "n/a", "100.0", ""]
+    assert "own, test, in %:" in text and "abacus, 2 threads, torch 2.13, commit cccccccccccc-modified, 2026" in text
+    assert "selected on dev" in text and "optimistic" not in text
+
+
+def test_append_rows_omits_paths_and_repeats(tmp_path, capsys):
+    for _ in range(2):
+        path = append_rows(tmp_path, [record(0), record(1)])
+    assert path.name == "own-qacg-bert-dev.jsonl" and len(path.read_text().splitlines()) == 2
+    assert "secret" not in path.read_text() and "somewhere" not in path.read_text()
+    assert main(["table", str(tmp_path), "--split", "dev"]) == 0
+    assert cells(capsys.readouterr().out)[2][4] == "0 1"
+
+
+def test_table_incompatible_rows_raise(tmp_path, capsys):
+    other = replace(record(1), machine=record().machine | {"threads": 1})
+    for records, expected in (
+        ([record(0), other], "rows: expected records of one machine, .*got 2 machines"),
+        ([record(0), record(0, 3.0)], r"rows: expected each seed of QACG-BERT once, got \[0, 0\]"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            markdown([row_of(one) for one in records])
+    untested = record(1, splits=("dev",))
+    assert "own, dev, in %:" in markdown([row_of(untested)])
+    with raises("InputError: expected metrics on test, got none for seed 1 of QACG-BERT"):
+        markdown([row_of(record()), row_of(untested)])
+    empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
+    empty.mkdir()
+    cut = json.dumps(row_of(record())) + "\n{"
+    for text, expected in (
+        ("{}\n", f"{broken}:1: expected a record of qacg train --rows, got other JSON"),
+        (cut, f"{broken}:2: is not JSON"),
+    ):
+        broken.write_text(text)
+        with pytest.raises(InputError, match=expected):
+            read_rows([broken])
+    assert main(["table", str(empty)]) == 2
+    assert f"rows: expected files of qacg train --rows, got none in {empty}" in capsys.readouterr().err
+    assert main(["table", str(tmp_path / "none.jsonl")]) == 2
+    assert "none.jsonl: cannot be read" in capsys.readouterr().err
+
+
+def test_table_per_data_set_notes_selection_on_test():
+    second = record(0, protocol="released", epochs=30)
+    second = replace(second, selected=replace(second.selected, split="test"))
+    text = markdown([row_of(record()), row_of(second)])
+    assert [row[0] for row in cells(text)[2:]] == [
+        "QACG-BERT",
+        "QACG-BERT",
+        "TF-IDF + logistic regression",
+        "majority",
+    ], "both rows have their protocol in another column"
+    assert "selected on dev, test. Metrics on test are optimistic if the checkpoint was selected on test." in text
+    second = replace(second, data={"test": SplitFile(4, "z")})
+    assert markdown([row_of(record()), row_of(second)]).count("own, test, in %:") == 2

@@ -1,0 +1,412 @@
+"""Your own tables: encodings, delimiters, empty cells, wide tables, several files, Excel and Parquet."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from errors import raises
+from pyarrow import parquet
+from qacg_models.data import DataError, DataOptions, describe, file_digest, load_data, load_file
+from qacg_models.data.lines import numbered_lines
+from qacg_models.errors import InputError
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.runs.run_config import read_run_file, write_run_file
+from table_files import WIDE, half_filled, write_table
+from untrained import OWN
+
+GERMAN = [("text", "aspect", "label")] + [
+    (f"Das Café Nr. {number} – „toll“", "Essen", ("gut", "schlecht")[number % 2]) for number in range(12)
+]
+
+
+def rows_of(path, **options):
+    """Text, aspect and label of every row, in the order of the file."""
+    data = load_data(path, ("train", "dev"), DataOptions(dev_fraction=0.4, **options))
+    rows = sorted([*data.splits["train"], *data.splits["dev"]], key=lambda row: row.line)
+    return [(row.sentence, row.aspect, data.task.labels[row.label]) for row in rows]
+
+
+# Delimiters and encodings
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_csv_without_delimiter_flag_is_read_by_its_header(tmp_path, mark):
+    path = write_table(tmp_path / "train.csv", GERMAN, mark)
+    assert rows_of(path) == GERMAN[1:]
+
+
+def test_csv_header_over_two_lines_gives_its_delimiter(tmp_path):
+    rows = [("text", "a,b\n|c", "aspect", "label"), *((a, "", b, c) for a, b, c in GERMAN[1:])]
+    assert rows_of(write_table(tmp_path / "train.csv", rows, ";")) == GERMAN[1:]
+
+
+def test_csv_with_line_for_excel_keeps_line_numbers(tmp_path):
+    path = write_table(tmp_path / "train.csv", [*GERMAN, ("Neu", "Essen", "")], ";", end="\r\n")
+    path.write_bytes(b"sep=;\r\n" + path.read_bytes())
+    with raises("DataError: :15: has an empty 'label'"):
+        rows_of(path)
+
+
+def test_csv_short_row_of_excel_has_empty_cells(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("text;aspect;label;hint;\nfine;food;good\nslow;food;bad;why;\nnone;food\n")
+    with raises("DataError: :4: has an empty 'label'; fill them in"):
+        rows_of(path)
+    assert rows_of(path, skip_empty=True) == [("fine", "food", "good"), ("slow", "food", "bad")]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "UTF8", "gb18030"])
+def test_encoding_given_reads_the_same_rows(tmp_path, encoding):
+    rows = (
+        GERMAN
+        if encoding != "gb18030"
+        else [GERMAN[0], *((f"很好 {n}", *pair) for n, (_, *pair) in enumerate(GERMAN[1:]))]
+    )
+    path = write_table(tmp_path / "train.csv", rows, ";", encoding, end="\r\n")
+    assert rows_of(path, encoding=encoding) == rows[1:]
+
+
+def test_encoding_of_jsonl_and_json_is_used(tmp_path):
+    records = [dict(zip(GERMAN[0], row)) for row in GERMAN[1:]]
+    lines, array = tmp_path / "train.jsonl", tmp_path / "rows.json"
+    lines.write_bytes("\n".join(json.dumps(one, ensure_ascii=False) for one in records).encode("utf-16"))
+    array.write_bytes(json.dumps(records, ensure_ascii=False, indent=1).encode("cp1252"))
+    assert rows_of(lines, encoding="utf-16") == GERMAN[1:]
+    assert rows_of(array, encoding="cp1252") == GERMAN[1:]
+
+
+@pytest.mark.parametrize(
+    "content,advice",
+    [
+        (
+            "ein Café".encode("cp1252"),
+            r":2: is not UTF-8 \(byte 8 of the line is 0xe9\); this looks like Windows-1252: ",
+        ),
+        ("Всё вкусно".encode("cp1251"), "pass the encoding that the file was saved in, such as --encoding cp1251"),
+        (
+            "ein Café, ".encode() + "Müsli".encode("cp1252"),
+            "the line also has UTF-8 characters, so the file is damaged",
+        ),
+    ],
+)
+def test_file_that_is_not_utf8_names_likely_encoding(tmp_path, content, advice):
+    path = tmp_path / "train.csv"
+    path.write_bytes(b"text,aspect,label\n" + content + b",food,good\n")
+    with pytest.raises(DataError, match=advice):
+        rows_of(path)
+
+
+@pytest.mark.parametrize("saved", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_read_as_utf8_names_utf16(tmp_path, saved):
+    path = write_table(tmp_path / "train.csv", GERMAN, encoding=saved)
+    with raises(f"DataError: :1: ...looks like UTF-16...: pass --encoding {saved}"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize(
+    "saved,given,reason",
+    [
+        ("utf-8", "cp1252", "looks like UTF-8, not cp1252: pass --encoding utf-8"),
+        ("utf-16", "latin-1", "looks like UTF-16, not latin-1: pass --encoding utf-16"),
+        ("utf-8", "utf-16", "does not begin with a byte order mark"),
+        ("cp1252", "ascii", r":2: is not ascii \(byte 26 of the file is 0xe9\)"),
+    ],
+)
+def test_encoding_wrong_one_raises(tmp_path, saved, given, reason):
+    path = write_table(tmp_path / "train.csv", GERMAN, encoding=saved)
+    with pytest.raises(DataError, match=reason):
+        rows_of(path, encoding=given)
+
+
+def test_bad_byte_beyond_the_first_block_names_its_line(tmp_path):
+    lines = ["x" * 1000] * 200
+    path = tmp_path / "in.txt"
+    path.write_bytes("\n".join(lines).encode("cp1252") + b"\nfine \x81\n")
+    with raises("DataError: :201: is not cp1252 (byte 200,206 of the file is 0x81)"):
+        list(numbered_lines(path, "cp1252"))
+    path.write_bytes("\n".join(["ä" * 999] * 100).encode("utf-16") + b"\n\x00\x00\xdc")
+    with raises("DataError: :101: is not utf-16 (byte 200,003 of the file is 0x00)"):
+        list(numbered_lines(path, "utf-16"))
+
+
+def test_workbook_named_csv_is_recognised(tmp_path):
+    (tmp_path / "train.csv").write_bytes(b"PK\x03\x04\x14\x00\x06\xff\xfe rest")
+    with raises("DataError: this looks like an Excel workbook"):
+        rows_of(tmp_path / "train.csv")
+
+
+@pytest.mark.parametrize("name", ["klingon", "base64", "rot13", "unicode_escape", ""])
+def test_encoding_unknown_name_raises(name):
+    with raises("InputError: encoding: expected the name of an encoding such as utf-8, cp1252"):
+        DataOptions(encoding=name)
+
+
+# Empty cells
+
+
+NAMES = {"text_column": "review", "aspect_column": "topic", "label_column": "verdict"}
+
+
+def test_empty_cells_are_listed_up_to_twenty(tmp_path):
+    path = half_filled(tmp_path / "half.csv")
+    with pytest.raises(DataError) as caught:
+        rows_of(path, **NAMES)
+    lines = ", ".join(str(line) for line in range(7, 62, 3))
+    assert caught.value.line == 4
+    assert caught.value.reason == (
+        f"has an empty 'verdict' (also lines {lines.replace(', 61', '')}); line 9: has an empty 'review'; and 14 more; "
+        "fill them in (with none if there is no opinion), or pass --skip-empty to leave such rows out"
+    )
+
+
+def test_skip_empty_leaves_rows_out_and_counts_them(tmp_path):
+    path = half_filled(tmp_path / "half.csv")
+    data = load_data(path, options=DataOptions(skip_empty=True, **NAMES), optional=("test",))
+    assert sum(len(rows) for rows in data.splits.values()) == 66
+    note = "left out of half.csv: 34 rows (33 with an empty 'verdict', 1 with an empty 'review')"
+    assert data.skipped == (note,) and note in describe(data)
+    assert data.task.labels == ("bad", "good")
+
+
+@pytest.mark.parametrize("value", ["null", "NaN", '"  "'])
+def test_jsonl_null_is_an_empty_cell(tmp_path, value):
+    path = tmp_path / "train.jsonl"
+    lines = [f'{{"text": "t{n}", "aspect": "food", "label": {v}}}' for n, v in enumerate(('"a"', '"b"', '"b"', value))]
+    path.write_text("\n".join(lines))
+    with raises("DataError: :4: has an empty 'label'"):
+        rows_of(path)
+    assert len(rows_of(path, skip_empty=True)) == 3
+
+
+def test_skip_empty_without_any_whole_row_is_an_error(tmp_path):
+    path = write_table(tmp_path / "train.csv", [GERMAN[0], ("a", "food", ""), ("", "food", "good")])
+    reason = r"expected rows without an empty cell, got none \(1 with an empty 'label', 1 with an empty 'text'\)"
+    with pytest.raises(DataError, match=reason):
+        rows_of(path, skip_empty=True)
+
+
+# Wide tables
+
+
+def test_wide_table_has_a_row_for_each_aspect(tmp_path):
+    path = write_table(tmp_path / "train.csv", WIDE)
+    long = [(row[0], aspect, label) for row in WIDE[1:] for aspect, label in zip(WIDE[0][1:], row[1:])]
+    assert rows_of(path, wide=True) == long
+    assert rows_of(path, aspect_columns=["food", "price"]) == long
+    rows = load_file(path, OWN, DataOptions(wide=True))
+    assert [row.id for row in rows][:2] == ["line 2", "line 2"]
+    assert rows_of(path, aspect_columns=["price"]) == long[1::2]
+
+
+def test_wide_columns_without_a_name_are_no_aspects(tmp_path):
+    path = write_table(tmp_path / "train.csv", [("", *row, "", "") for row in WIDE])
+    assert {aspect for _, aspect, _ in rows_of(path, wide=True)} == {"food", "price"}
+
+
+def test_wide_jsonl_with_ids_and_targets_is_read(tmp_path):
+    path = tmp_path / "train.jsonl"
+    records = [
+        {"n": n, "who": "bar", "text": f"t{n}", "food": "good", "price": ("bad", "good")[n % 2]} for n in range(5)
+    ]
+    path.write_text("\n".join(map(json.dumps, records)))
+    options = DataOptions(wide=True, id_column="n", target_column="who", dev_fraction=0.3)
+    data = load_data(path, ("train", "dev"), options)
+    assert data.contexts == ("bar - food", "bar - price")
+    assert {row.group for rows in data.splits.values() for row in rows} == {(str(n), "bar") for n in range(5)}
+
+
+def test_wide_empty_cells_are_named_by_their_column(tmp_path):
+    rows = [*WIDE, ("dear", "", "bad"), ("", "good", "good")]
+    path = write_table(tmp_path / "train.csv", rows)
+    with raises("DataError: :5: has an empty 'food'; line 6: has an empty 'text'; fill"):
+        rows_of(path, wide=True)
+    assert rows_of(path, wide=True, skip_empty=True)[-1] == ("dear", "price", "bad")
+
+
+@pytest.mark.parametrize(
+    "name,value,reason",
+    [
+        ("date", lambda n: f"2024-{n}", "column 'date' has more than 20 different values; name the aspect columns"),
+        ("rating", lambda n: str(n % 5), r"column 'rating' \(0, 1, 2\) shares no label with the other columns; name"),
+    ],
+)
+def test_wide_column_that_is_no_aspect_raises(tmp_path, name, value, reason):
+    rows = [(*WIDE[0], name), *((f"{WIDE[1][0]} {n}", *WIDE[1 + n % 3][1:], value(n)) for n in range(30))]
+    path = write_table(tmp_path / "train.csv", rows)
+    with pytest.raises(DataError, match=reason):
+        rows_of(path, wide=True)
+    assert len(rows_of(path, aspect_columns=["food", "price"])) == 60
+
+
+def test_wide_bad_options_raise(tmp_path):
+    path = write_table(tmp_path / "train.csv", WIDE)
+    for options, reason in (
+        ({"aspect_columns": ["food", "view"]}, "expected 'view', got 'text', 'food', 'price'"),
+        ({}, "expected 'aspect', 'label', got 'text', 'food', 'price'; .*--wide for a column per aspect"),
+        ({"wide": True, "label_column": "price"}, "label_column: expected none for a wide table"),
+        ({"aspect_columns": []}, "aspect_columns: expected at least one column, got none"),
+        ({"aspect_columns": ["food", "food"]}, "columns: expected distinct names"),
+        ({"wide": True, "text_column": "view"}, "expected 'view'"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            rows_of(path, **options)
+    write_table(path, [row[:1] for row in WIDE])
+    with raises("DataError: columns: expected one for each aspect, got 'text'"):
+        rows_of(path, wide=True)
+
+
+# Several files
+
+
+def test_several_files_are_read_as_one_split(tmp_path):
+    first = write_table(tmp_path / "a.csv", GERMAN[:7], ";")
+    second = write_table(tmp_path / "b.tsv", [GERMAN[0], *GERMAN[7:]], "\t")
+    whole = rows_of(write_table(tmp_path / "all.csv", GERMAN))
+    data = load_data([first, str(second)], ("train",), DataOptions(dev_fraction=0.4))
+    alone = load_data(tmp_path / "all.csv", ("train",), DataOptions(dev_fraction=0.4))
+    assert [row.sentence for row in data.splits["train"]] == [row.sentence for row in alone.splits["train"]]
+    assert data.sources == (first, second)
+    assert data.files["train"] == (first, second)
+    assert file_digest(first, second) != file_digest(second, first)
+    assert len(load_file([first, second], data.task)) == len(whole)
+
+
+def test_ids_of_several_files_are_those_of_each(tmp_path):
+    options = DataOptions(id_column="id", dev_fraction=0.5)
+    paths = []
+    for name in "ab":
+        rows = [
+            ("id", "text", "aspect", "label"),
+            ("1", f"fine {name}", "food", "good"),
+            ("2", f"bad {name}", "food", "bad"),
+        ]
+        paths.append(write_table(tmp_path / f"{name}.csv", rows))
+    rows = load_file(paths, replace(OWN), options)
+    assert [row.id for row in rows] == ["1/1", "1/2", "2/1", "2/2"]
+
+
+def test_several_files_errors_name_the_file(tmp_path):
+    good = write_table(tmp_path / "a.csv", GERMAN)
+    bad = write_table(tmp_path / "b.csv", [GERMAN[0], ("neu", "Essen", "gut"), ("neuer", "Essen", "")])
+    other = write_table(tmp_path / "c.csv", [("text", "topic", "label"), ("x", "y", "gut")])
+    pairs = tmp_path / "d.tsv"
+    pairs.write_text("id\tsentence1\tsentence2\tlabel\n")
+    for paths, reason in (
+        ([good, bad], r"b\.csv:3: has an empty 'label'"),
+        ([good, other], r"c\.csv:1: columns: expected 'aspect', got 'text', 'topic', 'label'"),
+        ([good, pairs], r"d\.tsv: expected the format of .*a\.csv, columns, got sentihood-tsv; pass files in one"),
+        ([good, tmp_path / "." / "a.csv"], r"a\.csv: expected each file once"),
+        ([good, tmp_path], "expected files, got a folder; pass one folder alone"),
+        ([good, tmp_path / "none.csv"], r"none\.csv: no such folder or file"),
+        ([], "data: expected a folder or at least one file, got none"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            load_data(paths, ("train",))
+
+
+def test_wide_files_with_other_columns_raise(tmp_path):
+    first = write_table(tmp_path / "a.csv", WIDE)
+    second = write_table(tmp_path / "b.csv", [("text", "food", "view"), ("x", "good", "bad")])
+    with raises("DataError: b.csv: aspect columns: expected food, price as in ...a.csv, got food, view; name"):
+        load_data([first, second], ("train",), DataOptions(wide=True))
+    assert len(load_file([first, second], OWN, DataOptions(aspect_columns=["food"]))) == 4
+
+
+def test_unknown_context_of_several_files_names_the_file(tmp_path):
+    first, second = (write_table(tmp_path / f"{name}.csv", WIDE) for name in "ab")
+    options = DataOptions(wide=True)
+    with raises("DataError: a.csv:2: context: expected ...(food), got 'price'"):
+        load_file([first, second], OWN, options, contexts=("food",))
+
+
+def test_run_file_holds_several_data_files(tmp_path):
+    for data, written in ((["a.csv"], "data: a.csv\n"), (["a.csv", "b.csv"], "data:\n- a.csv\n- b.csv\n")):
+        write_run_file(tmp_path / "run.yaml", data, DataOptions(wide=True), TrainingOptions(), [0])
+        assert written in (tmp_path / "run.yaml").read_text()
+        given = read_run_file(tmp_path / "run.yaml")
+        assert given["data"] == data and given["wide"] is True
+
+
+# Formats
+
+
+def test_tsv_of_your_own_is_not_taken_for_sentihood(tmp_path):
+    path = write_table(tmp_path / "train.tsv", GERMAN, "\t")
+    assert rows_of(path) == GERMAN[1:]
+    assert rows_of(tmp_path) == GERMAN[1:]
+    assert describe(load_data(tmp_path, ("train",)))[0] == "read as columns: train.tsv"
+
+
+def test_tsv_of_your_own_beside_csv_is_ambiguous(tmp_path):
+    for name, mark in (("train.tsv", "\t"), ("train.csv", ",")):
+        write_table(tmp_path / name, GERMAN, mark)
+    with raises("DataError: has both train.csv and train.tsv; keep one of them"):
+        load_data(tmp_path, ("train",))
+
+
+def test_tsv_without_text_column_names_its_format(tmp_path):
+    path = write_table(tmp_path / "own.tsv", [("review", "aspect", "label")], "\t")
+    with raises("DataError: read as a table of your own, because its header is not SentiHood's"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"skip_empty": True}, {"wide": True}])
+def test_published_format_with_table_options_raises(small_data, options):
+    with raises(f"InputError: {next(iter(options))}: ... is read as sentihood-tsv, which does not support this option"):
+        load_data(small_data, ("train",), DataOptions(**options))
+
+
+def test_txt_of_excel_is_read_where_the_format_is_given(tmp_path):
+    path = write_table(tmp_path / "unicode.txt", GERMAN, "\t", "utf-16", end="\r\n")
+    assert rows_of(path, format="columns", encoding="utf-16") == GERMAN[1:]
+
+
+def test_parquet_gives_the_rows_of_the_csv(tmp_path):
+    columns = list(zip(*GERMAN[1:]))
+    table = pa.table({"text": columns[0], "aspect": pa.array(columns[1]).dictionary_encode(), "label": columns[2]})
+    parquet.write_table(table, tmp_path / "train.parquet")
+    assert rows_of(tmp_path) == GERMAN[1:]
+
+
+def test_parquet_of_pandas_has_whole_numbers_and_nothing(tmp_path):
+    table = pa.table({"text": ["a", "b", "c"], "aspect": ["x"] * 3, "label": [1.0, float("nan"), 2.0]})
+    parquet.write_table(table, tmp_path / "own.parquet")
+    with raises("DataError: parquet:2: has an empty 'label'"):
+        rows_of(tmp_path / "own.parquet")
+    assert rows_of(tmp_path / "own.parquet", skip_empty=True) == [("a", "x", "1"), ("c", "x", "2")]
+
+
+def test_excel_gives_the_rows_of_the_sheet(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
+    book = openpyxl.Workbook()
+    for row in ([None], [*GERMAN[0], None], *GERMAN[1:], [], ["neu", "Essen"], ["acht", "Essen", 8.0]):
+        book.active.append(list(row))
+    book.save(tmp_path / "train.xlsx")
+    with raises("DataError: xlsx:16: has an empty 'label'"):
+        rows_of(tmp_path / "train.xlsx")
+    assert rows_of(tmp_path / "train.xlsx", skip_empty=True) == [*GERMAN[1:], ("acht", "Essen", "8")]
+
+
+def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    (tmp_path / "train.xlsx").write_bytes(b"PK")
+    with raises("InputError: requires openpyxl: pip install openpyxl, or save the file as CSV"):
+        rows_of(tmp_path / "train.xlsx")
+
+
+@pytest.mark.parametrize(
+    "name,reason",
+    [
+        ("rows.xlsx", r"is damaged, or is not an Excel workbook \(\.xlsx\)"),
+        ("rows.parquet", "is damaged, or is not a Parquet file"),
+        ("rows.xls", r"cannot be read; save it as \.xlsx or \.csv"),
+    ],
+)
+def test_damaged_table_raises(tmp_path, name, reason):
+    if name.endswith("xlsx"):
+        pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
+    (tmp_path / name).write_text("nothing of the kind")
+    with pytest.raises(DataError, match=reason):
+        rows_of(tmp_path / name)

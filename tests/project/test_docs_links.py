@@ -1,0 +1,64 @@
+"""Links of the pages: relative ones lead to a file and a heading, and external ones are addresses."""
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from docs_pages import DOCS, all_pages, page
+
+ROOT = DOCS.parent
+FILES = sorted(
+    {f"../{path.relative_to(ROOT).with_suffix('')}" for path in ROOT.glob("*.md")}
+    | {
+        f"../{path.relative_to(ROOT).with_suffix('')}"
+        for name in ("csrc", "qacg_kernels")
+        for path in (ROOT / name).rglob("*.md")
+    }
+    | set(all_pages())
+)
+
+
+def prose(text):
+    """The text without code, in which brackets are no links."""
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+def links(name):
+    """Targets of the Markdown and HTML links and pictures of a page."""
+    text = prose(page(name))
+    return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:href|src|srcset)="([^"]+)"', text)
+
+
+def anchors(text):
+    """Anchors of the headings as GitHub and MyST make them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_relative_links_lead_to_files_and_headings(name):
+    folder = (DOCS / name).parent
+    broken = []
+    for link in links(name):
+        path, _, anchor = link.partition("#")
+        if urlsplit(link).scheme:
+            continue
+        target = (folder / path).resolve() if path else DOCS / f"{name}.md"
+        found = target.exists() and target.resolve().is_relative_to(ROOT)
+        if not found or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_external_links_are_https_addresses(name):
+    external = [urlsplit(link) for link in links(name) if urlsplit(link).scheme]
+    assert [link.geturl() for link in external if link.scheme != "https" or "." not in link.netloc] == []
+
+
+def test_link_check_finds_a_missing_heading():
+    assert anchors("# A title, with `code`\n```\n# none\n```\n") == {"a-title-with-code"}
+
+
+def test_front_page_has_links():
+    assert len(links("../README")) > 10
