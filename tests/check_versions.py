@@ -45,6 +45,7 @@ TESTS = (
 )
 # Commands of qacg, each in its own process, in a folder with reviews.csv and new.csv.
 COMMANDS = (
+    "check reviews.csv --text-column review --aspect-column topic --label-column verdict",
     "train --data reviews.csv --text-column review --aspect-column topic --label-column verdict --output mine"
     " --max-steps 3 --rows rows",
     "train --config mine/run.yaml --output again",

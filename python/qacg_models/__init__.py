@@ -122,7 +122,10 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        from qacg_models.utils.quiet import quiet
+
+        with quiet("torchao", "torch.utils._pytree"):  # transformers imports torchao, which prints warnings
+            value = getattr(importlib.import_module(_HOMES[name]), name)
         register_with(name)
         return value
 

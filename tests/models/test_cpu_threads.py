@@ -104,5 +104,5 @@ def test_train_prints_and_records_its_thread_count(cgroup, three_threads, small_
     cgroup(max="100000 100000")
     flags = ["--hidden-size=8", "--layers=1", "--heads=2", "--intermediate-size=16", "--max-steps=1", "--threads=0"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0
-    assert capsys.readouterr().out.count("threads: 1 on the CPU; --threads N sets another number\n") == 1
+    assert capsys.readouterr().out.count(", 1 CPU threads (--batch-size, --threads)\n") == 1
     assert json.loads((tmp_path / "model" / "training.json").read_text())["machine"]["threads"] == 1

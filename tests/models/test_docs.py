@@ -76,7 +76,7 @@ def typed(tmp_path_factory):
 
 def test_tutorial_has_a_command_for_every_step():
     steps = [shlex.split(command)[1] for command in TUTORIAL]
-    assert steps == ["train", "evaluate", "predict", "predict", "analyze", "export", "train"]
+    assert steps == ["check", "train", "evaluate", "predict", "predict", "predict", "analyze", "export", "train"]
 
 
 @pytest.mark.parametrize(("name", "command"), ALL, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
@@ -111,6 +111,7 @@ def test_tutorial_predicts_every_aspect_of_every_text(typed):
         "page/index.html",
         "mine.onnx",
         "mine/calibration.json",
+        "summary.html",
         "report/index.html",
         "marked.csv",
         "all.csv",

@@ -90,7 +90,7 @@ def test_tfidf_chooses_the_setting_with_the_best_metric(monkeypatch, metric):
 
 def _cross_validated(known, task, setting):
     """The metric of one setting over the same folds, with one baseline per fold."""
-    folds, found = tfidf._folds(known), np.zeros((len(known), 3))
+    folds, found = tfidf.fold_numbers(known), np.zeros((len(known), 3))
     for fold in range(tfidf.FOLDS):
         seen = [row for row, one in zip(known, folds) if one != fold]
         asked = [row for row, one in zip(known, folds) if one == fold]
@@ -103,7 +103,7 @@ def test_tfidf_folds_keep_sentences_whole_and_spread_rare_labels():
     known = [
         dataclasses.replace(row, context=aspect, aspect=aspect) for row in unbalanced() for aspect in ("food", "wine")
     ]
-    folds = tfidf._folds(known)
+    folds = tfidf.fold_numbers(known)
     assert (folds[::2] == folds[1::2]).all(), "both rows of a sentence"
     for label in (1, 2):
         there = np.bincount(folds[[row.label == label for row in known]], minlength=tfidf.FOLDS)

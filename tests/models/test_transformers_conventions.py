@@ -179,3 +179,26 @@ def test_attention_name_repeats_grouped_keys_and_scales():
         query, key, value, scale=0.1, is_causal=True, enable_gqa=True
     )
     torch.testing.assert_close(found.transpose(1, 2), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_python_api_prints_its_own_lines_only(tmp_path):
+    """With torchao visible, as in a user's process."""
+    script = """import sys
+from qacg_models import AspectSentiment
+rows = {"text": [f"the soup was fine on day {n}" for n in range(20)], "aspect": ["food"] * 20, "label": ["a", "b"] * 10}
+lines = []
+ask = AspectSentiment.fit(rows, start="scratch", max_steps=2, say=lines.append)
+ask.save_pretrained(sys.argv[1])
+AspectSentiment.from_pretrained(sys.argv[1])("fine")
+print(sum("rows per batch" in line for line in lines))
+sys.stderr.write("end")"""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "python")])
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "model")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+        check=True,
+    )
+    assert done.stdout == "1\n"
+    assert [line for line in done.stderr.splitlines() if not line.startswith("training:")] == ["end"]

@@ -29,7 +29,7 @@ LAYERS = (
     ("qacg_models.runs", "qacg_models.attribution", "qacg_models.conversion"),
     ("qacg_models.inference",),
     ("qacg_models.training", "qacg_models.reporting", "qacg_models.export", "qacg_models.suggestion"),
-    ("qacg_models.demos", "qacg_models.estimators"),
+    ("qacg_models.demos", "qacg_models.estimators", "qacg_models.checking"),
     ("qacg_models.cli",),
     ("qacg_models",),  # the re-exports: __init__, packing, context_fold
     ("benchmarks.cases", "benchmarks.learning_texts"),

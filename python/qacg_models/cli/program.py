@@ -4,7 +4,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from qacg_models.cli.commands import analyze, convert, demo, evaluate, export, info, predict, suggest, table, train
+from qacg_models.cli.commands import (
+    analyze,
+    check,
+    convert,
+    demo,
+    evaluate,
+    export,
+    info,
+    predict,
+    suggest,
+    table,
+    train,
+)
 from qacg_models.cli.interruption import INTERRUPTED, TERMINATED, Terminated, interrupt_on_sigterm, resume_hint
 from qacg_models.cli.libraries import check_dependencies, load_libraries
 from qacg_models.cli.standard_output import discard_output, flush_out
@@ -15,6 +27,7 @@ from qacg_models.utils.plain_text import lone_surrogate
 COMMANDS = {
     "demo": demo,
     "suggest": suggest,
+    "check": check,
     "train": train,
     "evaluate": evaluate,
     "predict": predict,

@@ -11,6 +11,7 @@ from qacg_models.runs.calibration import UNCALIBRATED, write_calibration
 from qacg_models.runs.record import RECORD_NAME, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors
+from qacg_models.utils.quiet import hidden_library_bars
 
 # The files of a model folder that `load_trained` reads.
 FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
@@ -45,6 +46,7 @@ def declare_task(trained: TrainedModel) -> None:
     }
 
 
+@hidden_library_bars()
 def _write(trained: TrainedModel, new: Path) -> None:
     record = trained.record
     declare_task(trained)

@@ -28,6 +28,7 @@ from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibra
 from qacg_models.runs.record import TrainingRecord, read_record
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory
 from qacg_models.utils.progress import progress_bar
+from qacg_models.utils.quiet import hidden_library_bars
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -120,6 +121,7 @@ class TrainedModel:
         return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
 
+@hidden_library_bars()
 def load_trained(folder: Path | str, attention: str | None = None, *, device: str = "cpu") -> TrainedModel:
     """Loads a folder that training wrote.
 

@@ -56,6 +56,10 @@ class Setting:
 SETTINGS = tuple(Setting(*values) for values in product((1.0, 10.0), (True, False), (False, True)))
 
 
+# For cross-fitted probabilities: class weights would move them away from the shares of the data.
+UNTUNED = Setting(1.0, False, False)
+
+
 class TfidfBaseline:
     """The tuned baseline; the same rows give the same baseline.
 
@@ -91,6 +95,29 @@ class TfidfBaseline:
     def probabilities(self, rows: Sequence[Example]) -> np.ndarray:
         """The probability of each class for each row, (N, classes) float64."""
         return self.regressions(rows, self.grams(rows))
+
+
+def cross_fitted(rows: Sequence[Example], task: Task) -> np.ndarray | None:
+    """Probabilities of untuned baselines that were fitted to the other folds; rows of a sentence share a fold.
+
+    Args:
+        rows: labelled rows.
+        task: its labels.
+
+    Returns:
+        (N, classes) float64, in the order of `rows`; None if there are fewer than two sentences.
+    """
+    folds = fold_numbers(rows)
+    if folds.max() < 1:
+        return None
+    found = np.zeros((len(rows), len(task.labels)))
+    for fold in range(folds.max() + 1):
+        train, held = ([row for row, one in zip(rows, folds) if (one == fold) == out] for out in (False, True))
+        kept = _thinned(train, _stride(train, FITTED))
+        grams = _Grams(kept)
+        fitted = _Regressions(kept, grams(kept), len(task.labels), UNTUNED)
+        found[folds == fold] = fitted(held, grams(held))
+    return found
 
 
 class _Grams:
@@ -176,7 +203,7 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     """The setting with the highest metric in cross-validation over sentences, and that metric."""
     few = _some_sentences(rows, _stride(rows, TUNED))
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
-    folds = _folds(few)
+    folds = fold_numbers(few)
     if folds.max() < 1 or len(settings) < 2:
         return settings[0], None
     found = {one: np.zeros((len(few), len(task.labels))) for one in settings}
@@ -191,15 +218,15 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     return best, None if math.isnan(scores[best]) else scores[best]
 
 
-def _folds(rows: Sequence[Example]) -> np.ndarray:
-    """(N) folds; rows of a sentence share a fold, and sentences with rare labels are distributed evenly."""
+def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
+    """(N) folds from 0; rows of a sentence share a fold, and sentences with rare labels are distributed evenly."""
     frequency = counts(rows, "label")
     rarest: dict[str, tuple[int, int | None]] = {}  # number of rows of each sentence's rarest label, and the label
     for row in rows:
         found = frequency[row.label], row.label
         rarest[row.sentence] = min(rarest.get(row.sentence, found), found)
     dealt = sorted(rarest, key=lambda text: (rarest[text], text_fraction(text)))
-    numbers = {text: place % FOLDS for place, text in enumerate(dealt)}
+    numbers = {text: place % folds for place, text in enumerate(dealt)}
     return np.array([numbers[row.sentence] for row in rows])
 
 

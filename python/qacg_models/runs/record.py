@@ -123,8 +123,6 @@ class TrainingRecord:
             raise InputError(f"tfidf: expected the splits of metrics, {[*self.metrics]}, got {[*self.tfidf]}")
         if self.metrics.keys() != self.majority.keys():
             raise InputError(f"majority: expected the splits of metrics, {[*self.metrics]}, got {[*self.majority]}")
-        if self.confusion.keys() - self.metrics.keys():
-            raise InputError(f"confusion: expected the splits of metrics, {[*self.metrics]}, got {[*self.confusion]}")
         for split, by_aspect in self.confusion.items():
             for aspect, matrix in by_aspect.items():
                 if [len(row) for row in matrix] != [labels] * labels:

@@ -32,6 +32,7 @@ from qacg_models.utils.devices import cpu_threads, is_out_of_memory, local_devic
 from qacg_models.utils.distributed import is_main, join_group, main_only, run_on_main, wait_for_all, world_size
 from qacg_models.utils.output_lock import lock_output
 from qacg_models.utils.provenance import attention_backends, now, origin
+from qacg_models.utils.quiet import hidden_library_bars
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,6 +93,7 @@ def selection_split(options: TrainingOptions) -> str:
     return "test" if options.protocol == "released" else "dev"
 
 
+@hidden_library_bars()
 def train_locked(
     dataset: Dataset,
     output: Path,
@@ -165,8 +167,8 @@ def _train(run: _Run, checkpoint: Path | None) -> None:
     run.say(_describe_model(model, run.options))
     run.say(make_batch.describe(padding))
     run.say(plan(run.options, len(splits.train), run.split))
-    if not run.options.threads:
-        run.say(f"threads: {made_with['machine']['threads']} on the CPU; --threads N sets another number")
+    threads = run.options.threads or made_with["machine"]["threads"]
+    run.say(f"{run.options.batch_size} rows per batch, {threads} CPU threads (--batch-size, --threads)")
     if run.split == "test":
         run.say("protocol released: the checkpoint is selected on test, so the metrics on test are optimistic")
     trainer = _make_trainer(run, model, tokenizer, splits, make_batch, checkpoint)

@@ -24,3 +24,17 @@ def quiet(*loggers: str) -> Iterator[None]:
     finally:
         for logger, level in zip(found, before):
             logger.setLevel(level)
+
+
+@contextmanager
+def hidden_library_bars() -> Iterator[None]:
+    """Hides the progress bars of transformers, such as those of loading weights, inside the block or function."""
+    from transformers.utils import logging as library
+
+    shown = library.is_progress_bar_enabled()
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            library.enable_progress_bar()

@@ -1,0 +1,67 @@
+"""Precision and recall of the doubts of `qacg check`: `python -m benchmarks.label_doubts --data DIR`.
+
+Labels of randomly chosen training rows of SentiHood are replaced by another label. The doubts of the TF-IDF baseline
+are compared with the replaced rows. Other doubts may be right too, since the published labels have errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from qacg_models.data import DataOptions, Example, load_data
+from qacg_models.metrics.doubts import baseline_doubts
+
+FIRST = (100, 300, 750)
+
+
+def flip(rows: Sequence[Example], share: float, labels: int, seed: int) -> tuple[list[Example], set[int]]:
+    """The rows with a share of the labels replaced at random, and the indices of these."""
+    draw = random.Random(seed)
+    flipped = set(draw.sample(range(len(rows)), round(share * len(rows))))
+    noisy = list(rows)
+    for place in sorted(flipped):
+        other = draw.choice([label for label in range(labels) if label != rows[place].label])
+        noisy[place] = replace(rows[place], label=other)
+    return noisy, flipped
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints a Markdown table with a line per seed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.label_doubts", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with SentiHood")
+    parser.add_argument("--share", type=float, default=0.05, help="of replaced labels (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
+    arguments = parser.parse_args(argv)
+    dataset = load_data(arguments.data, ("train",), DataOptions(format="sentihood-tsv"))
+    rows = list(dataset.splits["train"])
+    header = [
+        "seed",
+        "doubts",
+        "precision",
+        "recall",
+        *(f"precision of the first {count}" for count in FIRST),
+        "seconds",
+    ]
+    print(f"| {' | '.join(header)} |\n|{'---:|' * len(header)}")
+    lines = []
+    for seed in arguments.seeds:
+        noisy, flipped = flip(rows, arguments.share, len(dataset.task.labels), seed)
+        begun = time.process_time()
+        found = [doubt.row for doubt in baseline_doubts(noisy, dataset.task)]
+        seconds = time.process_time() - begun
+        hits = [row in flipped for row in found]
+        line = [len(found), statistics.fmean(hits), sum(hits) / len(flipped)]
+        lines.append([*line, *(statistics.fmean(hits[:count]) for count in FIRST), seconds])
+        cells = [f"{value:.1%}" if isinstance(value, float) else str(value) for value in lines[-1][:-1]]
+        print(f"| {seed} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

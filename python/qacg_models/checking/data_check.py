@@ -1,0 +1,167 @@
+"""Checks of a data set before training: format, balance, repeated rows, leakage, tokens, quality, doubtful labels."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from qacg_models.checking.expected_quality import expected_quality
+from qacg_models.checking.token_check import TokenCheck, check_tokens
+from qacg_models.data import Dataset, Example, describe
+from qacg_models.data.delimiters import AUTO, find_delimiter, shown_delimiter
+from qacg_models.data.example_table import column_values, distinct
+from qacg_models.data.formats import SPLITS, find_format
+from qacg_models.data.lines import numbered_lines
+from qacg_models.metrics.doubts import Doubt
+from qacg_models.reporting.tables import text_table
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.plain_text import escape_formula
+
+FIELDS = ("line", "text", "aspect", "label", "suggested", "probability", "probability of label")
+_TEXT = 70  # most characters of a text in the terminal
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """The findings about a data set.
+
+    Attributes:
+        dataset: what was read.
+        format_reason: why the format was chosen.
+        balance: by split and aspect, numbers of rows by label.
+        tokens: how the tokenizer reads the texts.
+        rows: among which doubtful labels were looked for.
+        doubts: the doubtful labels, the most doubtful first.
+        doubted_by: what the doubts were found with.
+    """
+
+    dataset: Dataset
+    format_reason: str
+    balance: dict[str, dict[str, Counter[int]]]
+    tokens: TokenCheck
+    rows: Sequence[Example]
+    doubts: tuple[Doubt, ...]
+    doubted_by: str
+
+    def text(self, shown: int) -> str:
+        """The findings for a terminal, with the first `shown` doubts."""
+        dataset, sentences = self.dataset, len(distinct(self.dataset.splits["train"], "sentence"))
+        parts = [self.format_reason, *describe(dataset), *(one.describe() for one in dataset.warnings)]
+        parts += [self._leak(*pair, count) for pair, count in dataset.overlap.items() if count]
+        for split, by_aspect in self.balance.items():
+            rows = [
+                [aspect, *(str(counts[index]) for index in range(len(dataset.task.labels)))]
+                for aspect, counts in by_aspect.items()
+            ]
+            parts += ["", text_table([f"rows of {split}", *dataset.task.labels], rows)]
+        parts += ["", *self.tokens.lines(), expected_quality(sentences), "", self._doubt_line()]
+        if self.doubts and shown:
+            cells = [self._cells(one) for one in self.doubts[:shown]]
+            for row in cells:
+                row[1] = row[1] if len(row[1]) <= _TEXT else f"{row[1][: _TEXT - 3]}..."
+            parts.append(text_table(FIELDS, cells))
+        return "\n".join(parts)
+
+    @staticmethod
+    def _leak(one: str, other: str, count: int) -> str:
+        return (
+            f"warning: {count:,} sentences of {one} are in {other} too, so the metrics on {other} are too high; delete"
+            f" them from {one}"
+        )
+
+    def _doubt_line(self) -> str:
+        total = len(self.rows)
+        share = f"{len(self.doubts):,} of {total:,} ({len(self.doubts) / total:.1%})"
+        return f"doubtful labels: {share}, by {self.doubted_by}; look at the first ones, and correct wrong labels"
+
+    def _cells(self, doubt: Doubt) -> list[str]:
+        row, labels = self.rows[doubt.row], self.dataset.task.labels
+        names = labels[row.label or 0], labels[doubt.suggested]
+        text = " ".join(row.sentence.split())
+        return [str(row.line), text, row.context, *names, f"{doubt.probability:.2f}", f"{doubt.given:.2f}"]
+
+    def write_doubts(self, path: Path) -> None:
+        """Writes all doubts as a CSV; cells that a spreadsheet would run as formulas begin with an apostrophe."""
+        with atomic_write(path) as handle:
+            rows = csv.writer(handle, lineterminator="\n")
+            rows.writerow(FIELDS)
+            for doubt in self.doubts:
+                rows.writerow([escape_formula(cell) for cell in self._cells(doubt)])
+
+    def to_json(self) -> dict:
+        """The findings as JSON types; `doubts` has the line of each row."""
+        dataset, labels = self.dataset, self.dataset.task.labels
+        return {
+            "format": self.format_reason,
+            "notes": list(dataset.notes),
+            "warnings": [asdict(one) for one in dataset.warnings],
+            "overlap": [[*pair, count] for pair, count in dataset.overlap.items()],
+            "balance": {
+                split: {aspect: {name: counts[i] for i, name in enumerate(labels)} for aspect, counts in table.items()}
+                for split, table in self.balance.items()
+            },
+            "tokens": asdict(self.tokens),
+            "expected": expected_quality(len(distinct(dataset.splits["train"], "sentence"))),
+            "doubted_by": self.doubted_by,
+            "doubts": [dict(zip(FIELDS, self._cells(one))) for one in self.doubts],
+        }
+
+
+def doubted_rows(dataset: Dataset) -> list[Example]:
+    """The training rows, and the dev rows that were split off the same files."""
+    rows = list(dataset.splits["train"])
+    same = "dev" in dataset.splits and dataset.files["dev"] == dataset.files["train"]
+    return rows + list(dataset.splits["dev"]) if same else rows
+
+
+def check_data(
+    dataset: Dataset, options: TrainingOptions, rows: Sequence[Example], doubts: Sequence[Doubt], doubted_by: str
+) -> DataCheck:
+    """Checks a data set.
+
+    Args:
+        dataset: with the split train.
+        options: of the training that is planned.
+        rows: among which doubtful labels were looked for.
+        doubts: the doubtful labels.
+        doubted_by: what they were found with.
+
+    Raises:
+        InputError: the tokenizer or checkpoint of the options cannot be loaded.
+    """
+    balance = {split: _balance(part, dataset) for split, part in dataset.splits.items()}
+    tokens = check_tokens(dataset, options)
+    return DataCheck(dataset, _format_reason(dataset), balance, tokens, rows, tuple(doubts), doubted_by)
+
+
+def _balance(rows: Sequence[Example], dataset: Dataset) -> dict[str, Counter[int]]:
+    found: dict[str, Counter[int]] = {aspect: Counter() for aspect in dataset.task.aspects}
+    for aspect, label in column_values(rows, "aspect", "label"):
+        found[aspect][label] += 1
+    return found
+
+
+def _format_reason(dataset: Dataset) -> str:
+    """One line about the format and why it was chosen."""
+    source, options = dataset.sources[0], dataset.options
+    chosen = find_format(source, options.format)
+    if options.format != "auto":
+        reason = "as given by --format"
+    elif source.is_dir():
+        reason = f"by the names of its files: {', '.join(file.name for (file, *_) in dataset.files.values())}"
+    elif any(source.name in chosen.names(split) for split in SPLITS):
+        reason = f"by its name, {source.name}"
+    else:
+        reason = f"by its suffix, {source.suffix}"
+    line = f"format: {chosen.name}, {reason}"
+    file = source if source.is_file() else dataset.files["train"][0]
+    if chosen.records is not None and file.suffix.lower() in (".csv", ".tsv") and options.delimiter == AUTO:
+        columns = options.columns()
+        lines = (text + "\n" for _, text in islice(numbered_lines(file, columns.encoding), 100))
+        line += f"; delimiter {shown_delimiter(find_delimiter(lines, columns.required())[0])!r}, from the header"
+    return line

@@ -1,0 +1,100 @@
+"""How the tokenizer of the model reads the texts: texts that are cut, and words that it does not have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from qacg_models.data import Dataset
+from qacg_models.data.example_table import distinct
+from qacg_models.runs.options import SCRATCH, TrainingOptions
+from qacg_models.training.model_setup import begin_tokenizer
+from qacg_models.training.resolve_options import choose_start, resolve_options
+
+EXAMINED = 20_000  # most texts
+MOST_PIECES = 2.0  # pieces per word above which a vocabulary does not suit the texts: English reviews have 1.1 to 1.3
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True)
+class TokenCheck:
+    """Counts over the distinct training texts.
+
+    Attributes:
+        start: what training starts from, and why.
+        vocabulary: of the checkpoint, or "learned from the texts".
+        texts: number of texts that were examined.
+        max_length: of the model, in tokens.
+        cut: number of texts that are longer.
+        longest: tokens of the longest text.
+        words: number of words.
+        pieces: number of pieces of these words.
+        unknown: number of pieces that are unknown.
+    """
+
+    start: str
+    vocabulary: str
+    texts: int
+    max_length: int
+    cut: int
+    longest: int
+    words: int
+    pieces: int
+    unknown: int
+
+    def lines(self) -> list[str]:
+        """The findings, warnings last."""
+        per_word, unknown = self.pieces / max(1, self.words), self.unknown / max(1, self.pieces)
+        found = [
+            self.start,
+            f"tokens: the longest of {self.texts:,} texts has {self.longest:,}; the model reads {self.max_length}",
+            f"vocabulary ({self.vocabulary}): {per_word:.2f} pieces per word, {unknown:.2%} of the pieces unknown",
+        ]
+        if self.cut:
+            found.append(
+                f"warning: {self.cut:,} texts ({self.cut / self.texts:.1%}) are longer than {self.max_length} tokens"
+                " and are cut; pass a larger --max-length, or split the texts"
+            )
+        if per_word > MOST_PIECES or unknown > 0.01:
+            found.append(
+                "warning: the vocabulary does not suit the language of the texts; start from a checkpoint of this"
+                " language (--from), or from random weights (--from scratch)"
+            )
+        return found
+
+
+def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
+    """Encodes the distinct training texts, evenly spaced if there are more than EXAMINED.
+
+    Raises:
+        InputError: the tokenizer or checkpoint cannot be loaded.
+    """
+    chosen, start = choose_start(options, dataset)
+    resolved = resolve_options(chosen, dataset)
+    tokenizer = begin_tokenizer(dataset, resolved)
+    texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
+    texts = texts[:: _stride(len(texts), EXAMINED)]
+    contexts = [] if resolved.context_standalone else list(dataset.contexts)
+    longest_context = max((len(tokenizer(name, add_special_tokens=False)["input_ids"]) for name in contexts), default=0)
+    extra = longest_context + tokenizer.num_special_tokens_to_add(pair=bool(contexts))
+    lengths = [len(ids) + extra for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    words = [word for text in texts for word in _WORD.findall(text)]
+    pieces = tokenizer(words, add_special_tokens=False)["input_ids"] if words else []
+    unknown = sum(piece == tokenizer.unk_token_id for ids in pieces for piece in ids)
+    named = chosen.tokenizer or chosen.from_checkpoint
+    return TokenCheck(
+        start=start,
+        vocabulary="learned from the texts" if named in (None, SCRATCH) else str(named),
+        texts=len(texts),
+        max_length=resolved.max_length,
+        cut=sum(length > resolved.max_length for length in lengths),
+        longest=max(lengths),
+        words=len(words),
+        pieces=sum(map(len, pieces)),
+        unknown=unknown,
+    )
+
+
+def _stride(count: int, most: int) -> int:
+    """The smallest stride with which at most `most` of `count` items are taken."""
+    return max(1, -(-count // most))

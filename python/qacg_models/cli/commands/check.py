@@ -1,0 +1,80 @@
+"""`qacg check`: checks labelled data before training, and finds doubtful labels."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from qacg_models.cli.flags import add_flags, check_range, selected_fields
+from qacg_models.data.options import DataOptions
+
+USES_MODELS = True
+HELP = "check labelled data before training: balance, repeated rows, leakage, long texts, doubtful labels"
+DESCRIPTION = (
+    "Reads data as qacg train does, and prints the format and why it was chosen, rows by aspect and label, repeated "
+    "and contradictory rows, sentences in two splits, texts that are cut, words that the vocabulary lacks, the quality "
+    "to expect from the number of sentences, and training rows whose label a model of the other rows contradicts."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to its parser."""
+    parser.usage = "%(prog)s DATA [DATA ...] [option ...]"
+    parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="folder or files, as for qacg train --data")
+    parser.add_argument(
+        "--from", dest="start", metavar="PATH", help="planned start of training, as for qacg train (default: the same)"
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        default=128,
+        metavar="N",
+        help="planned maximum length in tokens (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--doubts", type=int, default=20, metavar="N", help="doubtful labels to print (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="CSV to write with all doubtful labels")
+    parser.add_argument(
+        "--thorough",
+        action="store_true",
+        help="find doubtful labels by trainings of the model, one for each of three folds, in place of TF-IDF",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_flags(parser, DataOptions)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the findings."""
+    from qacg_models.checking.data_check import check_data, doubted_rows
+    from qacg_models.checking.thorough import FOLDS, model_doubts
+    from qacg_models.data import load_data
+    from qacg_models.metrics.doubts import baseline_doubts
+    from qacg_models.runs.options import TrainingOptions
+    from qacg_models.utils.outputs import check_not_input, check_writable
+
+    check_range("doubts", arguments.doubts, 0, 1_000_000)
+    if arguments.output is not None:
+        check_writable("output", arguments.output)
+        for source in arguments.data:
+            check_not_input("output", arguments.output, source)
+    training = TrainingOptions(from_checkpoint=arguments.start, max_length=arguments.max_length)
+    options = DataOptions(**selected_fields(vars(arguments), DataOptions))
+    dataset = load_data(arguments.data, options=options, optional=("dev", "test"))
+    rows = list(dataset.splits["train"]) if arguments.thorough else doubted_rows(dataset)
+    if arguments.thorough:
+        doubts = model_doubts(dataset, training, lambda line: print(line, file=sys.stderr))
+        doubted_by = f"the model, trained on the other rows of {FOLDS} folds"
+    else:
+        doubts = baseline_doubts(rows, dataset.task)
+        doubted_by = "TF-IDF with logistic regression, fitted to the other rows"
+    found = check_data(dataset, training, rows, doubts, doubted_by)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        found.write_doubts(arguments.output)
+    print(json.dumps(found.to_json(), indent=1) if arguments.json else found.text(arguments.doubts))
+    if arguments.output is not None and not arguments.json:
+        print(f"{len(found.doubts):,} doubtful labels in {arguments.output}")
+    return 0

@@ -1,0 +1,71 @@
+"""Doubtful labels, by probabilities of models that were fitted to the other rows (cross-fitting).
+
+The rule is that of confident learning (Northcutt, Jiang and Chuang, "Confident Learning", 2021): a label is doubtful if
+another label of the same row has at least the mean probability that this other label has where it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qacg_models.data.example import Example
+from qacg_models.data.task import Task
+from qacg_models.metrics.tfidf import cross_fitted
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A row whose label may be wrong.
+
+    Attributes:
+        row: index of the row.
+        suggested: class index of the more probable label.
+        probability: of that label.
+        given: probability of the row's label.
+    """
+
+    row: int
+    suggested: int
+    probability: float
+    given: float
+
+
+def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]:
+    """The rows with doubtful labels, those with the largest difference of probabilities first.
+
+    Args:
+        labels: (N) class indices.
+        probabilities: (N, classes) of models that were not fitted to the row.
+
+    Example:
+        >>> shares = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.95, 0.05]])
+        >>> [(one.row, one.suggested) for one in find_doubts([0, 0, 1, 1, 1], shares)]
+        [(4, 0)]
+    """
+    given = np.asarray(labels)
+    rows, classes = probabilities.shape
+    typical = np.array(
+        [probabilities[given == index, index].mean() if (given == index).any() else np.inf for index in range(classes)]
+    )
+    own = probabilities[np.arange(rows), given]
+    others = np.where(probabilities >= typical, probabilities, -1.0)
+    others[np.arange(rows), given] = -1.0
+    best = others.argmax(axis=1)
+    found = others[np.arange(rows), best]
+    doubtful = np.flatnonzero((found > own) & (found >= 0))
+    order = doubtful[np.argsort((own - found)[doubtful], kind="stable")]
+    return [Doubt(int(row), int(best[row]), float(found[row]), float(own[row])) for row in order]
+
+
+def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
+    """Doubtful labels by the TF-IDF baseline; none if the rows cannot be divided into folds.
+
+    Args:
+        rows: labelled rows.
+        task: labels and aspects of the rows.
+    """
+    probabilities = cross_fitted(rows, task)
+    return [] if probabilities is None else find_doubts([row.label or 0 for row in rows], probabilities)

@@ -1,0 +1,172 @@
+"""`qacg check`: what it prints about data with known faults, and the precision of its doubts."""
+
+import csv
+import json
+import random
+import statistics
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from qacg_models.checking.expected_quality import CURVES, expected_quality
+from qacg_models.cli import main
+from qacg_models.data import DataOptions, load_data
+from qacg_models.metrics.doubts import baseline_doubts
+from untrained import write_model
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/learning/learning-curves.jsonl"
+OTHER = {"positive": "negative", "negative": "positive", "none": "positive"}
+
+
+def write(path, rows, header=("text", "aspect", "label"), delimiter=","):
+    with open(path, "w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle, delimiter=delimiter).writerows([header, *rows])
+
+
+CLAUSES = {
+    "food": {"positive": ("the soup was lovely", "we loved the fish"), "negative": ("stale bread", "the fish was raw")},
+    "price": {"positive": ("it was cheap", "the bill was a bargain"), "negative": ("a dear bill", "it costs too much")},
+}
+
+
+def reviews(count=150):
+    """Rows (text, aspect, label) of reviews whose words decide the labels."""
+    draw, rows = random.Random(1), []
+    for number in range(count):
+        labels = {aspect: draw.choice(("none", "positive", "negative")) for aspect in CLAUSES}
+        parts = [draw.choice(CLAUSES[aspect][label]) for aspect, label in labels.items() if label != "none"]
+        text = ", ".join([f"visit {number}", *parts])
+        rows += [(text, aspect, label) for aspect, label in labels.items()]
+    return rows
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    """Reviews with ten flipped labels, a duplicate, a contradiction, a long text; the numbers of the flipped lines."""
+    monkeypatch.chdir(tmp_path)
+    rows = reviews()
+    flipped = random.Random(0).sample(range(len(rows)), 10)
+    for place in flipped:
+        rows[place] = (*rows[place][:2], OTHER[rows[place][2]])
+    text, aspect, label = rows[0]
+    rows += [("word " * 200, "food", "none"), rows[0], (text.upper(), aspect, OTHER[label])]
+    write("reviews.csv", rows, delimiter=";")
+    return {place + 2 for place in flipped}
+
+
+def test_check_prints_every_finding(faulty, capsys):
+    assert main(["check", "reviews.csv"]) == 0
+    out = capsys.readouterr().out
+    for part in (
+        "format: columns, by its suffix, .csv; delimiter ';', from the header",
+        "rows of train  none  negative  positive",
+        "1 pair of text and aspect has different labels in different rows",
+        "the text, aspect and label of an earlier row",
+        "start: random weights",
+        "tokens: the longest of",
+        "1 texts",
+        "are longer than 128 tokens and are cut",
+        "expected macro-F1 with about 100 sentences: TF-IDF 34 to 58 %",
+        "doubtful labels: ",
+    ):
+        assert part in out, part
+
+
+def test_check_balance_counts_rows(faulty, capsys):
+    assert main(["check", "reviews.csv", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["balance"]
+    with open("reviews.csv", encoding="utf-8", newline="") as handle:
+        expected = Counter((row["aspect"], row["label"]) for row in csv.DictReader(handle, delimiter=";"))
+    for aspect, labels in found["train"].items():
+        for label, count in labels.items():
+            assert count + found["dev"][aspect][label] == expected[aspect, label]
+
+
+def test_check_doubts_find_flipped_labels(faulty, capsys):
+    assert main(["check", "reviews.csv", "--output", "doubts.csv"]) == 0
+    with open("doubts.csv", encoding="utf-8", newline="") as handle:
+        found = [(int(row["line"]), row["label"], row["suggested"]) for row in csv.DictReader(handle)]
+    assert f"{len(found):,} doubtful labels in doubts.csv" in capsys.readouterr().out
+    assert len(faulty & {line for line, _, _ in found}) >= 9
+    assert len(faulty & {line for line, _, _ in found[:12]}) >= 8
+    assert all(label != suggested for _, label, suggested in found)
+
+
+def test_check_folder_reports_leaks(tmp_path, capsys):
+    rows = reviews(60)
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train.csv", rows)
+    write(tmp_path / "data" / "test.csv", rows[:8])
+    assert main(["check", str(tmp_path / "data")]) == 0
+    out = capsys.readouterr().out
+    assert "by the names of its files: train.csv, train.csv, test.csv" in out or "train.csv, test.csv" in out
+    assert "sentences of train are in test too, so the metrics on test are too high" in out
+
+
+def test_check_foreign_vocabulary_warns(tmp_path, capsys):
+    """An English vocabulary and German texts."""
+    start = write_model(tmp_path / "start")
+    texts = [f"die Zimmerdecke war höchst ungewöhnlich, Nummer {number}" for number in range(60)]
+    write(tmp_path / "de.csv", [(text, "food", ("gut", "schlecht")[n % 2]) for n, text in enumerate(texts)])
+    assert main(["check", str(tmp_path / "de.csv"), "--from", str(start), "--max-length", "48"]) == 0
+    assert "the vocabulary does not suit the language of the texts" in capsys.readouterr().out
+
+
+@pytest.mark.full
+def test_check_thorough_asks_the_model(faulty, capsys, monkeypatch):
+    from qacg_models.runs.recipes import RECIPES
+
+    monkeypatch.setitem(RECIPES["scratch"], "minutes", 0.05)  # of each training
+    assert main(["check", "reviews.csv", "--thorough", "--json", "--from", "scratch"]) == 0
+    captured = capsys.readouterr()
+    assert "the model, trained on the other rows of 3 folds" in json.loads(captured.out)["doubted_by"]
+    assert captured.err.count("for the doubts") == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--doubts=-1"], "doubts: expected 0 to"),
+        (["--output", "reviews.csv"], "output: "),
+        (["--max-length", "0"], "max_length: expected at least 1"),
+    ],
+)
+def test_check_bad_flags_raise(faulty, flags, message, capsys):
+    assert main(["check", "reviews.csv", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_expected_quality_equals_the_committed_curves():
+    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+    found = {}
+    for size in sorted({row["sentences"] for row in rows}):
+        means = {}
+        for kind in {row["text"] for row in rows}:
+            here = [row for row in rows if (row["sentences"], row["text"]) == (size, kind)]
+            baseline = {row["seed"]: row["tfidf"]["test"]["macro_f1"] for row in here}
+            values = {"TF-IDF": list(baseline.values())}
+            for start in ("scratch", "minilm"):
+                values[start] = [row["metrics"]["test"]["macro_f1"] for row in here if row["begun_from"] == start]
+            for name, scores in values.items():
+                means.setdefault(name, []).extend([100 * statistics.fmean(scores)] if scores else [])
+        found[size] = {name: (round(min(one)), round(max(one))) for name, one in means.items() if one}
+    assert found == CURVES
+
+
+def test_expected_quality_takes_the_nearest_size():
+    assert "about 5,000 sentences" in expected_quality(10**6) and "about 50 sentences" in expected_quality(1)
+
+
+@pytest.mark.full
+def test_doubts_on_sentihood_reach_the_documented_precision(sentihood, monkeypatch):
+    dataset = load_data(sentihood, ("train",), DataOptions(format="sentihood-tsv"))
+    rows, draw = list(dataset.splits["train"]), random.Random(0)
+    flipped = set(draw.sample(range(len(rows)), round(0.05 * len(rows))))
+    for place in flipped:
+        other = draw.choice([label for label in range(3) if label != rows[place].label])
+        rows[place] = replace(rows[place], label=other)
+    found = [doubt.row for doubt in baseline_doubts(rows, dataset.task)]
+    hits = len(flipped & set(found))
+    assert hits / len(found) > 0.5 and hits / len(flipped) > 0.62
+    assert len(flipped & set(found[:100])) / 100 > 0.9
