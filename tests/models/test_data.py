@@ -503,7 +503,7 @@ def test_split_dev_divides_by_sentence_reproducibly(small_data):
     # Independent of the order of the rows, and different for another seed.
     assert content(split_dev(rows[::-1], 0.25, seed=3)[1]) == content(dev)
     assert content(split_dev(rows, 0.25, seed=4)[1]) != content(dev)
-    with raises("InputError: leaves a dev split, got 0.01"):
+    with raises("InputError: a share that leaves sentences for training and for dev, got 0.01 of 2"):
         split_dev(rows[:8], 0.01, seed=0)
 
 

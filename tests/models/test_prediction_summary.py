@@ -239,6 +239,6 @@ def test_summary_page_fits_its_window(browser, tmp_path, width, scheme):
     write_summary(tmp_path / "page.html", summary, "reviews.csv")
     browser.show((tmp_path / "page.html").as_uri(), width, scheme)
     browser.value(CHECKS)
-    assert browser.said == [], "no script error, and nothing that the page's policy refuses"
+    assert browser.messages == [], "no script error, and nothing that the page's policy refuses"
     assert browser.value("beyondThePage()") == []
     assert browser.value("paleTexts()") == []

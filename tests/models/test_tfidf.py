@@ -193,7 +193,8 @@ def test_baseline_comparison_names_the_metrics_that_lose():
     model = SentiHoodMetrics(**figures, sentiment_auc=math.nan)
     baseline = SentiHoodMetrics(**figures | {"strict_accuracy": 0.5, "sentiment_accuracy": 0.75}, sentiment_auc=0.5)
     record = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
-    record = dataclasses.replace(record, metrics={"test": model}, tfidf={"test": baseline}, majority={"test": baseline})
+    results = {"metrics": model, "tfidf": baseline, "majority": baseline, "confusion": record.confusion["test"]}
+    record = dataclasses.replace(record, **{name: {"test": result} for name, result in results.items()})
     assert baseline_comparison(record, "test") == (
         "test, against the baseline (TF-IDF + logistic regression): better in strict accuracy 60.0 against 50.0; not"
         " better in aspect macro-F1 80.0 against 80.0, aspect AUC 90.0 against 90.0, sentiment accuracy 70.0 against"

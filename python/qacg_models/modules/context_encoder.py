@@ -39,8 +39,8 @@ class ContextBertLayer(GradientCheckpointingLayer):
         context_embedding: Tensor,
         context_layer: nn.Linear,
         mask: Packing | Tensor | None,
-        output_attentions: bool,
         output_gates: bool,
+        output_attentions: bool,
         first_only: bool = False,
     ) -> tuple[Tensor | None, ...]:
         """Runs the layer.
@@ -51,8 +51,8 @@ class ContextBertLayer(GradientCheckpointingLayer):
             context_layer: linear layer from 2 hidden to hidden. The encoder owns it, as in checkpoints. It is applied
                 here so that gradient checkpointing does not keep the mixed context of every layer.
             mask: None or boolean (B, 1, 1, L); or the packing.
-            output_attentions: also return attention matrices.
             output_gates: also return the values of the gates.
+            output_attentions: also return attention matrices.
             first_only: after the attention compute only the first token of each packed sequence.
 
         Returns:
@@ -119,7 +119,7 @@ class ContextBertEncoder(nn.Module):
         for layer, context_layer in zip(self.layer, self.context_layer):
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
             hidden, *others = layer(
-                every_hidden[-1], context_embedding, context_layer, mask, output_attentions, output_gates, **only
+                every_hidden[-1], context_embedding, context_layer, mask, output_gates, output_attentions, **only
             )
             every_hidden.append(hidden)
             every_other.append(others)

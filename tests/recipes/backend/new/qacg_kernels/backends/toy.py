@@ -10,6 +10,7 @@ NAME = "toy"
 RANK = 35
 AUTOMATIC = False
 NEEDS_SELF_CHECK = False
+READS_INT64 = True
 DEVICE = "cpu"
 DTYPES = (torch.float32,)
 MAX_HEAD_DIM = 64
