@@ -80,10 +80,10 @@ def _print(options: argparse.Namespace) -> int:
         return 0
     lines = [json.dumps(heading)]
     if options.backend == "cuda":
-        records = map(report.cuda_record, cuda_kernels.judge_kernels(options.arch, options.head_dims))
+        records = map(report.cuda_record, cuda_kernels.estimate_kernels(options.arch, options.head_dims))
     else:
         calls = report.calls(table, options.bits, options.head_dims) if options.mask == "none" else ()
-        records = itertools.chain(report.rows(table, keys, options.mask), calls)
+        records = itertools.chain(report.entry_records(table, keys, options.mask), calls)
     for record in records:
         lines.append(json.dumps(record))
         print(lines[-1] if options.json else report.sentence(record), flush=True)
@@ -99,12 +99,12 @@ def _search(table: Table, keys: list[Key], out: Path | None) -> None:
 
     rows = {}
     for choice in search.chosen(table, keys):
-        rows[choice.best.row.key] = choice.best.row
+        rows[choice.best.entry.key] = choice.best.entry
         before = "does not run" if choice.before is None else f"{choice.before.tflops:.3g} TFLOP/s executed"
-        changed = "stays" if choice.best.row == table.by_key[choice.best.row.key] else f"before: {before}"
-        print(f"{report.sentence(report.row_record(choice.best))}; {changed}; {choice.tried} tried", flush=True)
+        changed = "stays" if choice.best.entry == table.by_key[choice.best.entry.key] else f"before: {before}"
+        print(f"{report.sentence(report.entry_record(choice.best))}; {changed}; {choice.tried} tried", flush=True)
         if out:
-            tile_tables.save(search.with_rows(table, rows), out)
+            tile_tables.save(search.with_entries(table, rows), out)
 
 
 if __name__ == "__main__":

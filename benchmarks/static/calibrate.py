@@ -52,8 +52,8 @@ def _rate(head_dim: int, block_m: int, block_n: int, warps: int, stages: int) ->
         *operands, head_dim, _LENGTH, 0.5, block_m, block_n, head_dim, grid=(1,), num_warps=warps, num_stages=stages
     )
     work = kernel.Work(block_m * block_n, head_dim, products=2, iterates=True, exponentials=1)
-    judged = kernel.judge_code(compiled, ARCHITECTURE, warps, work)
-    return rate(ARCHITECTURE, work.flops * judged.resident, judged.iteration)
+    estimate = kernel.estimate_code(compiled, ARCHITECTURE, warps, work)
+    return rate(ARCHITECTURE, work.flops * estimate.resident, estimate.iteration)
 
 
 def rate(architecture: str, flops: float, clocks: float) -> float:

@@ -57,14 +57,14 @@ class Call(NamedTuple):
     parameters: bytes
 
 
-class JudgedKernel(NamedTuple):
+class EstimatedKernel(NamedTuple):
     """A kernel, what its machine code uses, and its own rate where there are many blocks."""
 
     name: str
     head_dim: int
     busy: bool
     call: Call
-    judged: kernel.Judged
+    estimate: kernel.Estimate
     tflops: float
 
 
@@ -77,17 +77,19 @@ def unsupported_reason(architecture: str) -> str | None:
     return None
 
 
-def judge_kernels(architecture: str, head_dims: list[int]) -> Iterator[JudgedKernel]:
+def estimate_kernels(architecture: str, head_dims: list[int]) -> Iterator[EstimatedKernel]:
     """Every kernel of these head sizes, without and with dropout."""
     for busy in (False, True):
         short, few, more = (_calls(length, busy) for length in (_SHORT_LENGTH, *_LENGTHS))
         for name, head_dim in (*short, *few):
             if head_dim in head_dims and (name, head_dim) in code(architecture):
                 own = {n: calls.get((name, head_dim)) for n, calls in zip((1, *_LENGTHS), (short, few, more))}
-                yield _judge(name, head_dim, busy, architecture, own)
+                yield _estimate_uncached(name, head_dim, busy, architecture, own)
 
 
-def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[int, Call | None]) -> JudgedKernel:
+def _estimate_uncached(
+    name: str, head_dim: int, busy: bool, architecture: str, calls: dict[int, Call | None]
+) -> EstimatedKernel:
     found, iterates = code(architecture)[name, head_dim], name != _SHORT
     program = [*found.program, sass_trace.SKIPPED]
     call = calls[_LENGTHS[0]] if iterates else calls[1]
@@ -111,10 +113,10 @@ def _judge(name: str, head_dim: int, busy: bool, architecture: str, calls: dict[
         loads_in_flight=max(waits, default=0),
         spills=sum(i.stem in ("LDL", "STL") for i in in_loop),
     )
-    judged = kernel.judge_program(program, used, CHIPS[architecture], warps, work, ways, iterations)
-    clocks = judged.iteration if iterates else judged.outside
-    tflops = calibration().factor * rate(architecture, work.flops * judged.resident, clocks)
-    return JudgedKernel(name, head_dim, busy, call, judged, tflops)
+    estimate = kernel.estimate_program(program, used, CHIPS[architecture], warps, work, ways, iterations)
+    clocks = estimate.iteration if iterates else estimate.outside
+    tflops = calibration().factor * rate(architecture, work.flops * estimate.resident, clocks)
+    return EstimatedKernel(name, head_dim, busy, call, estimate, tflops)
 
 
 @functools.cache

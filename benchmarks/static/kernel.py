@@ -32,7 +32,7 @@ _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
 
 @dataclass(frozen=True)
-class Judged:
+class Estimate:
     """The analysis of a kernel on one chip; other attributes are those of Resources.
 
     Attributes:
@@ -90,24 +90,24 @@ def work_of(launch: Launch) -> Work:
     return Work(cells, config.block_d, products, bool(products) and role != "whole_row_forward")
 
 
-def judge(launch: Launch, architecture: str) -> Judged:
+def estimate_launch(launch: Launch, architecture: str) -> Estimate:
     """Compiles a launch for a chip and analyses it."""
     compiled = compiled_for(launch, architecture)
-    return judge_code(compiled, architecture, launch.options["num_warps"], work_of(launch))
+    return estimate_code(compiled, architecture, launch.options["num_warps"], work_of(launch))
 
 
-def judge_code(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
+def estimate_code(compiled: object, architecture: str, warps: int, work: Work) -> Estimate:
     """Analyses a compiled kernel; results are cached in build/ by machine code and the model's source."""
     settings = repr((architecture, warps, work)).encode()
     key = hashlib.sha256(compiled.asm["cubin"] + settings + _sources()).hexdigest()
     file = _CACHE / f"{key[:32]}.json"
     if file.exists():
-        return Judged(**json.loads(file.read_text(encoding="utf-8")))
-    judged = _judge(compiled, architecture, warps, work)
+        return Estimate(**json.loads(file.read_text(encoding="utf-8")))
+    estimate = _estimate_uncached(compiled, architecture, warps, work)
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as handle:
-        handle.write(json.dumps(asdict(judged)))
-    return judged
+        handle.write(json.dumps(asdict(estimate)))
+    return estimate
 
 
 @functools.cache
@@ -117,7 +117,7 @@ def _sources() -> bytes:
     return b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
 
 
-def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judged:
+def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Work) -> Estimate:
     program = disassembled(compiled.asm["cubin"], NVDISASM)
     copying = compiled.metadata.num_warps - warps  # warps that only copy, beside those that a launch asks for
     main = sass.main_loop(program) if work.iterates else None
@@ -135,12 +135,12 @@ def _judge(compiled: object, architecture: str, warps: int, work: Work) -> Judge
     def beside(iterations: int) -> list[tuple[list[int], int]]:
         return [(list(sass.indices(program, copies, lambda loop: iterations)), copying)] if copies else []
 
-    return judge_program(
+    return estimate_program(
         program, resources(compiled), CHIPS[architecture], warps, work, ways, copying=copying, beside=beside
     )
 
 
-def judge_program(
+def estimate_program(
     program: list[Instruction],
     used: Resources,
     chip: Chip,
@@ -150,7 +150,7 @@ def judge_program(
     iterations: tuple[int, int] = _ITERATIONS,
     copying: int = 0,
     beside: Callable[[int], list[tuple[list[int], int]]] = lambda iterations: [],
-) -> Judged:
+) -> Estimate:
     """Analyses machine code along the paths of its warps.
 
     Args:
@@ -180,7 +180,7 @@ def judge_program(
     iteration = (clocks_of[1] - clocks_of[0]) / (more - few)
     outside = clocks_of[0] - few * iteration
     of_scheduler = max(1, warps // SCHEDULERS) * resident
-    return Judged(
+    return Estimate(
         warps=warps,
         registers=used.registers,
         stack=used.stack,

@@ -58,14 +58,14 @@ def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool) -> Pr
 
 
 def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Predicted:
-    chip, judged = CHIPS[architecture], kernel.judge(launch, architecture)
+    chip, estimate = CHIPS[architecture], kernel.estimate_launch(launch, architecture)
     programs = launch.programs * shape.batch
-    waves = math.ceil(programs / (chip.multiprocessors * judged.resident))
-    computing = waves * judged.clocks(_iterations(launch, shape)) / (chip.gigahertz * 1e9 * calibration().factor)
+    waves = math.ceil(programs / (chip.multiprocessors * estimate.resident))
+    computing = waves * estimate.clocks(_iterations(launch, shape)) / (chip.gigahertz * 1e9 * calibration().factor)
     narrow, wide = _TRAFFIC[launch.role]
     elements = shape.batch * shape.heads * shape.length * shape.head_dim
     moving = elements * (narrow * bits // 8 + wide * 4) / (_REACHED * chip.memory_bytes)
-    bound = judged.bound if computing > moving else "memory"
+    bound = estimate.bound if computing > moving else "memory"
     return Predicted(max(computing, moving) + _LAUNCH_SECONDS, bound, kernel.PRODUCTS.get(launch.role, 0))
 
 
@@ -90,22 +90,22 @@ def counted_rate(kernel_name: str, executed: float, products: int) -> float | No
     return None if pass_ is None else executed * QUASI_ATTENTION_FLOPS[pass_] / (2 * products)
 
 
-class JudgedRow(NamedTuple):
+class EstimatedEntry(NamedTuple):
     """An entry of a tile table, its analysis, and its executed rate with many tiles and blocks, in TFLOP/s."""
 
-    row: TileEntry
-    judged: kernel.Judged
+    entry: TileEntry
+    estimate: kernel.Estimate
     tflops: float
 
 
-def judge_row(table: Table, row: TileEntry, mask: str = "none") -> JudgedRow:
-    launch = launch_of_row(table, row, mask)
-    judged, work = kernel.judge(launch, table.architecture), kernel.work_of(launch)
+def estimate_entry(table: Table, entry: TileEntry, mask: str = "none") -> EstimatedEntry:
+    launch = launch_of_row(table, entry, mask)
+    estimate, work = kernel.estimate_launch(launch, table.architecture), kernel.work_of(launch)
     tiles = 1
-    clocks = judged.iteration
-    if row.kernel.startswith("whole_row"):  # few tiles: a block's whole run counts
+    clocks = estimate.iteration
+    if entry.kernel.startswith("whole_row"):  # few tiles: a block's whole run counts
         tiles = math.ceil(launch.config.block_n / launch.config.block_m) if work.iterates else 1
-        clocks = judged.clocks(tiles)
-    return JudgedRow(
-        row, judged, calibration().factor * rate(table.architecture, work.flops * tiles * judged.resident, clocks)
+        clocks = estimate.clocks(tiles)
+    return EstimatedEntry(
+        entry, estimate, calibration().factor * rate(table.architecture, work.flops * tiles * estimate.resident, clocks)
     )

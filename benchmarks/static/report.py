@@ -8,10 +8,10 @@ from benchmarks.cases import Shape
 from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
 from benchmarks.static import cuda_kernels, hardware, kernel
 from benchmarks.static.calibrate import calibration, rate
-from benchmarks.static.cuda_kernels import STAGES, JudgedKernel
-from benchmarks.static.kernel import Judged
+from benchmarks.static.cuda_kernels import STAGES, EstimatedKernel
+from benchmarks.static.kernel import Estimate
 from benchmarks.static.launches import launch_of_gluon
-from benchmarks.static.operator import PASSES, JudgedRow, call_rates, counted_rate, judge_row, predict
+from benchmarks.static.operator import PASSES, EstimatedEntry, call_rates, counted_rate, estimate_entry, predict
 from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
 
 Record = dict[str, object]
@@ -21,50 +21,54 @@ BITS = 16  # of the GPU benchmark's calls
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
-def rows(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
-    """A record for each row of the table, in calls with a mask of `launches.MASKS`."""
+def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
+    """A record for each entry of the table, in calls with a mask of `launches.MASKS`."""
     for key in keys:
-        row = table.by_key[key]
-        yield row_record(judge_row(table, row, mask))
+        entry = table.by_key[key]
+        yield entry_record(estimate_entry(table, entry, mask))
         if mask == "none" and table.architecture == GLUON_CHIP and key in GLUON_KEYS:
-            yield gluon_record(table, row)
+            yield gluon_record(table, entry)
 
 
 def gluon_record(table: Table, instead_of: TileEntry) -> Record:
-    """The forward in Gluon beside the row of the table that it is instead of."""
+    """The forward in Gluon beside the entry of the table that it is instead of."""
     launch = launch_of_gluon(table, instead_of.head_dim)
-    judged, work = kernel.judge(launch, table.architecture), kernel.work_of(launch)
-    rate_found = calibration().factor * rate(table.architecture, work.flops * judged.resident, judged.iteration)
+    estimate, work = kernel.estimate_launch(launch, table.architecture), kernel.work_of(launch)
+    rate_found = calibration().factor * rate(table.architecture, work.flops * estimate.resident, estimate.iteration)
     stages = launch.constants["STAGES"]
-    row = replace(
+    entry = replace(
         instead_of,
         block_m=launch.config.block_m,
         block_n=launch.config.block_n,
-        num_warps=judged.warps,
+        num_warps=estimate.warps,
         num_stages=stages,
     )
     # Its copies are waited for at barriers, not by groups: one stage is read, one is next.
     ahead = dict(loads_in_flight=stages - 2)
-    return row_record(JudgedRow(row, judged, rate_found)) | ahead | dict(backend="gluon", kernel="gluon_forward")
+    return (
+        entry_record(EstimatedEntry(entry, estimate, rate_found))
+        | ahead
+        | dict(backend="gluon", kernel="gluon_forward")
+    )
 
 
-def row_record(found: JudgedRow) -> Record:
-    row = found.row
+def entry_record(found: EstimatedEntry) -> Record:
+    entry = found.entry
     own = {
         "backend": BACKEND,
-        "kernel": row.kernel,
-        "pass": PASSES[row.kernel not in FORWARD_KERNELS],
-        "bits": row.bits,
-        "head_dim": row.head_dim,
-        "busy": row.busy,
-        "tile": [row.block_m, row.block_n],
-        "warps": row.num_warps,
-        "stages": row.num_stages,
+        "kernel": entry.kernel,
+        "pass": PASSES[entry.kernel not in FORWARD_KERNELS],
+        "bits": entry.bits,
+        "head_dim": entry.head_dim,
+        "busy": entry.busy,
+        "tile": [entry.block_m, entry.block_n],
+        "warps": entry.num_warps,
+        "stages": entry.num_stages,
     }
-    return own | _judged(found.judged, row.kernel, found.tflops, kernel.PRODUCTS[row.kernel])
+    return own | _estimated(found.estimate, entry.kernel, found.tflops, kernel.PRODUCTS[entry.kernel])
 
 
-def cuda_record(found: JudgedKernel) -> Record:
+def cuda_record(found: EstimatedKernel) -> Record:
     own = {
         "backend": "cuda",
         "kernel": found.name,
@@ -73,24 +77,24 @@ def cuda_record(found: JudgedKernel) -> Record:
         "head_dim": found.head_dim,
         "busy": found.busy,
         "tile": [found.call.rows, found.call.keys],
-        "warps": found.judged.warps,
+        "warps": found.estimate.warps,
         "stages": STAGES.get(found.name, 2),
     }
-    return own | _judged(found.judged, found.name, found.tflops, cuda_kernels.PRODUCTS[found.name])
+    return own | _estimated(found.estimate, found.name, found.tflops, cuda_kernels.PRODUCTS[found.name])
 
 
-def _judged(judged: Judged, kernel_name: str, executed: float, products: int) -> Record:
+def _estimated(estimate: Estimate, kernel_name: str, executed: float, products: int) -> Record:
     counted = counted_rate(kernel_name, executed, products)
     return {
-        "registers": judged.registers,
-        "stack": judged.stack,
-        "shared_bytes": judged.shared,
-        "resident": judged.resident,
-        "instructions": judged.instructions,
-        "wgmma": judged.wgmma,
-        "loads_in_flight": judged.loads_in_flight,
-        "duplicated": judged.duplicated,
-        "bound": judged.bound,
+        "registers": estimate.registers,
+        "stack": estimate.stack,
+        "shared_bytes": estimate.shared,
+        "resident": estimate.resident,
+        "instructions": estimate.instructions,
+        "wgmma": estimate.wgmma,
+        "loads_in_flight": estimate.loads_in_flight,
+        "duplicated": estimate.duplicated,
+        "bound": estimate.bound,
         "counted_tflops": None if counted is None else _figure(counted),
         "executed_tflops": _figure(executed),
     }

@@ -5,70 +5,70 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks.static.hardware import CHIPS
-from benchmarks.static.operator import JudgedRow, judge_row
+from benchmarks.static.operator import EstimatedEntry, estimate_entry
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
 
-# Rows that promise no more than this beside each other are alike: the difference is within the model's own doubt. Of
-# such rows the one that is there stays; else the first of the candidates is taken, whose tile is the larger.
+# Entries whose estimates differ by no more than this factor are equal within the error of the model. The present entry
+# then stays; without one, the first candidate is taken, which has the larger tile.
 _DOUBT = 1.03
 ROWS_OF_A_WARP = 16
-# Bytes of a thread. Calls of other kinds may take more than the one that is judged: `make check-triton` judges them,
-# and where it refuses a row the next best has to serve.
+# Bytes of a thread. Other calls may take more than the estimated one: replace an entry that `make check-triton` reports
+# by the next best.
 _FORWARD_STACK, _BACKWARD_STACK = 32, 120
 
 
 class Choice(NamedTuple):
-    """The best row of a key, the one that was there (None if the chip cannot run it), and how many were tried."""
+    """The best entry of a key, the present one (None if the chip cannot run it), and how many were tried."""
 
-    best: JudgedRow
-    before: JudgedRow | None
+    best: EstimatedEntry
+    before: EstimatedEntry | None
     tried: int
 
 
 def chosen(table: Table, keys: list[Key]) -> Iterator[Choice]:
-    """For each key; one for which no candidate is fit is left out."""
+    """The choice for each key, except keys for which no candidate fits."""
     for key in keys:
         own = table.by_key[key]
-        tried = [own, *(row for row in _comparable(key, own) if row != own and not repeats_work(row))]
-        found = {row: judged for row in tried if (judged := _judged(table, row)) is not None}
-        fit = [judged for row, judged in found.items() if _fits(judged) and not repeats_work(row)]
+        tried = [own, *(entry for entry in _comparable(key, own) if entry != own and not repeats_work(entry))]
+        found = {entry: estimate for entry in tried if (estimate := _estimated(table, entry)) is not None}
+        fit = [estimate for entry, estimate in found.items() if _fits(estimate) and not repeats_work(entry)]
         if fit:
-            most = max(judged.tflops for judged in fit)
-            best = next(judged for judged in fit if _DOUBT * judged.tflops >= most)
+            most = max(estimate.tflops for estimate in fit)
+            best = next(estimate for estimate in fit if _DOUBT * estimate.tflops >= most)
             yield Choice(best, found.get(own), len(found))
 
 
-def _fits(found: JudgedRow) -> bool:
-    """The forward spills nothing within its loop; what the backward spills there costs time, which is in its rate."""
-    if found.row.kernel in ("whole_row_forward", "tiled_forward"):
-        return not found.judged.spills and found.judged.stack <= _FORWARD_STACK
-    return found.judged.stack <= _BACKWARD_STACK
+def _fits(found: EstimatedEntry) -> bool:
+    """Whether an entry may be chosen: a forward must not spill in its loop. A backward may; its rate has the cost."""
+    if found.entry.kernel in ("whole_row_forward", "tiled_forward"):
+        return not found.estimate.spills and found.estimate.stack <= _FORWARD_STACK
+    return found.estimate.stack <= _BACKWARD_STACK
 
 
-def with_rows(table: Table, rows: dict[Key, TileEntry]) -> Table:
-    return replace(table, entries=tuple(rows.get(row.key, row) for row in table.entries))
+def with_entries(table: Table, entries: dict[Key, TileEntry]) -> Table:
+    return replace(table, entries=tuple(entries.get(one.key, one) for one in table.entries))
 
 
-def repeats_work(row: TileEntry) -> bool:
-    """Whether a tiled row of 16 bits has more warps than its scores have rows for: 16 to a warp, else several warps
+def repeats_work(entry: TileEntry) -> bool:
+    """Whether a tiled entry of 16 bits has more warps than its scores have rows for: 16 to a warp, else several warps
     compute the same."""
-    rows = row.block_n if row.kernel == "key_gradients" else row.block_m
-    return row.bits == 16 and not row.kernel.startswith("whole_row") and rows < ROWS_OF_A_WARP * row.num_warps
+    rows = entry.block_n if entry.kernel == "key_gradients" else entry.block_m
+    return entry.bits == 16 and not entry.kernel.startswith("whole_row") and rows < ROWS_OF_A_WARP * entry.num_warps
 
 
 def _comparable(key: Key, own: TileEntry) -> list[TileEntry]:
-    """How many keys a row takes whole stays as it is: it decides which kernel a call goes to."""
+    """The candidates with the same longest single-tile row, which decides between kernels."""
     whole = key[0].startswith("whole_row")
-    return [row for row in candidates(key) if not whole or row.block_n == own.block_n]
+    return [entry for entry in candidates(key) if not whole or entry.block_n == own.block_n]
 
 
-def _judged(table: Table, row: TileEntry) -> JudgedRow | None:
+def _estimated(table: Table, entry: TileEntry) -> EstimatedEntry | None:
     """None where the chip has not the memory, or the compiler cannot."""
     try:
-        found = judge_row(with_rows(table, {row.key: row}), row)
+        found = estimate_entry(with_entries(table, {entry.key: entry}), entry)
     except Exception as error:  # compilers have errors of their own kinds
-        print(f"left out: {row}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        print(f"left out: {entry}: {type(error).__name__}: {str(error)[:200]}", flush=True)
         return None
     most = min(table.shared_bytes, CHIPS[table.architecture].shared_bytes_of_block)
-    return found if found.judged.shared <= most else None
+    return found if found.estimate.shared <= most else None

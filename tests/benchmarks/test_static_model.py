@@ -227,16 +227,16 @@ def test_resident_blocks_have_three_limits():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_row_record_has_the_documented_fields():
+def test_entry_record_has_the_documented_fields():
     from benchmarks.static import report
-    from benchmarks.static.kernel import Judged
-    from benchmarks.static.operator import JudgedRow
+    from benchmarks.static.kernel import Estimate
+    from benchmarks.static.operator import EstimatedEntry
     from qacg_kernels.backends.triton.tile_tables import TileEntry
 
     row = TileEntry("tiled_forward", 16, 64, False, 128, 64, 8, 3)
     counted = hardware.counts(program("MUFU.EX2 R1, R0"))
-    judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
-    record = report.row_record(JudgedRow(row, judged, 312.4))
+    estimate = Estimate(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
+    record = report.entry_record(EstimatedEntry(row, estimate, 312.4))
     assert " ".join(record) == (
         "backend kernel pass bits head_dim busy tile warps stages registers stack shared_bytes resident instructions "
         "wgmma loads_in_flight duplicated bound counted_tflops executed_tflops"
@@ -248,16 +248,16 @@ def test_row_record_has_the_documented_fields():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_row_record_of_part_of_a_pass_has_no_counted_rate():
+def test_entry_record_of_part_of_a_pass_has_no_counted_rate():
     from benchmarks.static import report
-    from benchmarks.static.kernel import Judged
-    from benchmarks.static.operator import JudgedRow
+    from benchmarks.static.kernel import Estimate
+    from benchmarks.static.operator import EstimatedEntry
     from qacg_kernels.backends.triton.tile_tables import TileEntry
 
     row = TileEntry("key_gradients", 16, 64, False, 64, 128, 8, 3)
     counted = hardware.counts(program("MUFU.EX2 R1, R0"))
-    judged = Judged(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
-    record = report.row_record(JudgedRow(row, judged, 312.4))
+    estimate = Estimate(8, 200, 0, 98304, 1, 0, counted, True, 3, 1.0, "mufu", 900.0, 2000.0)
+    record = report.entry_record(EstimatedEntry(row, estimate, 312.4))
     assert (record["counted_tflops"], record["executed_tflops"]) == (None, 312.0)
     assert report.sentence(record).endswith("mufu; 312.0 TFLOP/s executed")
 

@@ -145,7 +145,7 @@ def test_fit_number_labels_become_names():
     [
         ({"epoch": 3}, TypeError, "epoch: expected an option of qacg train"),
         ({"text_column": "x"}, TypeError, "text_column: expected the argument text"),
-        ({"delimiter": ";"}, TypeError, "delimiter: expected one of dev_fraction"),
+        ({"delimiter": ";"}, TypeError, "data options: expected some of dev_fraction.*got 'delimiter'"),
         ({"label": "stars"}, InputError, "label: expected one column 'stars' in the frame, got 'review', 'topic'"),
         ({"on_empty": "drop"}, InputError, "on_empty: expected one of raise, skip, got 'drop'"),
         (

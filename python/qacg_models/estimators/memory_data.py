@@ -69,7 +69,7 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
     known = [field.name for field in fields(DataOptions) if field.name not in _OF_FILES]
     for name in given:
         if name not in known:
-            raise TypeError(f"{name}: expected one of {', '.join(known)}.")
+            raise TypeError(f"data options: expected some of {', '.join(known)}, got {name!r}. Check its spelling.")
     return DataOptions(**given)  # type: ignore[arg-type]
 
 
