@@ -48,7 +48,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         "Written by qacg demo; nothing on this page is loaded from elsewhere.",
     )
     check_output(output, overwrite=True)
-    # The page begins with what a reader wants to see; the work begins with what everything rests on.
+    # Sections in the order of interest to a reader; they are filled in the order of the work.
     results, confidence, maps, gate, training, speed, agreement, machine = (
         page.section(title)
         for title in (
@@ -221,21 +221,21 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
     if trained.model.config.context_standalone:
         section.text(
             "The aspect reaches this model by its context id alone. So in layer 1 the softmax map P is the"
-            " same for every aspect of a sentence, and all that tells them apart is λ·G."
+            " same for every aspect of a sentence, and only λ·G differs."
         )
     reading = "Queries go down, keys across; each line of panels has a scale of its own."
     for number, row in enumerate(rows, 1):
         maps = example_maps(trained, row)
-        says = int(maps.probabilities.argmax())
+        predicted = int(maps.probabilities.argmax())
         shares = ", ".join(f"{label} {share:.0%}" for label, share in zip(labels, maps.probabilities))
         section.heading(f"{number}. {row.context}: {labels[row.label]}")
         section.quote(row.sentence)
-        right = "rightly" if says == row.label else "wrongly"
-        section.text(f"The model says {labels[says]}, {right} ({shares}).", "note")
+        result = "correct" if predicted == row.label else "wrong"
+        section.text(f"Prediction: {labels[predicted]}, {result} ({shares}).", "note")
         for layer in range(len(maps.softmax)):
             name = f"row-{number}-layer-{layer + 1}"
-            tells = captions.layer_caption(maps, layer)
-            page.figure(section, name, layer_figure(maps, layer), tells, reading)
+            caption = captions.layer_caption(maps, layer)
+            page.figure(section, name, layer_figure(maps, layer), caption, reading)
 
 
 def _gate(page, section, trained, rows: Sequence[Example]) -> None:

@@ -194,7 +194,7 @@ def _describe_model(model: EncoderPreTrainedModel, options: TrainingOptions) -> 
 
 
 def plan(options: TrainingOptions, rows: int, split: str) -> str:
-    """Returns a line that says when training ends and when it evaluates.
+    """Returns a line about when training ends and when it evaluates.
 
     Args:
         options: resolved.

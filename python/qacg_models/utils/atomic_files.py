@@ -56,7 +56,7 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
     Raises:
         OSError: the folder cannot be renamed; the previous output is restored.
-        InputError: the previous output cannot be restored either; the text says where it is.
+        InputError: the previous output cannot be restored either; the message has its place.
     """
     output = output.resolve()  # a link is kept, and its target replaced
     temporary = _temporary(output)
