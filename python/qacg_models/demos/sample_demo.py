@@ -214,9 +214,9 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
 
     labels = trained.task.labels
     section.text(
-        "Each word (down) looks at the words of the sentence (across). Red is attention, blue is attention taken"
-        " away, the page's own colour is 0. The upper maps show where the words look by themselves, the middle ones"
-        " what the aspect changes about that, the lower ones the sum, which the model uses."
+        "Queries are rows, keys are columns. Positive weights are red, negative ones blue, and 0 has the colour of the"
+        " page. The upper maps are the softmax attention P, the middle ones the part of the aspect λ·G, and the lower"
+        " ones their sum A, which the model uses."
     )
     if trained.model.config.context_standalone:
         section.text(
