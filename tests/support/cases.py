@@ -126,7 +126,7 @@ STRIPS = (
     Case("strips, 72 dims", batch=1, queries=70, keys=200, head_dim=72, gate="shared", form="column", dropout_p=0.2),
     Case("strips, 128 dims", batch=1, heads=2, queries=97, keys=193, head_dim=128, layout="fused_projection"),
     Case("key mask", batch=2, heads=1, queries=200, head_dim=64, mask="boolean_keys", gate="shared"),
-    Case("key mask, short", batch=2, heads=1, queries=70, keys=120, head_dim=32, mask="additive_keys"),
+    Case("key mask, short", batch=2, heads=1, queries=70, keys=100, head_dim=32, mask="additive_keys"),
     Case(
         "key mask within",
         batch=2,

@@ -92,8 +92,8 @@ EDITS = {
     "scale of a long row's gradient": ("backward", "dcq *= call.factors.scale", "dcq *= 1.0", Case("a", **LONG)),
     "packed sequences begin one token late": (
         "tiles",
-        "tl.load(call.cu_seqlens + sequence), 0), call.sizes.tokens)",
-        "tl.load(call.cu_seqlens + sequence), 1), call.sizes.tokens)",
+        "first = _integer(call.cu_seqlens, sequence, call.sizes.tokens)",
+        "first = _integer(call.cu_seqlens, sequence, call.sizes.tokens) + 1",
         Case("a", heads=1, sequences=(5, 9), head_dim=16),
     ),
 }

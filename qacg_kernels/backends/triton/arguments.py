@@ -227,10 +227,6 @@ def mask_of(t: Tensor | None) -> Mask | None:
     return Mask(t.view(torch.uint8) if t.dtype == torch.bool else t, *strides)
 
 
-def integers(t: Tensor | None) -> Integers | None:
-    return None if t is None else Integers(t, t.stride(0))
-
-
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
     """A gate vector (shared_dims = 1) or a bias (shared_dims = 0)."""
     if t is None:

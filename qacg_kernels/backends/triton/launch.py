@@ -14,11 +14,11 @@ from qacg_kernels.backends.triton.arguments import (
     Call,
     Gate,
     Gradients,
+    Integers,
     Saved,
     Side,
     Strided,
     has_dense_rows,
-    integers,
     mask_of,
     per_head,
     strided,
@@ -59,7 +59,7 @@ class Operation:
         """`others` are further tensors that the backward reads; `plan` is that of the call, if already known."""
         self.plan = plan = plan or launch_plan(problem, others)
         self.caller_plan = plan  # differs from `plan` if `problem` has copies of the caller's tensors
-        gate_lambda = problem.gate_lambda
+        gate_lambda, lengths, offsets = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
         wide = (problem.query, problem.key, problem.value, problem.context_query, problem.context_key)
         self.call = Call(
             *[
@@ -69,8 +69,9 @@ class Operation:
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
             mask=mask_of(problem.attn_mask),
-            key_lengths=integers(problem.key_lengths),
-            cu_seqlens=integers(problem.cu_seqlens),
+            # No function, as each call costs launch overhead.
+            key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
+            cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
             seed=problem.dropout_seed if problem.dropout_p > 0 else None,
             sizes=plan.sizes,
             factors=plan.factors,
