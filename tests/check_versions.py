@@ -58,7 +58,7 @@ COMMANDS = (
     "convert mine converted --to huggingface --drop-unplaced",
     "table rows",
     "suggest --input new.csv --text-column review --output sheet.csv",
-    "suggest --input new.csv --text-column review --with mine --output hard.csv",
+    "suggest --input new.csv --text-column review --with mine --labelled reviews.csv --output hard.csv",
     "info",
 )
 PACKAGES = ("torch", "transformers", "accelerate", "triton")
