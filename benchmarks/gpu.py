@@ -108,7 +108,7 @@ def report(
 
 
 def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
-    """The targets are those of an H200, which results on another GPU say."""
+    """The results, with "(H200)" behind their targets if another GPU was measured: the targets are those of an H200."""
     if "H200" in device_name:
         return list(results)
     return [replace(one, target=f"{one.target} (H200)") for one in results]

@@ -355,7 +355,15 @@ class FusedQuasiAttention(ContextAttention):
         return out.transpose(1, 2).flatten(-2), *maps, lam
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The same, the last two after dropout."""
+        """Projects two inputs (..., hidden_size) to heads.
+
+        Args:
+            hidden_states: input of query, key and value.
+            context: input of context query and context key, to which dropout applies.
+
+        Returns:
+            Query, key, value, context query and context key, (..., H, D) each.
+        """
         *heads, context_query, context_key = super().project(hidden_states, context)
         return *heads, self.dropout(context_query), self.dropout(context_key)
 

@@ -109,8 +109,11 @@ class Description(NamedTuple):
 
 @contextlib.contextmanager
 def describing() -> Iterator[dict[str, list[Description]]]:
-    """Within it Triton neither compiles nor launches; what each function would be compiled from, by the name of
-    `kernels_of`, in the order of the launches."""
+    """Replaces compilation and launches of Triton inside the context.
+
+    Yields:
+        What each launched function would be compiled from, by the names of `kernels_of`, in the order of the launches.
+    """
     found: dict[str, list[Description]] = defaultdict(list)
 
     def describe(kernel, key, signature, device, constants, options, attributes, warmup):
