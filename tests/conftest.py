@@ -12,7 +12,6 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Tests compare kernels themselves; the tests of the self-check enable it.
 os.environ.setdefault("QACG_SELF_CHECK", "off")
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -25,12 +24,7 @@ from qacg_kernels import available_backends
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import supported_dtypes
 
-ROOT = Path(__file__).resolve().parent.parent
-# The last entry, so that tests of installed packages import those. The folder `benchmarks` is imported by its place,
-# because some packages install a module of that name.
-sys.path.append(str(ROOT))
-_found = importlib.util.spec_from_file_location("benchmarks", ROOT / "benchmarks" / "__init__.py")
-sys.modules["benchmarks"] = importlib.util.module_from_spec(_found)
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # benchmarks is not part of the package
 
 
 def pytest_addoption(parser):
