@@ -135,8 +135,8 @@ def _gradient(
     """Gradient of one parameter: columns of the sums, over all sequences and, if heads share it, over all heads."""
     shared = parameter.head == 0
     heads = tl.where(shared, call.sizes.heads, 1)
-    is_other_head = tl.where(shared, head, 0) > 0
-    rows_of_sums = tl.where(is_other_head, 0, sequences * heads * count)
+    is_first_head = tl.where(shared, head, 0) == 0
+    rows_of_sums = tl.where(is_first_head, sequences * heads * count, 0)
     total = tl.full(columns.shape, 0.0, tl.float32)
     for start in range(0, rows_of_sums, config.block_m):
         rows = start + tl.arange(0, config.block_m)
@@ -145,4 +145,5 @@ def _gradient(
         pointers = sums + (row * (2 * config.block_d + 1))[:, None] + columns[None, :]
         total += tl.sum(tl.load(pointers, mask=(rows < rows_of_sums)[:, None], other=0.0), 0)
     target = parameter.data + head * parameter.head + elements
-    tl.store(target, total.to(parameter.data.dtype.element_ty), mask=present & (is_other_head == 0))
+    if is_first_head:  # not in the mask: Triton 3.9's interpreter stores with masks of booleans only
+        tl.store(target, total.to(parameter.data.dtype.element_ty), mask=present)
