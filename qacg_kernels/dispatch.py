@@ -162,11 +162,11 @@ def forget() -> None:
 
 
 def _of_length(selection: _Selection, problem: Problem) -> Backend:
-    if len(selection) > 1:
-        for longest, module in selection[:-1]:
-            if problem.longest_row <= longest:
-                return module
-    return selection[-1][1]
+    *shorter, (_, last) = selection
+    for longest, module in shorter:
+        if problem.longest_row <= longest:
+            return module
+    return last
 
 
 def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
