@@ -37,7 +37,7 @@ class Arm:
         names: whether vectors of aspects start from the states of their names in layer `from_layer`, and not at random.
         copied: whether context projections start as copies of the projections of the tokens.
         bias: whether scores of the quasi-attention map have -log(n) added, n being the number of keys.
-        softmax_map: whether the second map is a softmax in place of a sigmoid.
+        softmax_map: whether the quasi-attention map is a softmax in place of a sigmoid.
         beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
     """
 
@@ -77,7 +77,7 @@ ARMS: Mapping[str, Arm] = {
     "quasi-4-no-lambda": Arm("- lambda from 0.1", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 1.0})),
     "quasi-4-free": Arm("lambda a free gate", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 0.0})),
     "quasi-4-softmax": Arm(
-        "softmax as the second map", QUASI, 4, **(BEST_START | {"bias": False, "softmax_map": True})
+        "softmax quasi-attention map", QUASI, 4, **(BEST_START | {"bias": False, "softmax_map": True})
     ),
     # Starts of quasi-attention in all layers, one change each.
     RELEASED: Arm("quasi-attention, released start", QUASI),
