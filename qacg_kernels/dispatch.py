@@ -185,7 +185,8 @@ def _selection(problem: Problem, backend: str, name: str, differentiable: bool) 
 
 def _preferred(problem: Problem, differentiable: bool) -> _Selection:
     """The backends that were measured to be the fastest for such calls, else the first automatic one."""
-    query, first = problem.query, reference
+    query = problem.query
+    first: Backend = reference
     for module in _MODULES:
         if module.AUTOMATIC and query.device.type == module.DEVICE and not _reasons(module, problem):
             first = module
