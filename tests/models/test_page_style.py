@@ -90,12 +90,16 @@ def test_plots_contrast_with_the_background(scheme):
     assert contrast(turned([0, 0, 0], scheme), ground) >= TEXT
     for line in LINES:
         assert contrast(turned(to_rgb(line), scheme), ground) >= PART, line
-    red, blue = (turned(colormaps[COLOURS](share)[:3], scheme) for share in (0.8, 0.2))
-    assert red[0] > red[2] and blue[2] > blue[0], "signs keep their colours"
+    green, brown = (turned(colormaps[COLOURS](share)[:3], scheme) for share in (0.8, 0.2))
+    assert green[1] > green[0] and brown[0] > brown[2], "signs keep their colours"
     assert contrast(turned(colormaps[COLOURS](0.5)[:3], scheme), ground) < 1.15, "0 has the colour of the page"
-    hue = [colorsys.rgb_to_hsv(*rgb)[0] for rgb in (red, blue)]
-    assert min(hue[0], 1 - hue[0]) < 0.1
-    assert 0.5 < hue[1] < 0.7
+    hue = [colorsys.rgb_to_hsv(*rgb)[0] for rgb in (green, brown)]
+    assert 0.4 < hue[0] < 0.6
+    assert 0.05 < hue[1] < 0.15, "red, which reads as bad, would be near 0"
+    for name, share in (("plus", 0.8), ("minus", 0.2)):
+        text = colorsys.rgb_to_hsv(*colour(variables(scheme)[name]))[0]
+        drawn = colorsys.rgb_to_hsv(*colormaps[COLOURS](share)[:3])[0]
+        assert abs(text - drawn) < 0.06, "texts and maps have the same colours"
 
 
 def test_numbers_in_heat_maps_are_legible():

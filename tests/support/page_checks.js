@@ -96,7 +96,7 @@ function paleTexts() {
 }
 
 // What can be reached, in order; whatever has the focus says where it is in this list.
-const reachable = () => [...document.querySelectorAll("a[href], button, summary, [tabindex='0']")].filter(shown);
+const reachable = () => [...document.querySelectorAll("a[href], button, input, summary, [tabindex='0']")].filter(shown);
 
 function focused() {
   const element = document.activeElement;

@@ -75,6 +75,17 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
+    """Adds the threshold of confidence, below which predictions are marked."""
+    parser.add_argument(
+        "--min-confidence",
+        type=float,
+        metavar="P",
+        help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
+        "qacg evaluate shows coverage and accuracy for values of P",
+    )
+
+
 def check_range(name: str, value: int, least: int, most: int) -> None:
     """Checks the value of the flag `name`.
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from qacg_models.reporting.attention_maps import ExampleMaps
+from qacg_models.reporting.attention_maps import ExampleMaps, word_places
 from qacg_models.reporting.heatmaps import COLOURS, NAMES
 
 CAPTIONS = {
     "softmax": "Where each word looks in this layer without the aspect",
-    "quasi": "What the aspect adds (red) and takes away (blue)",
+    "quasi": "What the aspect adds (green) and takes away (brown)",
     "combined": "Where each word looks with the aspect; the model uses this",
 }
 _FOLDER = Path(__file__).with_name("page")
@@ -58,6 +58,7 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
             {
                 "title": one.row.context,
                 "tokens": one.tokens,
+                "words": word_places(one.tokens),
                 **{kind: _packed(getattr(one, kind)) for kind in ("softmax", "quasi")},
             }
             for one in maps

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import add_model_flags, check_range
+from qacg_models.cli.flags import add_confidence_flag, add_model_flags, check_range
 from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
@@ -71,13 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write all other columns of a table after the predictions, or none (default: all for a table; JSONL is "
         "no table)",
     )
-    output.add_argument(
-        "--min-confidence",
-        type=float,
-        metavar="P",
-        help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
-        "qacg evaluate shows coverage and accuracy for values of P",
-    )
+    add_confidence_flag(output)
     output.add_argument(
         "--summary",
         type=Path,
