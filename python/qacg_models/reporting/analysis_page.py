@@ -23,15 +23,15 @@ from qacg_models.reporting.token_scores import TokenScores, token_scores
 
 READING = (
     "Tokens are words and pieces of words; [CLS] and [SEP] mark the beginning and end of the text, and are hidden until"
-    " you show them. Green values are positive, brown values negative; stronger colours are further from 0.",
+    " you show them. Blue values are positive, orange values negative; stronger colours are further from 0.",
     "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
-    " quasi-attention of the context, which adds attention (green) or takes it away (brown); the model uses A ="
+    " quasi-attention of the context, which adds attention (blue) or takes it away (orange); the model uses A ="
     " P + λ·G. P has a scale from 0 to 1, on which the colour grows with the square root of the share. The other maps"
     " of one kind and layer share one scale, over all heads and contexts of a sentence. λ lies between −1 and 1; at 0"
     " attention is plain softmax attention.",
     "Sensitivity is the squared gradient of the predicted label's logit with respect to a token's embedding: the effect"
-    " of a small change of the token. Relevance distributes that logit over the tokens: green shares are positive,"
-    " brown ones negative.",
+    " of a small change of the token. Relevance distributes that logit over the tokens: blue shares are positive,"
+    " orange ones negative.",
 )
 
 
@@ -89,7 +89,7 @@ def write_analysis(
         _predictions(section, trained, maps, verdicts)
         _tokens(report, section, f"sentence-{number}", trained, maps, verdicts)
         section.heading("Where the model looks: attention maps")
-        section.text("Green: attention. Brown: attention taken away. Page colour: 0.")
+        section.text("Blue: attention. Orange: attention taken away. Page colour: 0.")
         section.markup(viewer(f"maps-{number}", f"Attention maps of sentence {number}", maps))
         _lambda(report, section, f"sentence-{number}", maps)
         for place, one in enumerate(maps if layer_figures else (), 1):
@@ -157,7 +157,7 @@ def _tokens(
     strips(
         "relevance",
         "Which words support the prediction: relevance",
-        "Green words support the prediction, brown words oppose it.",
+        "Blue words support the prediction, orange words oppose it.",
         lambda context, one: captions.relevance_caption(one.tokens, one.relevance, predicted[context]),
     )
     for context, one in by_context.items():

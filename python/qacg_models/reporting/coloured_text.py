@@ -1,4 +1,4 @@
-"""Text with a background colour for signed values: green above 0, brown below, stronger further from 0.
+"""Text with a background colour for signed values: blue above 0, orange below, stronger further from 0.
 
 Values are also shown as text or title, so that colour is not the only cue. `page/report.css` defines the colours.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
-COLOURS = "BrBG"  # blue-green above 0, brown below, white at 0; red would read as bad
 # Lines also differ by dashes; all contrast with white, and inverted with the dark page background.
 LINES = ("#2166ac", "#b2182b", "#1b7837", "#762a83")
 DASHES = ("-", "--", ":", "-.")
@@ -24,6 +24,16 @@ NAMES = {
     "quasi": "λ·G (gated sigmoid)",
     "combined": "A = P + λ·G",
 }
+
+
+@cache
+def signed_colours() -> Colormap:
+    """Colours of signed values: blue above 0, orange below, white at 0. Red would read as bad."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    below, above = colormaps["PuOr"](np.linspace(0, 0.5, 128)), colormaps["RdBu"](np.linspace(0.5, 1, 128))
+    return ListedColormap(np.concatenate([below, above]))
 
 
 def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
@@ -85,7 +95,8 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
     limit = max(float(np.abs(values).max()) if limit is None else limit, 1e-12)
     figure = Figure(figsize=(0.9 * heads + 2.2, 0.55 * layers + 1.1), layout="constrained")
     axis = figure.subplots()
-    image = axis.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="none", aspect="auto")
+    colours = signed_colours()
+    image = axis.imshow(values, cmap=colours, vmin=-limit, vmax=limit, interpolation="none", aspect="auto")
     axis.set_xticks(range(heads), [f"head {head + 1}" for head in range(heads)], fontsize=9)
     axis.set_yticks(range(layers), [f"layer {layer + 1}" for layer in range(layers)], fontsize=9)
     for layer in range(layers):
@@ -152,7 +163,7 @@ def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str)
     figure = Figure(figsize=(max(0.24 * longest, 4.0) + 1.2, 1.9 * len(scores) + 0.3), layout="constrained")
     axes = figure.subplots(len(scores), 1, squeeze=False, sharey=True)[:, 0]
     for axis, (name, (tokens, values)) in zip(axes, scores.items()):
-        axis.bar(range(len(tokens)), values, color=["#01665e" if value > 0 else "#8c510a" for value in values])
+        axis.bar(range(len(tokens)), values, color=["#2166ac" if value > 0 else "#b35806" for value in values])
         axis.axhline(0, color="0.4", linewidth=0.6)
         axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
         axis.tick_params(axis="y", labelsize=7)
@@ -205,16 +216,14 @@ def _mark_ends(axis: Axes, tokens: list[str], kept: list[int]) -> None:
 
 def _shares() -> tuple[Colormap, Normalize]:
     """Colours of shares from 0 to 1, which grow with the square root."""
-    from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, PowerNorm
 
-    return ListedColormap(colormaps[COLOURS](np.linspace(0.5, 1, 256))), PowerNorm(0.5, vmin=0, vmax=1)
+    return ListedColormap(signed_colours()(np.linspace(0.5, 1, 256))), PowerNorm(0.5, vmin=0, vmax=1)
 
 
 def _signed(values: np.ndarray) -> tuple[Colormap, Normalize]:
     """Colours of signed values, symmetric about 0."""
-    from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
     limit = max(float(np.abs(values).max()), 1e-12)
-    return colormaps[COLOURS], Normalize(-limit, limit)
+    return signed_colours(), Normalize(-limit, limit)
