@@ -306,8 +306,8 @@ function addSwitch() {
 }
 
 // Coloured texts: pointing at a token or tapping it shows its value below, since touch has no tooltips.
-for (const strip of document.querySelectorAll(".strip")) {
-  const value = make("p", "note value", "Point at a word or tap it to read its value.");
+document.querySelectorAll(".strip").forEach((strip, place) => {
+  const value = make("p", "note value", place ? "" : "Point at a word or tap it to read its value.");
   value.setAttribute("role", "status");
   strip.after(value);
   for (const event of ["pointerover", "pointerdown"]) {
@@ -315,7 +315,7 @@ for (const strip of document.querySelectorAll(".strip")) {
       if (target.title) value.textContent = `“${target.textContent}”: ${target.title}`;
     });
   }
-}
+});
 
 window.addEventListener("hashchange", () => {
   readAddress();
