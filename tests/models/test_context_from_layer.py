@@ -139,7 +139,7 @@ def test_folding_skips_layers_without_a_context():
 
 
 def test_relevance_passes_through_plain_layers():
-    model, (ids, mask) = built("qacg-bert", 2), texts()
+    model, (ids, _) = built("qacg-bert", 2), texts()
     batch = {"input_ids": ids[:1], "context_ids": CONTEXT_IDS[:1]}
     assert layerwise_relevance(model, batch).layers[0].shape == (1, 7)
 
