@@ -27,7 +27,7 @@ DESCRIPTION = (
     "input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits. The "
     "metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared with the "
     "model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status is 1. With "
-    "--int8, 3 % of the labels may differ, and probabilities by 0.5. A page contains the model in int8 and its runtime: "
+    "--int8, 3 % of the labels may differ, and probabilities by 0.5. A page contains an int8 model and its runtime: "
     "in a browser it predicts texts or a CSV, and connects to nothing."
 )
 

@@ -364,7 +364,8 @@ function textsOfFile() {
   const { names, rows } = file.table;
   const place = names.indexOf(get("column").value);
   const without = (cells) => cells.filter((_, at) => at !== place);
-  return [rows.map(({ line, cells }) => ({ line, text: cells[place], others: without(cells) })), without(names)];
+  const textOf = (cells) => (isBlank(cells[place]) ? "" : cells[place]);
+  return [rows.map(({ line, cells }) => ({ line, text: textOf(cells), others: without(cells) })), without(names)];
 }
 
 function connect() {
