@@ -1,0 +1,65 @@
+"""Which way to ask about many aspects is the most accurate at its cost? `python -m benchmarks.many_aspects`.
+
+Trains every arm on one core, stores dev metrics and test scores, and prints tables. The same command resumes an
+interrupted run. Several processes can train different trials with `--only`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from qacg_models.cli.libraries import load_libraries
+
+from benchmarks.command import exit_status
+from benchmarks.many_aspects.arms import DATA, Trial, evaluated, searches
+from benchmarks.many_aspects.results import load
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_aspects", description="Many aspects of one text.")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"folder of {'/ and '.join(DATA)}/")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results and tables")
+    parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
+    parser.add_argument("--speed", action="store_true", help="only measure the speed of all arms on an idle machine")
+    parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these trainings")
+    options = parser.parse_args(arguments)
+    load_libraries(alone=arguments is None)
+    return exit_status(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    import torch
+
+    from benchmarks.many_aspects import speed, tables
+    from benchmarks.many_aspects.training import train
+
+    if options.speed:
+        speed.measure(options.data, options.out)
+    if options.speed or options.table:
+        print(tables.write(options.data, options.out))
+        return 0
+    torch.set_num_threads(1)
+    while (trial := next_trial(options.out, options.only)) is not None:
+        print(f"training: {trial.name}", flush=True)
+        result = train(trial, options.data, options.out)
+        print(f"{trial.name}: dev {100 * result.dev:.1f}, {result.seconds / 60:.1f} CPU minutes", flush=True)
+    print(tables.write(options.data, options.out))
+    return 0
+
+
+def next_trial(out: Path, only: list[str] | None) -> Trial | None:
+    """The first training without a result; None if there is none.
+
+    Raises:
+        ValueError: a name of `only` is unknown, or its setting is not chosen yet.
+    """
+    results = load(out)
+    known = {one.name: one for one in [*searches(), *evaluated({name: one.dev for name, one in results.items()})]}
+    for name in only or []:
+        if name not in known:
+            raise ValueError(f"--only: expected one of {', '.join(known)}, got {name!r}")
+    return next((known[name] for name in only or known if name not in results), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The arms of the study and its trainings, in order.
+
+All arms begin with MiniLM and compute its lower layers once for a text. From layer `from_layer` on they compute a row
+for each aspect, and differ in how the aspect enters there. Each arm is tried with the same settings in one training
+that does not see the test split; the best on dev is trained again with other seeds, and those are evaluated on test.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qacg_models.data import DataOptions
+
+LAYERS = 6  # of MiniLM
+EPOCHS = 2
+ROWS = 32  # pairs of text and aspect in a step, at least: texts are added until they have as many
+SEARCH_SEED = 0
+SEEDS = (1, 2, 3)
+# The settings are chosen on this set, for all sets.
+TRIED_ON = "sentihood"
+DATA = {"sentihood": DataOptions(format="sentihood-tsv"), "semeval2014": DataOptions(format="semeval-csv")}
+
+# How the aspect enters.
+PAIRS, TOKEN, SUM, QUASI, HEADS, BLIND = "pairs", "token", "sum", "quasi", "heads", "blind"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to ask about an aspect.
+
+    Attributes:
+        title: its name in tables.
+        kind: PAIRS joins the tokens of text and aspect, TOKEN the tokens of the text and one vector of the aspect; SUM
+            adds a vector of the aspect to all tokens; QUASI reads it by quasi-attention; HEADS has a classifier of its
+            own for each aspect, and BLIND one for all.
+        from_layer: the first layer that is computed for each aspect; the layers below see the text alone.
+        names: whether vectors of aspects start from the states of their names in layer `from_layer`, and not at random.
+        copied: whether context projections start as copies of the projections of the tokens.
+        bias: whether scores of the quasi-attention map have -log(n) added, n being the number of keys.
+        softmax_map: whether the quasi-attention map is a softmax in place of a sigmoid.
+        beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
+    """
+
+    title: str
+    kind: str
+    from_layer: int = 0
+    names: bool = False
+    copied: bool = False
+    bias: bool = False
+    softmax_map: bool = False
+    beta: float = 1.0
+    gamma: float = 1.0
+
+    @property
+    def asked_layers(self) -> int:
+        """The number of layers that are computed for each aspect."""
+        return LAYERS - self.from_layer
+
+
+BEST_START: dict[str, Any] = {"names": True, "copied": True, "bias": True, "beta": 0.9, "gamma": 0.9}
+RELEASED = "quasi-0"
+ARMS: Mapping[str, Arm] = {
+    # The two ends.
+    "pairs-0": Arm("sentence pairs", PAIRS),
+    "blind": Arm("no aspect", BLIND, LAYERS),
+    # Where the aspect enters at the last layers, by the simplest mechanism first.
+    "heads": Arm("a classifier per aspect", HEADS, LAYERS),
+    **{f"token-{k}": Arm(f"aspect as a token from layer {k}", TOKEN, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
+    **{f"pairs-{k}": Arm(f"pairs from layer {k}", PAIRS, k) for k in (5, 4, 3, 2, 1)},
+    **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
+    **{f"quasi-{k}-best": Arm(f"quasi-attention from layer {k}", QUASI, k, **BEST_START) for k in (5, 4, 3, 2, 1, 0)},
+    # The start without one of its parts.
+    "quasi-4-released": Arm("quasi-attention from layer 4, released start", QUASI, 4),
+    "quasi-4-no-names": Arm("- vectors from names", QUASI, 4, **(BEST_START | {"names": False})),
+    "quasi-4-no-copies": Arm("- copied projections", QUASI, 4, **(BEST_START | {"copied": False})),
+    "quasi-4-no-bias": Arm("- bias -log(n)", QUASI, 4, **(BEST_START | {"bias": False})),
+    "quasi-4-no-lambda": Arm("- lambda from 0.1", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 1.0})),
+    "quasi-4-free": Arm("lambda a free gate", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 0.0})),
+    "quasi-4-softmax": Arm(
+        "softmax quasi-attention map", QUASI, 4, **(BEST_START | {"bias": False, "softmax_map": True})
+    ),
+    # Starts of quasi-attention in all layers, one change each.
+    RELEASED: Arm("quasi-attention, released start", QUASI),
+    "quasi-0-names": Arm("+ vectors from names", QUASI, names=True),
+    "quasi-0-copied": Arm("+ copied projections", QUASI, copied=True),
+    "quasi-0-bias": Arm("+ bias -log(n)", QUASI, bias=True),
+    "quasi-0-lambda": Arm("+ lambda from 0.1", QUASI, beta=0.9, gamma=0.9),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Learning rates.
+
+    Attributes:
+        rate: of the layers of MiniLM.
+        factor: the rate of new parameters, divided by `rate`.
+    """
+
+    rate: float
+    factor: float
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "1e-4-x5": Setting(1e-4, 5.0),
+    "2e-4-x1": Setting(2e-4, 1.0),
+    "1e-4-x1": Setting(1e-4, 1.0),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training.
+
+    Attributes:
+        data: name of the data set.
+        arm: name of the arm.
+        setting: name of the setting.
+        seed: seed of new weights, order and dropout.
+    """
+
+    data: str
+    arm: str
+    setting: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return f"{self.data}_{self.arm}_{self.setting}_{self.seed}"
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it chooses a setting and does not see the test split."""
+        return self.seed == SEARCH_SEED
+
+
+def searches() -> list[Trial]:
+    """The trainings that choose settings, setting by setting."""
+    return [Trial(TRIED_ON, arm, setting, SEARCH_SEED) for setting in SETTINGS for arm in ARMS]
+
+
+def evaluated(dev: Mapping[str, float]) -> list[Trial]:
+    """The trainings that are evaluated on test, seed by seed, of the arms whose settings have all been tried.
+
+    Args:
+        dev: the selection metric on dev, by name of the trial.
+    """
+    chosen = {}
+    for arm in ARMS:
+        tried = [trial for trial in searches() if trial.arm == arm]
+        if all(one.name in dev for one in tried):
+            chosen[arm] = max(tried, key=lambda one: dev[one.name]).setting
+    return [Trial(data, arm, setting, seed) for data in DATA for seed in SEEDS for arm, setting in chosen.items()]

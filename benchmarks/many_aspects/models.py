@@ -1,0 +1,235 @@
+"""The model of an arm: MiniLM's lower layers once for a text, then the layers above for each of its questions."""
+
+from collections.abc import Sequence
+
+import torch
+from qacg_models.checkpoints.packaged import located
+from qacg_models.checkpoints.permissions import Permissions
+from qacg_models.checkpoints.source import open_source
+from qacg_models.models.bert import BertForSequenceClassification
+from qacg_models.models.qacg_bert import QACGBertForSequenceClassification, QACGBertModel
+from qacg_models.modules.packing import Packing, packing_of
+from qacg_models.modules.quasi_self_attention import QuasiSelfAttention
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedTokenizerFast
+
+from benchmarks.many_aspects.arms import BLIND, HEADS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
+from benchmarks.many_aspects.batches import Batch, Tokens
+from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.functional import quasi_attention_varlen
+
+# Where positions of an aspect start that is encoded apart from its text, since the lengths of texts differ.
+ASPECT_POSITION = 64
+_WIDTH = 8  # heads are widened by this for the bias, which takes one column
+
+
+class StudyAttention(QuasiSelfAttention):
+    """Quasi-attention of packed sequences with the variants of `Arm`.
+
+    Attributes:
+        bias, softmax_map: as for `Arm`.
+    """
+
+    bias = False
+    softmax_map = False
+
+    def forward(self, hidden_states, mask, *, context, projected, output_attentions, output_gates):
+        if projected is None:
+            heads = self.project(hidden_states, context)
+        else:
+            heads = (*projected[:3], *(self.dropout(x) for x in projected[3:]))
+        options = {
+            "cu_seqlens": mask.cu_seqlens,
+            "max_seqlen": mask.max_seqlen,
+            "dropout_p": self.dropout.p if self.dropout.training else 0.0,
+            "scale": heads[0].shape[-1] ** -0.5,
+        }
+        gate = self.gate(like=heads[0])
+        if self.softmax_map:
+            query, key, value, context_query, context_key = heads
+            off = query.new_zeros(query.shape[:2])
+            first = quasi_attention_varlen(query, key, value, query.detach(), key.detach(), off, **options)
+            second = quasi_attention_varlen(
+                context_query, context_key, value, query.detach(), key.detach(), off, **options
+            )
+            out = first + _lambda(heads, gate).unsqueeze(-1) * second
+        elif self.bias:
+            size = heads[0].shape[-1]
+            wide = _with_bias(heads, mask, options["scale"])
+            out = quasi_attention_varlen(*wide, _widened(gate), quasi_scale=self.quasi_scale, **options)[..., :size]
+        else:
+            out = quasi_attention_varlen(*heads, gate, quasi_scale=self.quasi_scale, **options)
+        return out.flatten(-2), None, None, None, None
+
+
+def _lambda(heads: Sequence[Tensor], gate: GateParameters) -> Tensor:
+    """(T, H), as in the operator (MATH.md, eq. 4 to 6)."""
+    query, key, _, context_query, context_key = heads
+
+    def share(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
+        logit = (x * vector).sum(-1) + (context * context_vector).sum(-1)
+        return (logit if bias is None else logit + bias).sigmoid()
+
+    from_query = share(query, gate.query, context_query, gate.context_query, gate.query_bias)
+    from_key = share(key, gate.key, context_key, gate.context_key, gate.key_bias)
+    return 1 - gate.beta * from_query - gate.gamma * from_key
+
+
+def _with_bias(heads: Sequence[Tensor], packing: Packing, scale: float) -> list[Tensor]:
+    """Heads of D + _WIDTH, whose scores of context queries and keys have -log(n) / scale added before scaling."""
+    wide = [F.pad(x, (0, _WIDTH)) for x in heads]
+    size = heads[0].shape[-1]
+    bias = -packing.per_token(packing.lengths().clamp(min=1).float().log()) / scale
+    column = torch.zeros_like(wide[3])
+    column[..., size] = bias.unsqueeze(-1).to(column.dtype)
+    one = torch.zeros_like(wide[4])
+    one[..., size] = 1.0
+    return [*wide[:3], wide[3] + column, wide[4] + one]
+
+
+def _widened(gate: GateParameters) -> GateParameters:
+    vectors = (F.pad(x, (0, _WIDTH)) for x in (gate.query, gate.context_query, gate.key, gate.context_key))
+    return GateParameters(*vectors, gate.query_bias, gate.key_bias, gate.beta, gate.gamma)
+
+
+class _StudyModel(QACGBertModel):
+    self_attention = StudyAttention
+
+
+class _StudyClassifier(QACGBertForSequenceClassification):
+    encoder_class = _StudyModel
+
+
+class AspectModel(nn.Module):
+    """A classifier of questions about packed texts.
+
+    Args:
+        arm: how an aspect enters.
+        classes: number of labels.
+        contexts: names of the contexts.
+        tokenizer: of MiniLM.
+    """
+
+    def __init__(self, arm: Arm, classes: int, contexts: Sequence[str], tokenizer: PreTrainedTokenizerFast):
+        super().__init__()
+        self.arm = arm
+        fields = {"num_labels": classes, "pooler": "cls"}
+        plain = _loaded(BertForSequenceClassification, fields)
+        self.config = plain.config
+        self.embeddings, self.pooler, self.dropout = plain.bert.embeddings, plain.bert.pooler, plain.dropout
+        layers = list(plain.bert.encoder.layer)
+        self.lower = nn.ModuleList(layers[: arm.from_layer])
+        self.layer = nn.ModuleList(layers[arm.from_layer :])
+        self.classifier = nn.Linear(plain.config.hidden_size, classes * (len(contexts) if arm.kind == HEADS else 1))
+        nn.init.normal_(self.classifier.weight, std=0.02)
+        nn.init.zeros_(self.classifier.bias)
+        self.new = [self.classifier]
+        names = [tokenizer(name, add_special_tokens=False)["input_ids"] for name in contexts]
+        ends = [[*one, tokenizer.sep_token_id] for one in names]
+        self.aspects = Tokens.of([{"input_ids": one, "token_type_ids": [1] * len(one)} for one in ends])
+        if arm.kind in (TOKEN, SUM, QUASI):
+            self.context_embeddings = nn.Embedding(len(contexts), plain.config.hidden_size)
+            nn.init.normal_(self.context_embeddings.weight, std=plain.config.initializer_range)
+            self.new.append(self.context_embeddings)
+            if arm.names:
+                self._start_from_names()
+        if arm.kind == QUASI:
+            self._set_quasi_layers(fields | {"contexts": list(contexts), "beta": arm.beta, "gamma": arm.gamma})
+
+    def _set_quasi_layers(self, fields: dict[str, object]) -> None:
+        gated = _loaded(_StudyClassifier, fields).bert.encoder
+        self.layer = nn.ModuleList(list(gated.layer)[self.arm.from_layer :])
+        self.context_layer = nn.ModuleList(list(gated.context_layer)[self.arm.from_layer :])
+        self.new.append(self.context_layer)
+        for layer, context_layer in zip(self.layer, self.context_layer):
+            attention = layer.attention.self
+            attention.bias, attention.softmax_map = self.arm.bias, self.arm.softmax_map
+            context = [attention.layer(role) for role in ("context_query", "context_key")]
+            self.new += [*context, *(module for name, module in attention.named_children() if "lambda" in name)]
+            if self.arm.copied:
+                with torch.no_grad():
+                    for role, copy in zip(("query", "key"), context):
+                        copy.load_state_dict(attention.layer(role).state_dict())
+                    context_layer.weight.zero_()
+                    context_layer.weight[:, context_layer.out_features :].fill_diagonal_(1.0)
+                    context_layer.bias.zero_()
+
+    @torch.no_grad()
+    def _start_from_names(self) -> None:
+        """Vectors of aspects: the mean of the states of the name, at the size of the states."""
+        self.eval()
+        states = self._aspect_states()
+        means = self.aspects.packing.total(states) / self.aspects.packing.lengths().unsqueeze(1)
+        size = states.norm(dim=1).mean()
+        self.context_embeddings.weight.copy_(means / means.norm(dim=1, keepdim=True) * size)
+
+    def new_parameters(self) -> set[nn.Parameter]:
+        """Parameters that MiniLM does not have."""
+        return {parameter for module in self.new for parameter in module.parameters()}
+
+    def _below(self, tokens: Tokens, positions: Tensor) -> Tensor:
+        hidden = self.embeddings(tokens.ids, tokens.types, positions)
+        for layer in self.lower:
+            hidden = layer(hidden, tokens.packing, False)[0]
+        return hidden
+
+    def _aspect_states(self) -> Tensor:
+        """States of the names of all contexts in layer `from_layer`, packed."""
+        return self._below(self.aspects, self.aspects.positions + ASPECT_POSITION)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns (N, classes) logits of the questions."""
+        hidden, arm = self._below(batch.texts, batch.texts.positions), self.arm
+        if arm.kind in (HEADS, BLIND):
+            pooled = self.pooler(hidden, batch.texts.packing)
+            logits = self.classifier(self.dropout(pooled))[batch.asked]
+            if arm.kind == BLIND:
+                return logits
+            logits = logits.unflatten(1, (self.aspects.packing.batch, -1))
+            return logits[torch.arange(len(logits)), batch.contexts]
+        vectors = self.context_embeddings(batch.contexts) if arm.kind in (TOKEN, SUM, QUASI) else None
+        hidden, packing = self._asked(hidden, batch, vectors)
+        if arm.kind == SUM:
+            hidden = hidden + packing.per_token(vectors).to(hidden.dtype)
+        for index, layer in enumerate(self.layer):
+            only = {"first_only": True} if index == arm.asked_layers - 1 else {}
+            if arm.kind == QUASI:
+                hidden = layer(hidden, vectors, self.context_layer[index], packing, False, False, **only)[0]
+            else:
+                hidden = layer(hidden, packing, False, **only)[0]
+        return self.classifier(self.dropout(self.pooler(hidden.unsqueeze(1), None)))
+
+    def _asked(self, hidden: Tensor, batch: Batch, vectors: Tensor | None) -> tuple[Tensor, Packing]:
+        """States of layer `from_layer` of each question."""
+        texts, arm = batch.texts.packing, self.arm
+        starts, lengths = texts.cu_seqlens[:-1].long()[batch.asked], texts.lengths().long()[batch.asked]
+        if arm.kind == PAIRS and arm.from_layer == 0:  # the texts are pairs
+            return hidden, texts
+        if arm.kind == PAIRS:
+            aspects, states = self.aspects.packing, self._aspect_states()
+            others, more = aspects.cu_seqlens[:-1].long()[batch.contexts], aspects.lengths().long()[batch.contexts]
+        elif arm.kind == TOKEN:
+            states, others = vectors.to(hidden.dtype), torch.arange(len(batch.asked))
+            more = torch.ones_like(lengths)
+        else:
+            states, others, more = hidden[:0], torch.zeros_like(lengths), torch.zeros_like(lengths)
+        totals = lengths + more
+        cu_seqlens = F.pad(totals.cumsum(0), (1, 0))
+        packing = packing_of(cu_seqlens, int(totals.max()), torch.empty(int(cu_seqlens[-1])))
+        row, place = packing.sequences, packing.places
+        beyond = place - lengths[row]
+        index = torch.where(beyond < 0, starts[row] + place, hidden.shape[0] + others[row] + beyond)
+        return torch.cat([hidden, states]).index_select(0, index), packing
+
+
+def _loaded(kind, fields: dict[str, object]):
+    model, _ = kind.from_source(
+        open_source(located("minilm")),
+        overrides=fields,
+        permissions=Permissions(ignore_mismatched_sizes=True),
+        attn_implementation="fused",
+    )
+    if model.config.num_hidden_layers != LAYERS:
+        raise ValueError(f"minilm: expected {LAYERS} layers, got {model.config.num_hidden_layers}")
+    return model

@@ -1,0 +1,126 @@
+"""The study as Markdown tables and a figure."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from qacg_models.data import load_data
+from qacg_models.metrics import METRIC_CLASSES, judge_for
+from qacg_models.utils.atomic_files import atomic_write, staged_file
+from qacg_models.utils.cells import markdown_table
+
+from benchmarks.evidence.comparison import Draws
+from benchmarks.many_aspects.arms import ARMS, DATA, RELEASED, SETTINGS, TRIED_ON, Trial
+from benchmarks.many_aspects.results import Result, load
+from benchmarks.many_aspects.speed import FILE as SPEED
+from benchmarks.plot import pyplot, save
+
+TABLES, FIGURE = "many_aspects.md", "many_aspects.svg"
+REFERENCE = "pairs-0"
+ASPECTS = "8"  # of the figure
+
+
+def write(data: Path, out: Path) -> str:
+    """Writes the tables, and the figure once speed has been measured; returns the tables."""
+    results = load(out)
+    speed = json.loads((out / SPEED).read_text(encoding="utf-8")) if (out / SPEED).exists() else None
+    parts = ["### Strict accuracy on SentiHood's dev, one seed\n", dev_table(results, speed)]
+    for name in DATA:
+        if (table := test_table(name, results, data)) is not None:
+            parts += [f"\n### {name}, test\n", table]
+    if speed is not None:
+        parts += ["\n### Texts per second by the number of aspects\n", speed_table(speed)]
+        draw(results, speed, out / FIGURE)
+    text = "\n".join(parts) + "\n"
+    with atomic_write(out / TABLES) as handle:
+        handle.write(text)
+    return text
+
+
+def dev_table(results: Mapping[str, Result], speed: Mapping | None) -> str:
+    """The selection metric on dev by arm and setting, in per cent, and the cost of 8 aspects beside sentence pairs."""
+    lines = []
+    for name, arm in ARMS.items():
+        found = [results.get(Trial(TRIED_ON, name, setting, 0).name) for setting in SETTINGS]
+        if any(found):
+            cells = ["" if one is None else f"{100 * one.dev:.1f}" for one in found]
+            lines.append([arm.title, *cells, "" if speed is None else f"{cost(speed, name):.2f}"])
+    header = ["arm", *(f"rate {one.rate:g}, new x {one.factor:g}" for one in SETTINGS.values()), "time of 8 aspects"]
+    return markdown_table(header, lines, texts=1)
+
+
+def cost(speed: Mapping, name: str) -> float:
+    """The time of a text with 8 aspects, divided by that of sentence pairs."""
+    rates = speed["texts_per_second"][ASPECTS]
+    return rates[REFERENCE] / rates[name]
+
+
+def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | None:
+    """Mean and deviation over seeds on test, and differences to sentence pairs and to the released start."""
+    found: dict[str, list[Result]] = {}
+    for one in results.values():
+        if one.trial.data == data and one.scores is not None:
+            found.setdefault(one.trial.arm, []).append(one)
+    if not found:
+        return None
+    dataset = load_data(folder / data, ("train", "test"), DATA[data])
+    rows, metric = dataset.splits["test"], dataset.task.selection
+    judges = {
+        name: [judge_for(dataset.task, rows, np.exp(one.scores.astype(np.float64))) for one in each]
+        for name, each in found.items()
+    }
+    draws = Draws(judges, [row.sentence for row in rows], [metric])
+    others = [name for name in (REFERENCE, RELEASED) if name in found]
+    lines = []
+    for name in (name for name in ARMS if name in found):
+        deviation = draws.deviation(name, metric)
+        text = f"{100 * draws.mean(name, metric):.1f}"
+        cells = [text if math.isnan(deviation) else f"{text} ± {100 * deviation:.1f}"]
+        for other in others:
+            one = draws.difference(name, other, metric)
+            cells.append(
+                "" if name == other else f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
+            )
+        lines.append([ARMS[name].title, str(len(found[name])), *cells])
+    title = METRIC_CLASSES[dataset.task.metrics].TITLES[metric]
+    header = ["arm", "seeds", title, *(f"minus {ARMS[name].title}" for name in others)]
+    return markdown_table(header, lines, texts=1)
+
+
+def speed_table(speed: Mapping) -> str:
+    """Texts per second, and the ratio to sentence pairs in brackets."""
+    counts = speed["texts_per_second"]
+    lines = [
+        [
+            ARMS[name].title,
+            *(f"{rates[name]:.0f} ({rates[name] / rates[REFERENCE]:.1f})" for rates in counts.values()),
+        ]
+        for name in counts[ASPECTS]
+    ]
+    return markdown_table(["arm", *(f"{count} aspects" for count in counts)], lines, texts=1)
+
+
+def draw(results: Mapping[str, Result], speed: Mapping, path: Path) -> None:
+    """Draws accuracy on dev against the time of 8 aspects, a line for each way in which an aspect enters."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for name, arm in ARMS.items():
+        found = [one.dev for one in _searches(results, name)]
+        if found:
+            kind = f"{arm.kind}{'' if arm.names or arm.kind != 'quasi' else ' (one change)'}"
+            points.setdefault(kind, []).append((cost(speed, name), 100 * max(found)))
+    figure = pyplot().figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for kind, each in points.items():
+        axes.plot(*zip(*sorted(each)), "o-", markersize=4, label=kind)
+    axes.set_xlabel("time of a text with 8 aspects, sentence pairs = 1")
+    axes.set_ylabel("strict accuracy on SentiHood's dev, %")
+    axes.legend(fontsize="small")
+    with staged_file(path) as made:
+        save(figure, str(made.path))
+        made.publish()
+
+
+def _searches(results: Mapping[str, Result], arm: str) -> Sequence[Result]:
+    return [one for one in results.values() if one.trial.is_search and one.trial.arm == arm]
