@@ -346,7 +346,7 @@ TOKENIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", [member(name, id=name, fast=name != "cased") for name in TOKENIZERS])
 def test_page_tokenizer_equals_the_models(name, browser, tmp_path):
     tokenizer, texts = TOKENIZERS[name](tmp_path), odd_texts()
     browser.show("about:blank#tokens")
@@ -354,7 +354,7 @@ def test_page_tokenizer_equals_the_models(name, browser, tmp_path):
         f"{SCRIPTS['wordpiece.js']}; globalThis.tokenizer = new WordPiece({json.dumps(tokenizer_facts(tokenizer))})"
     )
     browser.value(f"globalThis.texts = {json.dumps(texts)}; 0")
-    for context, most in ((None, 512), (None, 24), ("price", 24), ("transit location soup soup", 9)):
+    for context, most in ((None, 24), ("price", 512), ("transit location soup soup", 9)):
         call = f"tokenizer.encode(text, {json.dumps(context)}, {most})"
         found = browser.value(f"texts.map((text) => {call}).map(({{ ids, types, cut }}) => [ids, types, cut])")
         pair = None if context is None else [context] * len(texts)
@@ -372,7 +372,6 @@ TABLES = {
     "quoted": 'text,b\n"x ""y"", z\nw",2\n"",3\nlast,"4"',
     "mark": "\ufefftext,b\nx,y\n",
     "short": "text,b,c\nx,y\nx,\n",
-    "blank cells": "text,b\n  ,y\nx, \n",
     "repeated": "text,b,b,\nx,1,2,3\n",
     "inner quotes": 'text,b\nx "y" z,1\n',
     "returns": 'text,b\r\n"x\r\ny",1\r\nz,2\r\n',

@@ -14,6 +14,7 @@ class WordPiece {
   constructor(facts) {
     this.facts = facts;
     this.ids = new Map(Object.entries(facts.vocabulary));
+    this.longestPiece = Math.max(...Array.from(this.ids.keys(), (piece) => piece.length));
     this.special = new Map(Object.entries(facts.special));
     const names = [...this.special.keys()].sort((one, other) => other.length - one.length);
     this.specialPattern = new RegExp(names.map((name) => name.replace(/[^\p{L}\p{N}]/gu, "\\$&")).join("|"), "g");
@@ -36,16 +37,18 @@ class WordPiece {
 
   // Ids of a word: the longest known piece, then the longest known piece of the rest, and so on.
   word(text, into) {
-    const letters = Array.from(text);
+    const ends = [0]; // of letters, in code units
+    for (const letter of text) ends.push(ends.at(-1) + letter.length);
+    const letters = ends.length - 1;
     const start = into.length;
-    for (let from = 0; from < letters.length && letters.length <= this.facts.longest; ) {
-      let to = letters.length;
-      const prefix = from ? this.facts.prefix : "";
-      while (to > from && !this.ids.has(prefix + letters.slice(from, to).join(""))) to--;
+    for (let from = 0; letters <= this.facts.longest; ) {
+      if (from === letters) return;
+      const pieceTo = (to) => (from ? this.facts.prefix : "") + text.slice(ends[from], ends[to]);
+      let to = Math.min(letters, from + this.longestPiece);
+      while (to > from && !this.ids.has(pieceTo(to))) to--;
       if (to === from) break;
-      into.push(this.ids.get(prefix + letters.slice(from, to).join("")));
+      into.push(this.ids.get(pieceTo(to)));
       from = to;
-      if (from === letters.length) return;
     }
     into.length = start;
     into.push(this.facts.unknown);
