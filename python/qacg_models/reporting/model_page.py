@@ -118,7 +118,7 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
     about = Section("About this page")
     labels, size = ", ".join(trained.task.labels), len(model) / 1e6
     about.text(f"Model: {trained.title}, int8, {size:.1f} MB; labels: {labels}. Written by qacg {__version__}.")
-    about.text("The labels are those of qacg predict --int8, except where two labels have almost equal probabilities.")
+    about.text("The labels are those of qacg predict --int8, except where two labels have similar probabilities.")
     about.text(VALIDITY)
     about.text(
         "The page contains the model and its runtime. It connects to nothing: its content security policy forbids it."
