@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tile_tables.trial(tile_tables.shipped(f"sm_{CAPABILITY}")):
         for name, call, leaves in _calls():
             times = [_microseconds(call, leaves, mode, repeats) for mode in ("inference", "forward", "training")]
-            print(f"| {name} | " + " | ".join(f"{us:.0f} us" for us in times) + " |", flush=True)
+            print(f"| {name} | " + " | ".join(f"{us:.1f} us" for us in times) + " |", flush=True)
     return 0
 
 

@@ -41,7 +41,7 @@ class FusedContextMixing(ContextAttention):
             hidden_states: (B, L, hidden_size).
             attention_mask: None; boolean, True where attention is allowed, or floating, added to the scores, of three
                 dimensions (B, L, L) or four that broadcast to (B, H, L, L); or boolean or integer 0 and 1, (B, L).
-            device: the published call passes the device third; it must be the type hidden_states lie on.
+            device: third in the published call; its type must be that of the device of hidden_states.
             context: shape of hidden_states. `C_embed` and `context_embedded` are its published names.
 
         Returns:

@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -115,7 +114,13 @@ def reasons_against(problem: Problem) -> dict[str, list[str]]:
 
 
 def _reasons(module: Backend, problem: Problem) -> list[str]:
-    return module.missing() or outside_limits(module, problem) or module.unsupported(problem)
+    return module.missing() or outside_limits(module, problem)
+
+
+# Pairs of the longest sequence and the backend for calls of up to that length, in rising order.
+_Selection = tuple[tuple[int, Backend], ...]
+_selections: dict[tuple, _Selection] = {}  # by all that they depend on: resolving one takes several microseconds
+_chosen: set[tuple[torch.device, str]] = set()  # by "auto", for the record of a run
 
 
 def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
@@ -134,59 +139,65 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
         RuntimeError: the named backend does not take the call, with its reasons; or no fused kernel takes a call on a
             GPU and QACG_SELF_CHECK is "strict".
     """
-    source = "backend"
-    if backend == AUTO:
-        if _ASKED_FOR == AUTO:
-            return _automatic(problem, differentiable)
-        backend, source = _ASKED_FOR, VARIABLE
-    if backend not in NAMES:
-        raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {backend!r}")
-    module = _BY_NAME[backend]
-    why = _reasons(module, problem)
-    if why:
-        raise RuntimeError(f"backend {backend!r} does not take this call: " + "; ".join(why))
+    name = _ASKED_FOR if backend == AUTO else backend
+    if torch.compiler.is_compiling():  # it would trace the dictionary
+        return _of_length(_selection(problem, backend, name, differentiable), problem)
+    query = problem.query
+    kind = problem.cu_seqlens is None, problem.gate_form, differentiable
+    key = name, query.device, query.dtype, query.shape[-1], *kind
+    selection = _selections.get(key)
+    if selection is None:
+        selection = _selections[key] = _selection(problem, backend, name, differentiable)
+    module = _of_length(selection, problem)
+    if name == AUTO:
+        _chosen.add((key[1], module.NAME))
+        if module is reference:
+            _report_reference(problem)
     return module
 
 
-_chosen: dict[torch.device, set[str]] = defaultdict(set)  # by "auto", for the record of a run
-_warned_of_reference = False
-_USERS_LINE = 6  # frames from the warning up to the caller of `quasi_attention`
+def forget() -> None:
+    """Clears what has been selected, for tests that change a backend."""
+    _selections.clear()
 
 
-def _automatic(problem: Problem, differentiable: bool) -> Backend:
-    chosen = _preferred(problem, differentiable)
-    if torch.compiler.is_compiling():
-        return chosen
-    device = problem.query.device
-    _chosen[device].add(chosen.NAME)
-    if chosen is reference:
-        _warn_of_reference(problem)
-        if device.type == "cuda" and self_check.requested_mode() == self_check.STRICT:
-            raise RuntimeError(
-                f"{self_check.VARIABLE}=strict: expected a fused kernel for this call, got none "
-                f'({_reasons_on(problem)}). Pass backend="reference", or set {self_check.VARIABLE}=first'
-            )
-    return chosen
-
-
-def _preferred(problem: Problem, differentiable: bool) -> Backend:
-    """The backend that was measured to be the fastest for such calls, else the first automatic one."""
-    query = problem.query
-    device = query.device.type
-    # An exported program may meet any length: it is bound to none.
-    if device == "cuda" and not torch.compiler.is_exporting():
-        for longest, name in tile_tables.tuned_backends(
-            query.device, 8 * query.dtype.itemsize, problem.head_dim, differentiable
-        ):
-            if problem.longest_row <= longest:
-                module = _BY_NAME[name]
-                if not _reasons(module, problem):
-                    return module
-                break
-    for module in _MODULES:
-        if module.AUTOMATIC and device == module.DEVICE and not _reasons(module, problem):
+def _of_length(selection: _Selection, problem: Problem) -> Backend:
+    *shorter, (_, last) = selection
+    for longest, module in shorter:
+        if problem.longest_row <= longest:
             return module
-    return reference
+    return last
+
+
+def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
+    """The backends for calls that differ from `problem` in their sizes only. Raises what `select` raises."""
+    if name == AUTO:
+        return _preferred(problem, differentiable)
+    if name not in NAMES:
+        source = VARIABLE if backend == AUTO else "backend"
+        raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {name!r}")
+    module = _BY_NAME[name]
+    why = _reasons(module, problem)
+    if why:
+        raise RuntimeError(f"backend {name!r} does not take this call: " + "; ".join(why))
+    return ((tile_tables.ANY_LENGTH, module),)
+
+
+def _preferred(problem: Problem, differentiable: bool) -> _Selection:
+    """The backends that were measured to be the fastest for such calls, else the first automatic one."""
+    query = problem.query
+    first: Backend = reference
+    for module in _MODULES:
+        if module.AUTOMATIC and query.device.type == module.DEVICE and not _reasons(module, problem):
+            first = module
+            break
+    measured: tuple[tuple[int, str], ...] = ()
+    # An exported program may meet any length: it is bound to none.
+    if query.device.type == "cuda" and not torch.compiler.is_exporting():
+        bits = 8 * query.dtype.itemsize
+        measured = tile_tables.tuned_backends(query.device, bits, problem.head_dim, differentiable)
+    found = [(longest, _BY_NAME[name]) for longest, name in measured or ((tile_tables.ANY_LENGTH, first.NAME),)]
+    return tuple([(longest, first if _reasons(module, problem) else module) for longest, module in found])
 
 
 def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
@@ -200,8 +211,9 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
     Returns:
         The name of the selected backend, and reasons by the names of the others. Raises what `select` raises.
     """
-    preferred = _preferred(problem, differentiable)
-    selected = preferred if backend == AUTO and _ASKED_FOR == AUTO else select(problem, backend, differentiable)
+    preferred = _of_length(_preferred(problem, differentiable), problem)
+    name = _ASKED_FOR if backend == AUTO else backend
+    selected = _of_length(_selection(problem, backend, name, differentiable), problem)
     advice = f"{preferred.NAME} is preferred; python -m qacg_kernels.tune measures which is faster on this GPU"
     passed_by = {m.NAME: advice for m in (hopper, gluon, cuda, triton) if m is not preferred}
     return selected.NAME, {n: why for n, why in passed_by.items() if not reasons_against(problem)[n]}
@@ -216,8 +228,11 @@ def notes(problem: Problem) -> dict[str, str]:
 def chosen_so_far() -> dict[str, dict[str, object]]:
     """Which backends "auto" has taken in this process, by device, and how their self-checks went."""
     return {
-        str(device): {"backends": sorted(names), "self_check": self_check.summary(device)}
-        for device, names in _chosen.items()
+        str(device): {
+            "backends": sorted(name for on, name in _chosen if on == device),
+            "self_check": self_check.summary(device),
+        }
+        for device in sorted({device for device, _ in _chosen}, key=str)
     }
 
 
@@ -229,14 +244,22 @@ def _reasons_on(problem: Problem) -> str:
     return "; ".join(reasons) or "no backend has fused kernels for this device"
 
 
-def _warn_of_reference(problem: Problem) -> None:
-    """Warns, once per process, that a call materialises its maps."""
+_warned_of_reference = False
+_USERS_LINE = 5  # frames from the warning up to the caller of `quasi_attention`
+
+
+def _report_reference(problem: Problem) -> None:
+    """Warns, once per process, that a call materialises its maps; raises on a GPU if QACG_SELF_CHECK is "strict"."""
     global _warned_of_reference  # noqa: PLW0603
-    if _warned_of_reference or os.environ.get(QUIET) == "1":
-        return
-    _warned_of_reference = True
-    warnings.warn(
-        f"this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size L x S "
-        f"({_reasons_on(problem)}). Printed once; {QUIET}=1 silences it",
-        stacklevel=_USERS_LINE,
-    )
+    if not _warned_of_reference and os.environ.get(QUIET) != "1":
+        _warned_of_reference = True
+        warnings.warn(
+            "this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size "
+            f"L x S ({_reasons_on(problem)}). Printed once; {QUIET}=1 silences it",
+            stacklevel=_USERS_LINE,
+        )
+    if problem.query.device.type == "cuda" and self_check.requested_mode() == self_check.STRICT:
+        raise RuntimeError(
+            f"{self_check.VARIABLE}=strict: expected a fused kernel for this call, got none "
+            f'({_reasons_on(problem)}). Pass backend="reference", or set {self_check.VARIABLE}=first'
+        )

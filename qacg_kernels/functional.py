@@ -371,7 +371,9 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 def _differentiable(problem: Problem) -> bool:
     # Under torch.func a batched tensor does not show whether it will be differentiated.
     return torch.is_grad_enabled() and (
-        functorch_active() or any(t is not None and t.requires_grad for t in problem.tensors())
+        problem.query.requires_grad  # the usual case first: it is launch overhead
+        or functorch_active()
+        or any(t is not None and t.requires_grad for t in problem.tensors())
     )
 
 

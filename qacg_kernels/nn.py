@@ -300,8 +300,8 @@ class FusedQuasiAttention(ContextAttention):
             attention_mask: None; boolean, True where attention is allowed, or floating, added to both scores
                 (at or below half the lowest number of its own dtype it hides the key as False does), of three
                 dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions (B, L),
-                boolean or integer 0 and 1, saying which keys may be seen.
-            device: the published call passes the device third; it must be the kind hidden_states lie on.
+                boolean or integer 0 and 1: 1 where a key is visible.
+            device: third in the published call; its type must be that of the device of hidden_states.
             context: shape of hidden_states.
             C_embed: a published name of context.
             context_embedded: another published name of context.

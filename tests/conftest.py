@@ -20,7 +20,7 @@ import pytest
 import torch
 from outcomes import Budget, Recorder, in_shard
 
-from qacg_kernels import available_backends
+from qacg_kernels import available_backends, dispatch
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import supported_dtypes
 
@@ -107,6 +107,12 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture
 def device(request) -> str:
     return request.config.getoption("--device")
+
+
+@pytest.fixture(autouse=True)
+def fresh_selections():
+    """Backends that an earlier test has changed are selected anew."""
+    dispatch.forget()
 
 
 @pytest.fixture(autouse=True)

@@ -101,11 +101,9 @@ class Setting:
     factor: float
 
 
-SETTINGS: Mapping[str, Setting] = {
-    "1e-4-x5": Setting(1e-4, 5.0),
-    "2e-4-x1": Setting(2e-4, 1.0),
-    "1e-4-x1": Setting(1e-4, 1.0),
-}
+# One setting for all arms: the rate at which BERT and QACG-BERT did best in `benchmarks.evidence`, and new parameters
+# five times as fast, since they start at random.
+SETTINGS: Mapping[str, Setting] = {"1e-4-x5": Setting(1e-4, 5.0)}
 
 
 @dataclass(frozen=True)

@@ -202,26 +202,52 @@ int64_t blocks_of(const Call& call, int64_t sequence, bool keys) {
   return (length + block - 1) / block;
 }
 
-// Divides the blocks into units, several for each thread where possible: every unit packs the operands of its sequence
-// and head once.
-std::vector<Unit> units_of(const Call& call, bool keys, bool whole) {
-  const Problem& p = call.problem;
-  const int64_t pairs = p.sequences * p.heads, target = 4 * threads_of_torch();
-  const int64_t parts = whole ? 1 : std::max<int64_t>(1, (target + pairs - 1) / std::max<int64_t>(pairs, 1));
-  std::vector<Unit> units;
-  units.reserve(pairs * parts);
-  for (int64_t sequence = 0; sequence < p.sequences; ++sequence) {
-    // A sequence without rows still has gradients of its keys to clear.
-    const int64_t blocks = std::max<int64_t>(blocks_of(call, sequence, keys), 1);
-    const int64_t step = (blocks + parts - 1) / parts;
-    for (int64_t head = 0; head < p.heads; ++head) {
-      for (int64_t first = 0; first < blocks; first += step) {
-        units.push_back({sequence, head, first, std::min(first + step, blocks)});
+// The blocks of a call, divided into units, several for each thread where possible: every unit packs the operands of its
+// sequence and head once.
+class UnitList {
+ public:
+  UnitList(const Call& call, bool keys, bool whole) : call_(call), keys_(keys) {
+    const Problem& p = call.problem;
+    const int64_t pairs = p.sequences * p.heads, target = 4 * threads_of_torch();
+    const int64_t parts = whole ? 1 : std::max<int64_t>(1, (target + pairs - 1) / std::max<int64_t>(pairs, 1));
+    size_ = pairs;
+    if (parts == 1) return;
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const Unit all = whole_unit(pair / p.heads, pair % p.heads);
+      const int64_t step = (all.last + parts - 1) / parts;
+      for (int64_t first = 0; first < all.last; first += step) {
+        divided_.push_back({all.sequence, all.head, first, std::min(first + step, all.last)});
       }
     }
+    size_ = divided_.size();
   }
-  return units;
-}
+
+  int64_t size() const { return size_; }
+
+  void copy(int64_t first, int64_t count, Unit* to) const {
+    if (!divided_.empty()) {
+      std::copy_n(divided_.begin() + first, count, to);
+      return;
+    }
+    // Made by the thread that runs them: a list of 10,000 is fresh memory, and one thread would write it.
+    const int64_t heads = call_.problem.heads;
+    for (Unit unit = whole_unit(first / heads, first % heads); count > 0; --count, ++unit.head) {
+      if (unit.head == heads) unit = whole_unit(unit.sequence + 1, 0);
+      *to++ = unit;
+    }
+  }
+
+ private:
+  Unit whole_unit(int64_t sequence, int64_t head) const {
+    // A sequence without rows still has gradients of its keys to clear.
+    return {sequence, head, 0, std::max<int64_t>(blocks_of(call_, sequence, keys_), 1)};
+  }
+
+  const Call& call_;
+  const bool keys_;
+  int64_t size_;
+  std::vector<Unit> divided_;
+};
 
 // Runs part(0), ..., part(count - 1), each on a thread.
 template <typename Part>
@@ -264,14 +290,19 @@ void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const
 
 // The same for units. Many units are fetched several at a time: with tiny heads the fetching would cost much, and
 // threads would write to the same cache lines.
+constexpr int64_t kUnitsAtOnce = 128;
+
 template <typename Work>
-void over_units(const Tensor& like, const std::vector<Unit>& units, int64_t scratch_bytes, const HugePages& pages,
+void over_units(const Tensor& like, const UnitList& units, int64_t scratch_bytes, const HugePages& pages,
                 const Work& work) {
   const int64_t all = units.size();
-  const int64_t step = std::clamp<int64_t>(all / (16 * threads_of_torch()), 1, 128);
+  const int64_t step = std::clamp<int64_t>(all / (16 * threads_of_torch()), 1, kUnitsAtOnce);
   in_parallel(like, (all + step - 1) / step, scratch_bytes, pages, [&](int64_t index, int64_t next, void* scratch) {
-    const int64_t first = index * step, after = next * step;
-    work(Units{&units[first], std::min(step, all - first), after < all ? &units[after] : nullptr}, scratch);
+    const int64_t first = index * step, count = std::min(step, all - first), after = next * step;
+    Unit some[kUnitsAtOnce + 1];
+    units.copy(first, count, some);
+    if (after < all) units.copy(after, 1, &some[count]);
+    work(Units{some, count, after < all ? &some[count] : nullptr}, scratch);
   });
 }
 
@@ -330,7 +361,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
     p.query_gate = rows(query_gate);
     p.key_gate = rows(key_gate);
   }
-  const std::vector<Unit> units = units_of(call, /*keys=*/false, /*whole=*/false);
+  const UnitList units(call, /*keys=*/false, /*whole=*/false);
   const int64_t bytes = call.kernels->forward_scratch(p, call.longest_query, call.longest_key);
   HugePages pages;
   for (const Tensor* t : {&out, &softmax_out, &quasi_out}) pages.add(t->data_ptr(), bytes_of(*t));
@@ -392,17 +423,17 @@ void describe_gate_gradients(Call& call, Gradients& g, const Tensor& query, cons
 void run_backward(const Call& call, const Gradients& g, const Tensor& query, const HugePages& pages) {
   const Problem& p = call.problem;
   const int64_t bytes = call.kernels->backward_scratch(p, call.longest_query, call.longest_key);
-  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Units, Scratch), const std::vector<Unit>& units) {
+  const auto run = [&](void (*pass)(const Problem&, const Gradients&, Units, Scratch), const UnitList& units) {
     over_units(query, units, bytes, pages,
                [&](Units some, void* scratch) { pass(p, g, some, {scratch, call.longest_query, call.longest_key}); });
   };
   // One pass does 8 products where two do 11, but leaves threads idle when there are few heads.
   const int64_t threads = threads_of_torch(), pairs = p.sequences * p.heads;
   if (threads == 1 || pairs >= 2 * threads) {
-    run(call.kernels->backward, units_of(call, /*keys=*/false, /*whole=*/true));
+    run(call.kernels->backward, UnitList(call, /*keys=*/false, /*whole=*/true));
   } else {
-    run(call.kernels->backward_rows, units_of(call, /*keys=*/false, /*whole=*/false));
-    run(call.kernels->backward_keys, units_of(call, /*keys=*/true, /*whole=*/false));
+    run(call.kernels->backward_rows, UnitList(call, /*keys=*/false, /*whole=*/false));
+    run(call.kernels->backward_keys, UnitList(call, /*keys=*/true, /*whole=*/false));
   }
   if (!g.gate_vectors) return;
   in_parallel(query, pairs, 0, HugePages(),

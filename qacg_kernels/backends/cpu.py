@@ -18,6 +18,7 @@ AUTOMATIC = True
 # The kernels for ARM have only run in an emulator.
 NEEDS_SELF_CHECK = cpu_info.is_aarch64()
 READS_INT64 = False
+TAKES_PACKED = True
 DEVICE = "cpu"
 # In the order of Element in csrc/cpu/problem.h.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -109,10 +110,6 @@ def _choices() -> dict[str, tuple[str, str]]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    return []
-
-
-def unsupported(problem: Problem) -> list[str]:
     return []
 
 

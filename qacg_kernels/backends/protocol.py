@@ -22,6 +22,7 @@ class Backend(Protocol):
         MAX_HEAD_DIM: the largest supported head size; None without a limit.
         GATE_FORMS: the supported members of `call.gate.FORMS`.
         READS_INT64: whether it reads lengths and offsets in int64 too; others get int32.
+        TAKES_PACKED: whether it supports packed sequences.
     """
 
     NAME: str
@@ -29,6 +30,7 @@ class Backend(Protocol):
     AUTOMATIC: bool
     NEEDS_SELF_CHECK: bool
     READS_INT64: bool
+    TAKES_PACKED: bool
 
     # Properties: a module may declare a narrower type.
     @property
@@ -50,9 +52,6 @@ class Backend(Protocol):
     def not_for(self, device: torch.device) -> list[str]:
         """Why this backend supports no call on a device of its type; empty if it supports some."""
 
-    def unsupported(self, problem: Problem) -> list[str]:
-        """Why this backend does not support a call that is within its declared limits; empty if it does."""
-
     def residuals(self, problem: Problem) -> Residuals:
         """Which branch outputs the backward reads."""
 
@@ -61,7 +60,7 @@ class Backend(Protocol):
 
 
 def outside_limits(backend: Backend, problem: Problem) -> list[str]:
-    """Which of a backend's declared limits a call exceeds."""
+    """Which of a backend's declared limits a call exceeds; `dispatch.select` caches by all that they depend on."""
     query, reasons = problem.query, []
     if backend.DEVICE is not None and query.device.type != backend.DEVICE:
         reasons.append(f"device: expected {backend.DEVICE}, got {query.device}")
@@ -73,6 +72,8 @@ def outside_limits(backend: Backend, problem: Problem) -> list[str]:
         reasons.append(f"head size: expected 1 to {backend.MAX_HEAD_DIM}, got {query.shape[-1]}")
     if problem.gate_form not in backend.GATE_FORMS:
         reasons.append(f"gate.form: expected {_listed(map(repr, backend.GATE_FORMS))}, got {problem.gate_form!r}")
+    if problem.packed and not backend.TAKES_PACKED:
+        reasons.append("cu_seqlens: expected None, got packed sequences")
     return reasons
 
 

@@ -22,6 +22,7 @@ RANK = 60
 AUTOMATIC = True
 NEEDS_SELF_CHECK = False
 READS_INT64 = True
+TAKES_PACKED = True
 DEVICE = None
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = None
@@ -33,10 +34,6 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    return []
-
-
-def unsupported(problem: Problem) -> list[str]:
     return []
 
 

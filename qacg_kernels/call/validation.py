@@ -41,19 +41,20 @@ def dense_problem(
     # One comparison of all first: separate checks would take a good part of a short call's launch overhead.
     if not _agree(query, key, value, context_query, context_key):
         _check_tensors(query, key, value, context_query, context_key)
-    if query.dim() != 4:
+    shape, key_shape = query.shape, key.shape  # each access makes an object
+    if len(shape) != 4:
         raise ValueError(f"query: expected four dimensions (B, H, L, D), got shape {_shape(query)}")
-    batch, heads, length, head_dim = query.shape
+    batch, heads, length, head_dim = shape
     if head_dim == 0:
         raise ValueError(f"query: expected a head size D of at least 1, got shape {_shape(query)}")
-    if key.dim() != 4:
+    if len(key_shape) != 4:
         raise ValueError(f"key: expected four dimensions (B, H, S, D), got shape {_shape(key)}")
-    key_shape, key_length = key.shape, key.shape[2]
+    key_length = key_shape[2]
     if key_shape != (batch, heads, key_length, head_dim):
         _check_shape("key", key, (batch, heads, key_length, head_dim), meaning="(B, H, S, D) with B, H, D of query")
-    if value.shape != key_shape or context_key.shape != key_shape or context_query.shape != query.shape:
+    if value.shape != key_shape or context_key.shape != key_shape or context_query.shape != shape:
         _check_shape("value", value, tuple(key_shape), meaning="(B, H, S, D) like key")
-        _check_shape("context_query", context_query, tuple(query.shape), meaning="(B, H, L, D) like query")
+        _check_shape("context_query", context_query, tuple(shape), meaning="(B, H, L, D) like query")
         _check_shape("context_key", context_key, tuple(key_shape), meaning="(B, H, S, D) like key")
     gates = _check_gate(gate, query, packed=False, lengths_differ=length != key_length)
     numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)

@@ -49,7 +49,8 @@ def run_forward(backend: str, problem: Problem, residuals: Residuals, differenti
             outputs = TransformableForward.apply(backend, problem.options(), residuals, *problem.tensors())
         return _attended(ForwardOutputs(*outputs))
     if differentiable:
-        return Attended(*EagerForward.apply(backend, problem, residuals, *problem.tensors()))
+        present = [t for t in problem.tensors() if t is not None]
+        return Attended(*EagerForward.apply(backend, problem, residuals, *present))
     return _attended(_forward_below_autograd(backend, problem, residuals))
 
 
@@ -116,8 +117,8 @@ class EagerForward(torch.autograd.Function):
     """The forward operator with its autograd formula, for eager calls.
 
     The formula that is registered with an operator costs several times a short call: torch goes through the whole
-    schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors, and returns
-    `Attended`: each further output would take time.
+    schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors without None,
+    and returns `Attended`: each further argument or output would take time.
     """
 
     @staticmethod
@@ -135,12 +136,13 @@ class EagerForward(torch.autograd.Function):
             )
         ctx.backend = backend
         _save(ctx, problem, o)
-        return o.out, o.query_gate, o.key_gate
+        return (o.out, o.query_gate, o.key_gate) if problem.gate_lambda is None else (o.out, None, None)
 
     @staticmethod
     def backward(ctx, grad_out, grad_query_gate, grad_key_gate):
         grads = _differentiate(ctx.backend, ctx, grad_out, *[None] * 4, grad_query_gate, grad_key_gate)
-        return None, None, None, *grads
+        # Those of the differentiable tensors, which come first; autograd ignores Nones beyond its number of inputs.
+        return None, None, None, *[g for g in grads if g is not None], *[None] * (len(TENSORS) - len(DIFFERENTIABLE))
 
     @staticmethod
     def jvp(ctx, *tangents):

@@ -133,13 +133,13 @@ python_kernels: dict[str, Kernels] = {}
 
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Calls a forward operator, or a function with its arguments."""
+    """Calls a forward operator, or a function that takes the same arguments."""
     saves = dict(save_softmax_out=residuals.save_softmax_out, save_quasi_out=residuals.save_quasi_out)
     return ForwardOutputs(*op(*problem.tensors(), **problem.options(), **saves))
 
 
 def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
-    """Calls a backward operator, or a function with its arguments."""
+    """Calls a backward operator, or a function that takes the same arguments."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
     results = without_none(saved[len(upstream) :], problem.query)
     return Gradients(*op(*upstream, *problem.tensors(), *results, **problem.options()))

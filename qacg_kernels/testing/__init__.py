@@ -146,7 +146,7 @@ def eager_attention(
 
 
 def _dense_parts(inputs: Inputs, tensors: dict[str, Tensor]) -> Iterable[tuple[Inputs, dict[str, Tensor]]]:
-    """The call as dense ones with their keep-masks made: itself, or one per packed sequence."""
+    """The call as dense calls with keep-masks: itself, or one call for each packed sequence."""
     options = dict(inputs.options)
     seed, p = options.pop("dropout_seed", None), inputs.case.dropout_p
     if "cu_seqlens" not in options:

@@ -90,7 +90,7 @@ def _mach_o(data: bytes) -> tuple[str, int]:
     """The machine of a 64-bit Mach-O file, and its size in bytes."""
     magic, number, _, _, commands = struct.unpack_from("<IIIII", data)
     if magic != 0xFEEDFACF:
-        raise ValueError("not Mach-O")
+        raise ValueError(f"expected a 64-bit Mach-O file, got one that begins with {magic:#x}")
     size, at = 0, 32
     for _ in range(commands):
         command, length = struct.unpack_from("<II", data, at)

@@ -1,7 +1,7 @@
 """Every use of torch's private interfaces, each with its reason and what happens where torch lacks the name.
 
 Tested with torch 2.10 to 2.13. The times are what a short call costs more without the name (`benchmarks.host_cost` on
-one core of a server, Triton backend: 28 us for inference, 50 us for a forward that autograd records, 160 us with its
+one core of a server, Triton backend: 28 us for inference, 47 us for a forward that autograd records, 157 us with its
 backward). A name that saves less than 5 us a call has no place here, unless nothing public gives its answer.
 """
 

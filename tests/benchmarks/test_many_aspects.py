@@ -176,12 +176,19 @@ def test_every_arm_has_the_same_settings():
     for trial in arms.searches():
         tried.setdefault(trial.arm, []).append(trial.setting)
     assert tried == {name: list(SETTINGS) for name in ARMS}
+
+
+def test_best_setting_is_evaluated(monkeypatch):
+    monkeypatch.setitem(SETTINGS, "other", arms.Setting(1e-3, 1.0))
     dev = {trial.name: 0.5 for trial in arms.searches() if trial.arm == "heads"}
-    dev[Trial("sentihood", "heads", "2e-4-x1", 0).name] = 0.6
-    found = arms.evaluated(dev | {Trial("sentihood", "blind", "2e-4-x1", 0).name: 0.9})
+    dev[Trial("sentihood", "heads", "other", 0).name] = 0.6
+    found = arms.evaluated(dev | {Trial("sentihood", "blind", "other", 0).name: 0.9})
     assert [(one.data, one.arm, one.setting, one.seed) for one in found] == [
-        (data, "heads", "2e-4-x1", seed) for data in arms.DATA for seed in SEEDS
+        (data, "heads", "other", seed) for data in arms.DATA for seed in SEEDS
     ]
+
+
+def test_context_enters_at_every_layer():
     assert {arm.from_layer for arm in ARMS.values() if arm.kind == QUASI} == set(range(LAYERS))
 
 

@@ -1,7 +1,6 @@
 """Selection of the backend of a call: order, reasons, and no silent fallback."""
 
 import warnings
-from collections import defaultdict
 
 import faked_gpu
 import pytest
@@ -11,6 +10,7 @@ import qacg_kernels as qk
 from qacg_kernels import dispatch
 from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton.tile_tables import Choice
+from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, make_inputs
 
 needs_cpu = pytest.mark.skipif(bool(cpu.missing()), reason="the compiled CPU backend is missing")
@@ -162,7 +162,7 @@ def test_environment_variable_selects_the_backend_of_auto(monkeypatch, device):
 
 
 def test_chosen_so_far_has_the_backends_of_auto(monkeypatch):
-    monkeypatch.setattr(dispatch, "_chosen", defaultdict(set))
+    monkeypatch.setattr(dispatch, "_chosen", set())
     qk.quasi_attention(*call_of())
     selected = qk.explain(*call_of()).selected
     assert dispatch.chosen_so_far() == {"cpu": {"backends": [selected], "self_check": None}}
@@ -207,3 +207,44 @@ def test_warning_names_the_missing_library(not_warned_yet, monkeypatch):
 
 def test_named_backend_does_not_warn(not_warned_yet):
     assert_no_warning(*call_of(), backend="reference")
+
+
+# A selection is cached for calls of one kind
+
+
+@needs_cpu
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (dict(), dict(dtype=torch.float64), "reference"),
+        (dict(head_dim=257), dict(), "cpu"),
+        (dict(head_dim=8), dict(head_dim=300), "reference"),
+    ],
+    ids=["dtype", "narrower heads", "wider heads"],
+)
+def test_auto_selects_anew_for_another_kind(first, second, expected, monkeypatch, device):
+    qk.quasi_attention(*call_of(device=device, **first))
+    monkeypatch.setattr(dispatch, "_chosen", set())
+    qk.quasi_attention(*call_of(device=device, **second))
+    assert {name for _, name in dispatch._chosen} == {expected}
+
+
+def test_auto_selects_anew_for_another_length(monkeypatch):
+    choices = (Choice(16, 64, False, 128, "triton"), Choice(16, 64, False, 512, "cuda"))
+    faked_gpu.install(monkeypatch, choices=choices)
+    problems = [problem_of(*faked_gpu.call(length=n)) for n in (9, 129, 9)]
+    assert [dispatch.select(p, "auto", differentiable=False).NAME for p in problems] == ["triton", "cuda", "triton"]
+
+
+def test_auto_selects_anew_for_packed_sequences(monkeypatch, device):
+    monkeypatch.setattr(cpu, "TAKES_PACKED", False)
+    inputs = make_inputs(Case("packed dispatch", sequences=(2, 3)), torch.float32, device)
+    qk.quasi_attention(*call_of(device=device))
+    with pytest.raises(RuntimeError, match="cu_seqlens: expected None, got packed sequences"):
+        qk.quasi_attention_varlen(*inputs.arguments(), **inputs.options, backend="cpu")
+
+
+def test_auto_selects_anew_for_training(monkeypatch):
+    faked_gpu.install(monkeypatch, choices=(Choice(16, 64, True, 128, "cuda"),))
+    problem = problem_of(*faked_gpu.call())
+    assert [dispatch.select(problem, "auto", grad).NAME for grad in (False, True)] == ["triton", "cuda"]

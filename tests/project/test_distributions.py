@@ -70,6 +70,27 @@ def test_two_builds_are_equal_byte_for_byte(twice):
     assert [name for name in one if one[name] != two[name]] == []
 
 
+# The host half, whose errors name source files, and one translation unit of kernels.
+LINK = """
+from pathlib import Path
+from native import choices, commands, cpu
+cpu.SOURCES = {name: flags for name, flags in cpu.SOURCES.items() if not any(w in name for w in ("avx", "amx", "bf16"))}
+commands.run_ninja(choices.LIBRARIES["_cpu"], Path.cwd(), Path.cwd() / "_cpu.so")
+"""
+
+
+@pytest.mark.full
+def test_cpu_library_is_the_same_from_another_folder(tmp_path):
+    libraries = []
+    for name in ("one", "a longer name"):
+        source = shutil.copytree(ROOT / "csrc", tmp_path / name / "csrc").parent
+        shutil.copytree(ROOT / "distributions", source / "distributions")
+        (source / "build").mkdir()
+        run_python("-c", LINK, cwd=source / "build", paths=(source / "distributions", ROOT))
+        libraries.append((source / "build/_cpu.so").read_bytes())
+    assert libraries[0] == libraries[1]
+
+
 def test_sdist_has_the_given_date(tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
     with tarfile.open(wheels.build("sdist", ROOT / "python", tmp_path)) as archive:

@@ -38,7 +38,8 @@ LAYERS = (
     ("benchmarks.plans", "benchmarks.model_steps", "benchmarks.command"),
     ("benchmarks.targets", "benchmarks.static", "benchmarks.cost_model", "benchmarks.plot", "benchmarks.table"),
     ("benchmarks.gpu",),
-    ("benchmarks.evidence", COMMANDS),
+    ("benchmarks.evidence",),
+    ("benchmarks.many_aspects", COMMANDS),
 )
 LAYER_OF = {group: layer for layer, groups in enumerate(LAYERS) for group in groups}
 

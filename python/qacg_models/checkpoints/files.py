@@ -118,7 +118,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _check_length(path: Path) -> None:
-    """Raises for a truncated file, naming the tensors that are cut off, which safetensors does not."""
+    """Raises CheckpointError for a truncated file, and names its missing tensors; safetensors does not."""
     size = path.stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")

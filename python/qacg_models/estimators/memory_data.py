@@ -55,16 +55,16 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
 
 
 def data_options(given: Mapping[str, object]) -> DataOptions:
-    """Makes options of reading frames.
+    """Returns the options with which a frame is read.
 
     Args:
-        given: options by name.
+        given: the options that the user sets, by name.
 
     Returns:
         The options, with defaults for the others.
 
     Raises:
-        TypeError: an unknown option, or one of files.
+        TypeError: an option is unknown, or applies to files only.
     """
     known = [field.name for field in fields(DataOptions) if field.name not in _OF_FILES]
     for name in given:

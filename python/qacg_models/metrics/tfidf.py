@@ -231,7 +231,7 @@ def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
 
 
 def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
-    """The stride, at least 1, with which rows and characters stay within their limits."""
+    """The smallest stride, 1 or more, at which rows and characters stay within their limits."""
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
 

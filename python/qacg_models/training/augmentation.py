@@ -79,7 +79,7 @@ class JoinedTexts:
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
-        """Yields the number of each drawn row, or the pair of numbers of two rows whose texts are joined."""
+        """Yields the index of each drawn row, or two indices where the texts of two rows are joined."""
         chance = torch.rand((3, len(drawn)), generator=generator, dtype=torch.float64)
         contexts = self.contexts[drawn].long()
         counts = self.counts[contexts]

@@ -38,8 +38,8 @@ class MicroBatches:
         """Doubles the number of micro-batches after a batch did not fit into memory.
 
         Args:
-            batch: that did not fit.
-            step: of training, which is repeated.
+            batch: the batch that did not fit.
+            step: the training step, which is repeated.
 
         Raises:
             InputError: a single row does not fit.

@@ -96,7 +96,7 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
 def convert_json_fields(
     kinds: Mapping[str, Any], value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Converts the fields of a JSON object, all of which are required, and no others allowed.
+    """Converts the fields of a JSON object; each is required, and no other is allowed.
 
     Args:
         kinds: type of each field, as for `convert_json`.

@@ -9,7 +9,7 @@ METAVARS = {int: "N", float: "X", str: "TEXT", list: "NAME"}
 
 
 def option_group(group: str) -> Callable[..., Any]:
-    """Returns a function that makes fields, which a help text lists under `group`."""
+    """Returns a function that makes dataclass fields; the help text lists them under `group`."""
 
     def option(default, text: str, *known: str, kind: type | None = None, metavar: str | None = None):
         """Returns a dataclass field.

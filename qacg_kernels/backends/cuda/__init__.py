@@ -18,6 +18,7 @@ RANK = 40
 AUTOMATIC = True
 NEEDS_SELF_CHECK = True
 READS_INT64 = False
+TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256
@@ -95,10 +96,6 @@ def missing() -> list[str]:
 def not_for(device: torch.device) -> list[str]:
     """Why this backend supports no call on a device; empty if it does."""
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
-
-
-def unsupported(problem: Problem) -> list[str]:
-    return []
 
 
 def gpus() -> tuple[str, ...]:

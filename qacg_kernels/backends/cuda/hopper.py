@@ -17,6 +17,7 @@ RANK = 10
 AUTOMATIC = False
 NEEDS_SELF_CHECK = True
 READS_INT64 = False
+TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 128
@@ -38,10 +39,6 @@ def missing() -> list[str]:
 def not_for(device: torch.device) -> list[str]:
     """Why this backend supports no call on a device; empty if it does."""
     return list(_unsupported_capability(device)) if DEVICE == "cuda" else []
-
-
-def unsupported(problem: Problem) -> list[str]:
-    return []
 
 
 @constant_when_traced

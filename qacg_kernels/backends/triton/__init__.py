@@ -26,6 +26,7 @@ RANK = 30
 AUTOMATIC = True
 NEEDS_SELF_CHECK = True
 READS_INT64 = True
+TAKES_PACKED = True
 MAX_HEAD_DIM = MOST_HEAD_DIM
 GATE_FORMS = ("row", "column")
 
@@ -69,10 +70,6 @@ def not_for(device: torch.device) -> list[str]:
         return []
     major, minor = _capability(device)
     return [f"compute capability: expected 8.0 or newer, got {major}.{minor}"]
-
-
-def unsupported(problem: Problem) -> list[str]:
-    return []
 
 
 def note(problem: Problem) -> str:

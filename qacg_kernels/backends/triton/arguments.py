@@ -208,7 +208,7 @@ def strided(t: Tensor | None, packed: bool) -> Strided | None:
 
 
 def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
-    """The strides of `strided`."""
+    """The strides of batch, head and row of a tensor as in `strided`; packed tensors have batch stride 0."""
     if packed:
         row, head, *_ = t.stride()
         return 0, head, row

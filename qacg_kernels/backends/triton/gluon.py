@@ -18,6 +18,7 @@ RANK = 20
 AUTOMATIC = False
 NEEDS_SELF_CHECK = True
 READS_INT64 = True
+TAKES_PACKED = True
 DEVICE = "cuda"
 DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 128
@@ -57,10 +58,6 @@ def missing() -> list[str]:
 def not_for(device: torch.device) -> list[str]:
     """Why this backend supports no call on a device; empty if it does."""
     return list(_unsupported_capability(device))
-
-
-def unsupported(problem: Problem) -> list[str]:
-    return []
 
 
 def without_gluon(problem: Problem) -> str | None:

@@ -28,7 +28,7 @@ HEAD_DIMS = (64, 128, 256)  # an entry covers head sizes up to its own
 MOST_HEAD_DIM = HEAD_DIMS[-1]
 # Sequence lengths (keys) at which backends are measured. Each result applies to calls longer than the one before.
 LENGTHS = (128, 512, 2048, 8192)
-_ANY_LENGTH = 1 << 62
+ANY_LENGTH = 1 << 62
 MEASURED_BACKENDS = ("hopper", "gluon", "cuda", "triton")
 _POWERS = (16, 32, 64, 128)
 Key = tuple[str, int, int, bool]
@@ -165,7 +165,7 @@ class Table:
         for choice in sorted(self.choices, key=lambda choice: choice.longest):
             kind = (choice.bits, choice.head_dim, choice.training)
             found.setdefault(kind, []).append((choice.longest, choice.backend))
-        return {kind: (*pairs[:-1], (_ANY_LENGTH, pairs[-1][1])) for kind, pairs in found.items()}
+        return {kind: (*pairs[:-1], (ANY_LENGTH, pairs[-1][1])) for kind, pairs in found.items()}
 
     def entry(self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool) -> TileEntry:
         return self.by_key[kernel, 8 * dtype.itemsize, next(d for d in HEAD_DIMS if head_dim <= d), busy]

@@ -11,6 +11,7 @@ RANK = 35
 AUTOMATIC = False
 NEEDS_SELF_CHECK = False
 READS_INT64 = True
+TAKES_PACKED = False
 DEVICE = "cpu"
 DTYPES = (torch.float32,)
 MAX_HEAD_DIM = 64
@@ -23,10 +24,6 @@ def missing() -> list[str]:
 
 def not_for(device: torch.device) -> list[str]:
     return []
-
-
-def unsupported(problem: Problem) -> list[str]:
-    return ["cu_seqlens: expected None, got packed sequences"] if problem.packed else []
 
 
 def residuals(problem: Problem) -> Residuals:
