@@ -23,7 +23,7 @@ from benchmarks.static.compile import SilentGPU, replace_driver
 from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton import tile_tables
 
-CAPABILITY = 90
+ARCHITECTURE = "sm_90"
 HEADS, LENGTH, HEAD_DIM = 2, 16, 64
 CALLS, REPEATS = 100, 30
 _SELF_CHECKED = "operator in C++ after its self-check"
@@ -34,11 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few calls, to check that everything runs")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    replace_driver(SilentGPU(CAPABILITY))
+    replace_driver(SilentGPU(ARCHITECTURE))
     repeats = 3 if options.quick else REPEATS
     print("| one call, bfloat16, head size 64, short sequences | inference | forward of training | with its backward |")
     print("|---|---:|---:|---:|")
-    with tile_tables.trial(tile_tables.shipped(f"sm_{CAPABILITY}")):
+    with tile_tables.trial(tile_tables.shipped(ARCHITECTURE)):
         for name, call, leaves in _calls():
             times = [_microseconds(call, leaves, mode, repeats) for mode in ("inference", "forward", "training")]
             print(f"| {name} | " + " | ".join(f"{us:.1f} us" for us in times) + " |", flush=True)

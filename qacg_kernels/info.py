@@ -137,7 +137,8 @@ def _cuda() -> dict[str, object]:
                 "memory_gib": round(properties.total_memory / 2**30, 1),
             }
         )
-    return {"version": torch.version.cuda, "devices": devices}
+    rocm = f"ROCm {torch.version.hip}" if torch.version.hip else None
+    return {"version": torch.version.cuda or rocm, "devices": devices}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="the file to write; by default the one that calls read")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("tune: torch sees no NVIDIA GPU on this machine; run it on the GPU to tune for", file=sys.stderr)
+        print("tune: torch sees no NVIDIA or AMD GPU on this machine; run it on the GPU to tune for", file=sys.stderr)
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
     name = torch.cuda.get_device_name(device)

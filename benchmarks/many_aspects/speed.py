@@ -18,31 +18,34 @@ from qacg_models.utils.provenance import origin
 from benchmarks.many_aspects.arms import ARMS, DATA, PAIRS, QUASI, TRIED_ON
 from benchmarks.many_aspects.batches import Batch, Questions
 from benchmarks.many_aspects.models import AspectModel
+from benchmarks.many_aspects.results import load
 from benchmarks.measure.timing import Effort, interleave
 
 FILE = "speed.json"
 ASPECTS = (1, 4, 8, 12)
-TEXTS, ROWS, BATCHES = 64, 64, 4
+TEXTS, ROWS, BATCHES = 16, 64, 4
 EFFORT = Effort(seconds=20, fewest_rounds=5, most_rounds=20)
 
 
 def measure(data: Path, out: Path, effort: Effort = EFFORT) -> dict:
-    """Measures inference in float32 on texts of SentiHood's dev and stores the record.
+    """Measures inference in float32 on texts of SentiHood's dev, of the arms with a result, and stores the record.
 
     Args:
         data: folder of the published data sets.
-        out: folder of the record.
+        out: folder of results, and of the record.
         effort: time for each number of aspects.
 
     Returns:
         The record: `texts_per_second` by number of aspects and arm, threads, versions and machine.
     """
     dataset = load_data(data / TRIED_ON, ("train", "dev"), DATA[TRIED_ON])
+    trained = {one.trial.arm for one in load(out).values()}
+    arms = [name for name in ARMS if name in trained]
     found: dict[str, dict[str, float]] = {}
     for aspects in ASPECTS:
         # Aspects beyond those of the data set have the lengths of their names again, since a name may occur once only.
         contexts = [*dataset.contexts, *(f"{name} again" for name in dataset.contexts)][:aspects]
-        steps = {name: _step(name, dataset.splits["dev"], contexts, len(dataset.task.labels)) for name in ARMS}
+        steps = {name: _step(name, dataset.splits["dev"], contexts, len(dataset.task.labels)) for name in arms}
         seconds = interleave(steps, effort)
         found[str(aspects)] = {name: 1 / statistics.median(values) for name, values in seconds.items()}
         print(f"{aspects} aspects: measured", flush=True)

@@ -46,7 +46,7 @@ def _modelled(head_dim: int) -> float:
 
 
 def _rate(head_dim: int, block_m: int, block_n: int, warps: int, stages: int) -> float:
-    triton.runtime.driver.set_active(AbsentGPU(int(ARCHITECTURE.removeprefix("sm_"))))
+    triton.runtime.driver.set_active(AbsentGPU(ARCHITECTURE))
     operands = [torch.empty(1, dtype=torch.bfloat16) for _ in range(4)]
     compiled = plain_attention_kernel.warmup(
         *operands, head_dim, _LENGTH, 0.5, block_m, block_n, head_dim, grid=(1,), num_warps=warps, num_stages=stages

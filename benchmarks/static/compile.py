@@ -26,7 +26,7 @@ from benchmarks.static.sass import disassembled, loops_of, main_loop, pending
 from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import KernelConfig
-from qacg_kernels.backends.triton.tile_tables import Table, trial
+from qacg_kernels.backends.triton.tile_tables import Table, has_wide_waves, is_amd, trial
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
@@ -38,7 +38,8 @@ class Resources(NamedTuple):
     Attributes:
         registers, stack, shared: of a thread, in bytes of a thread (spilled registers), in bytes of a block.
         tensor_columns: of tensor memory, which sm_100 has.
-        wgmma: whether products of 16 bits are those of a warp group or of a block (wgmma, tcgen05).
+        wgmma: whether products of 16 bits are those of a warp group or of a block (wgmma, tcgen05); on AMD's GPUs
+            whether there are matrix instructions (MFMA, WMMA) for the element type of the call.
         loads_in_flight: groups of copies that the loop with the work leaves running when it waits for others.
         spills: instructions within loops that move registers to the stack or back.
     """
@@ -55,8 +56,11 @@ class Resources(NamedTuple):
 class AbsentGPU:
     """A driver for Triton's compiler, of one architecture."""
 
-    def __init__(self, capability: int) -> None:
-        self._target = GPUTarget("cuda", capability, 32)
+    def __init__(self, architecture: str) -> None:
+        if is_amd(architecture):
+            self._target = GPUTarget("hip", architecture, 64 if has_wide_waves(architecture) else 32)
+        else:
+            self._target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
 
     def get_current_target(self) -> GPUTarget:
         return self._target
@@ -72,7 +76,7 @@ class AbsentGPU:
 
 
 def kernels_of(
-    action: Callable[[], object], table: Table, capability: int, is_chosen: Callable[[str], bool]
+    action: Callable[[], object], table: Table, architecture: str, is_chosen: Callable[[str], bool]
 ) -> dict[str, object]:
     """Runs `action` with the tiles of `table` and all launches replaced; returns the chosen kernels, compiled."""
     compiled = {}
@@ -82,7 +86,7 @@ def kernels_of(
         if programs and is_chosen(name):
             compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
 
-    triton.runtime.driver.set_active(AbsentGPU(capability))
+    triton.runtime.driver.set_active(AbsentGPU(architecture))
     with trial(table), launch.through(compile_only):
         action()
     return compiled
@@ -90,7 +94,7 @@ def kernels_of(
 
 def compiled_for(launch: Launch, architecture: str) -> object:
     """One launch, compiled for a chip."""
-    triton.runtime.driver.set_active(AbsentGPU(int(architecture.removeprefix("sm_"))))
+    triton.runtime.driver.set_active(AbsentGPU(architecture))
     grid = (launch.programs,)
     return launch.kernel.warmup(*launch.arguments, grid=grid, **launch.constants, **launch.options)
 
@@ -130,6 +134,8 @@ def describing() -> Iterator[dict[str, list[Description]]]:
 
 def resources(kernel: object) -> Resources:
     """Registers, stack and instructions from the machine code; memory as the compiler laid it out."""
+    if "amdgcn" in kernel.asm:
+        return _amd_resources(kernel)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
@@ -145,6 +151,17 @@ def resources(kernel: object) -> Resources:
     wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
     columns = getattr(kernel.metadata, "tmem_size", 0)
     return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, min(waits, default=0), spills)
+
+
+def _amd_resources(kernel: object) -> Resources:
+    text = kernel.asm["amdgcn"]
+    registers, stack = (int(re.search(rf"\.{name}: +(\d+)", text)[1]) for name in _AMD_FIELDS)
+    matrix = bool(re.search(r"\bv_(mfma|smfmac|wmma)_", text))
+    spills = len(re.findall(r"\bscratch_(?:load|store)_", text))
+    return Resources(registers, stack, kernel.metadata.shared, 0, matrix, 0, spills)
+
+
+_AMD_FIELDS = ("vgpr_count", "private_segment_fixed_size")  # the former includes accumulation registers
 
 
 class SilentGPU(AbsentGPU):

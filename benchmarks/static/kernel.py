@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from qacg_models.utils.atomic_files import atomic_write
 
 from benchmarks.static import hardware, sass, scheduler
 from benchmarks.static.compile import NVDISASM, Resources, compiled_for, resources
-from benchmarks.static.hardware import CHIPS, SCHEDULERS, Chip, resident_blocks
+from benchmarks.static.hardware import CHIPS, MOST_WARPS, SCHEDULERS, Chip, resident_blocks
 from benchmarks.static.launches import Launch
 from benchmarks.static.sass import Instruction, disassembled
 
@@ -28,6 +29,7 @@ PRODUCTS = {
     "query_gradients": 5,
     "gluon_forward_kernel": 4,
 }
+FEW_PROGRAMS = "gate_gradients_kernel"
 _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
 
@@ -87,23 +89,31 @@ def work_of(launch: Launch) -> Work:
     config, role = launch.config, launch.role
     products = PRODUCTS.get(role, 0)
     cells = config.block_m * config.block_n if products else 0
-    return Work(cells, config.block_d, products, bool(products) and role != "whole_row_forward")
+    iterates = role in ("gate_sums_kernel", FEW_PROGRAMS) or (bool(products) and role != "whole_row_forward")
+    return Work(cells, config.block_d, products, iterates)
 
 
 def estimate_launch(launch: Launch, architecture: str) -> Estimate:
-    """Compiles a launch for a chip and analyses it."""
+    """Compiles a launch for a chip and analyses it.
+
+    The kernel of `FEW_PROGRAMS` runs with as many blocks to a multiprocessor as the launch has, others with the most.
+    """
     compiled = compiled_for(launch, architecture)
-    return estimate_code(compiled, architecture, launch.options["num_warps"], work_of(launch))
+    blocks = math.ceil(launch.programs / CHIPS[architecture].multiprocessors)
+    most = blocks if launch.role == FEW_PROGRAMS else MOST_WARPS
+    return estimate_code(compiled, architecture, launch.options["num_warps"], work_of(launch), most)
 
 
-def estimate_code(compiled: object, architecture: str, warps: int, work: Work) -> Estimate:
+def estimate_code(
+    compiled: object, architecture: str, warps: int, work: Work, most_blocks: int = MOST_WARPS
+) -> Estimate:
     """Analyses a compiled kernel; results are cached in build/ by machine code and the model's source."""
-    settings = repr((architecture, warps, work)).encode()
+    settings = repr((architecture, warps, work, most_blocks)).encode()
     key = hashlib.sha256(compiled.asm["cubin"] + settings + _sources()).hexdigest()
     file = _CACHE / f"{key[:32]}.json"
     if file.exists():
         return Estimate(**json.loads(file.read_text(encoding="utf-8")))
-    estimate = _estimate_uncached(compiled, architecture, warps, work)
+    estimate = _estimate_uncached(compiled, architecture, warps, work, most_blocks)
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as handle:
         handle.write(json.dumps(asdict(estimate)))
@@ -117,12 +127,14 @@ def _sources() -> bytes:
     return b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
 
 
-def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Work) -> Estimate:
+def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Work, most_blocks: int) -> Estimate:
     program = disassembled(compiled.asm["cubin"], NVDISASM)
     copying = compiled.metadata.num_warps - warps  # warps that only copy, beside those that a launch asks for
-    main = sass.main_loop(program) if work.iterates else None
+    main = sass.main_loop(program) if work.iterates and work.cells else None
 
     def ways(iterations: int) -> list[list[int]]:
+        if work.iterates and not work.cells:
+            return [list(sass.indices(program, None, lambda loop: iterations, sass.loading_loops(program)))]
         return [list(sass.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
 
     def _parts(program: list[Instruction], loop: sass.Loop) -> int:
@@ -136,7 +148,15 @@ def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Wo
         return [(list(sass.indices(program, copies, lambda loop: iterations)), copying)] if copies else []
 
     return estimate_program(
-        program, resources(compiled), CHIPS[architecture], warps, work, ways, copying=copying, beside=beside
+        program,
+        resources(compiled),
+        CHIPS[architecture],
+        warps,
+        work,
+        ways,
+        copying=copying,
+        beside=beside,
+        most_blocks=most_blocks,
     )
 
 
@@ -150,6 +170,7 @@ def estimate_program(
     iterations: tuple[int, int] = _ITERATIONS,
     copying: int = 0,
     beside: Callable[[int], list[tuple[list[int], int]]] = lambda iterations: [],
+    most_blocks: int = MOST_WARPS,
 ) -> Estimate:
     """Analyses machine code along the paths of its warps.
 
@@ -159,8 +180,10 @@ def estimate_program(
         iterations: two numbers of iterations, whose difference is the cost of an iteration.
         copying: warps of a block that only copy, beside the others.
         beside: for a number of iterations their ways, and how many go each.
+        most_blocks: of a multiprocessor, where a launch has few.
     """
     resident = resident_blocks(chip, used.registers, warps + copying, used.shared, used.tensor_columns)
+    resident = min(resident, most_blocks)
     if not resident:
         raise ValueError(f"a block takes {used.shared} bytes of shared memory, {chip.name} has not as much")
     few, more = iterations

@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.cases import LAMBDA
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import KernelConfig
 from qacg_kernels.backends.triton.tile_tables import KERNELS, Table, TileEntry, trial
+from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Residuals, Saved
 from qacg_kernels.call.validation import dense_problem
 
@@ -49,6 +51,7 @@ def launches_of(
     backward: bool,
     forward: Callable = launch.forward,
     mask: str = "none",
+    gate: str = LAMBDA,
 ) -> list[Launch]:
     """The launches of an inference forward, or of the backward of a training step.
 
@@ -56,6 +59,7 @@ def launches_of(
         shape: (B, H, L, D); its memory is allocated and not written.
         forward: the forward of the backend.
         mask: a member of `hardware.MASKS`.
+        gate: a member of `cases.GATES`; vectors are shared by all heads, as in models.
     """
     found: list[Launch] = []
 
@@ -69,7 +73,7 @@ def launches_of(
     seed = torch.zeros((), dtype=torch.int64) if busy else None
     problem = dense_problem(
         *(tensor(*shape) for _ in range(5)),
-        tensor(*shape[:3]),
+        tensor(*shape[:3]) if gate == LAMBDA else GateParameters(*(tensor(shape[-1]) for _ in range(4))),
         attn_mask=_mask(mask, shape, _DTYPES[bits]),
         key_lengths=None,
         is_causal=False,
@@ -84,6 +88,7 @@ def launches_of(
         outputs = forward(problem, Residuals(saves, saves))
         if backward:
             found.clear()
+            # As autograd calls it, with the gates of the forward but no gradient of them.
             launch.backward(problem, Saved(tensor(*shape), None, None, *outputs[1:]))
     return found
 

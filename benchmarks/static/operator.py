@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from benchmarks.cases import BACKWARD, FLOP_CONVENTION, FORWARD, QUASI_ATTENTION_FLOPS, Shape
+from benchmarks.cases import BACKWARD, FLOP_CONVENTION, FORWARD, LAMBDA, QUASI_ATTENTION_FLOPS, Shape
 from benchmarks.static import kernel
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.hardware import CHIPS
@@ -36,6 +36,8 @@ _TRAFFIC = {
     "key_gradients": (9, 0),
     "query_gradients": (8, 0),
     "row_terms_kernel": (3, 0),
+    "gate_sums_kernel": (4, 0),
+    "gate_gradients_kernel": (0, 0),
 }
 
 
@@ -47,19 +49,19 @@ class Predicted(NamedTuple):
     products: int
 
 
-def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool) -> Predicted:
-    """A call of one shape on the chip of the table; memory is allocated for one sequence."""
+def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool, gate: str = LAMBDA) -> Predicted:
+    """A call of one shape on the chip of the table, with a gate of `cases.GATES`; allocates memory for one sequence."""
     one = (1, shape.heads, shape.length, shape.head_dim)
     parts = [
         _seconds(launch, table.architecture, shape, bits)
-        for launch in launches_of(table, one, bits, busy, pass_ == BACKWARD)
+        for launch in launches_of(table, one, bits, busy, pass_ == BACKWARD, gate=gate)
     ]
     return Predicted(sum(p.seconds for p in parts), max(parts).bound, sum(p.products for p in parts))
 
 
 def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Predicted:
     chip, estimate = CHIPS[architecture], kernel.estimate_launch(launch, architecture)
-    programs = launch.programs * shape.batch
+    programs = launch.programs * (1 if launch.role == kernel.FEW_PROGRAMS else shape.batch)
     waves = math.ceil(programs / (chip.multiprocessors * estimate.resident))
     computing = waves * estimate.clocks(_iterations(launch, shape)) / (chip.gigahertz * 1e9 * calibration().factor)
     narrow, wide = _TRAFFIC[launch.role]
@@ -71,6 +73,11 @@ def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Pred
 
 def _iterations(launch: Launch, shape: Shape) -> int:
     """Iterations of the kernel's loop in a call without a mask, packing or causality."""
+    if launch.role == "gate_sums_kernel":
+        return math.ceil(min(launch.constants["ROWS"], shape.length) / launch.config.block_m)
+    if launch.role == kernel.FEW_PROGRAMS:
+        chunks = math.ceil(shape.length / launch.constants["ROWS"])
+        return math.ceil(shape.batch * shape.heads * chunks / launch.constants["ADDED"])
     if launch.role in ("key_gradients", "whole_row_backward"):
         return math.ceil(shape.length / launch.config.block_m)
     return math.ceil(shape.length / launch.config.block_n)

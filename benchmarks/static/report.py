@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.cases import Shape
+from benchmarks.cases import GATES, VECTORS, Shape
 from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
 from benchmarks.static import cuda_kernels, hardware, kernel
 from benchmarks.static.calibrate import calibration, rate
@@ -107,11 +107,11 @@ def shapes() -> list[Shape]:
 
 
 def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iterator[Record]:
-    """A record for each shape and pass: the whole operator, in bfloat16, as the GPU benchmark measures it."""
-    for shape, pass_ in itertools.product(shapes(), PASSES):
-        if BITS not in widths or shape.head_dim not in head_dims:
+    """A record for each shape, pass and gate: the whole operator, in bfloat16, as the GPU benchmark measures it."""
+    for shape, pass_, gate in itertools.product(shapes(), PASSES, GATES):
+        if BITS not in widths or shape.head_dim not in head_dims or (gate == VECTORS and shape not in GPU_SHAPES):
             continue
-        found = predict(table, shape, pass_, BITS, busy=False)
+        found = predict(table, shape, pass_, BITS, busy=False, gate=gate)
         counted, executed = call_rates(found, shape, pass_)
         yield {
             "backend": BACKEND,
@@ -120,6 +120,7 @@ def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iter
             "bits": BITS,
             "head_dim": shape.head_dim,
             "busy": False,
+            "gate": gate,
             "bound": found.bound,
             "predicted_ms": _figure(1e3 * found.seconds),
             "counted_tflops": _figure(counted),
@@ -137,7 +138,7 @@ def sentence(record: Record) -> str:
     if "shape" in record:
         shape = Shape(*record["shape"])
         return (
-            f"{shape} {record['bits']} bits {record['pass']}: {record['predicted_ms']} ms, "
+            f"{shape} {record['bits']} bits {record['pass']}, gate {record['gate']}: {record['predicted_ms']} ms, "
             f"{_rates(record)}, bound by {record['bound']}"
         )
     m, n = record["tile"]

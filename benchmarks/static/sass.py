@@ -140,6 +140,12 @@ def loops_of(program: Sequence[Instruction]) -> list[Loop]:
     return [loop for loop in loops if work(program, loop)]
 
 
+def loading_loops(program: Sequence[Instruction]) -> list[Loop]:
+    """All loops that read global memory."""
+    found = [Loop(i.target, n) for n, i in enumerate(program) if i.target is not None and i.target <= n]
+    return [loop for loop in found if any(i.stem == "LDG" for i in program[loop.start : loop.stop + 1])]
+
+
 def work(program: Sequence[Instruction], loop: Loop) -> int:
     """Products of tensor cores in a loop, or where there are none its float32 multiply-adds."""
     inside = program[loop.start : loop.stop + 1]
@@ -162,19 +168,29 @@ def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
     return min(copying, key=lambda loop: loop.stop - loop.start, default=None)  # others are around it
 
 
-def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[Loop], int]) -> Iterator[int]:
+def indices(
+    program: Sequence[Instruction],
+    main: Loop | None,
+    times: Callable[[Loop], int],
+    repeated: Sequence[Loop] | None = None,
+) -> Iterator[int]:
     """Indices of the instructions that a warp issues, with the main loop and those inside it repeated.
 
     A forward branch is not taken, unless the code after it never reaches the main loop (without a loop, the last
-    product). So code for cases that a full call does not have, such as no iterations, is left out.
+    product), or it skips another loop of products: a call with a key mask runs the loop with mask checks or the one
+    without. So code for cases that a full call does not have, such as no iterations, is left out.
 
     Args:
         times: the number of iterations of a loop.
+        repeated: the loops that are repeated beside the main one; by default those with arithmetic.
     """
-    loops = {loop.stop: loop for loop in (*loops_of(program), *([main] if main else []))}
+    repeated = loops_of(program) if repeated is None else repeated
+    loops = {loop.stop: loop for loop in (*repeated, *([main] if main else []))}
     products = [n for n, i in enumerate(program) if i.stem in PRODUCTS]
     goal = main.start if main else max(products, default=0)
     meets = _reaching(program, goal)
+    others = [loop for loop in loops.values() if main and loop != main and loop not in main and main not in loop]
+    others = [loop for loop in others if any(loop.start <= n <= loop.stop for n in products)]
     left: dict[Loop, int] = {}
     index, past_main = 0, False
     while index < len(program):
@@ -196,7 +212,8 @@ def indices(program: Sequence[Instruction], main: Loop | None, times: Callable[[
             elif instruction.target > index:
                 unconditional = not instruction.guard and not re.search(r"\bU?P\d", instruction.operands)
                 lost = not past_main and index < goal and following not in meets
-                if unconditional or lost:
+                skips = any(index < loop.start and loop.stop < instruction.target for loop in others)
+                if unconditional or lost or (skips and (past_main or instruction.target in meets)):
                     following = instruction.target
             elif past_main and not instruction.guard and not re.search(r"\bU?P\d", instruction.operands):
                 return  # back to where warps that only copy wait for other work

@@ -1,5 +1,6 @@
 """The C++ compiler of this machine, Zig's for other platforms, and nvcc."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -47,11 +48,19 @@ def stand_in(name: str, folder: Path) -> Path:
 
 
 def nvcc() -> str | None:
-    """Path of the CUDA compiler, or None."""
+    """Path of the CUDA compiler, or None: of CUDA_HOME, else on the path, in /usr/local/cuda or of pip's packages."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         return shutil.which("nvcc", path=str(Path(home) / "bin"))
-    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    folders = ("/usr/local/cuda/bin", *(str(home / "bin") for home in pip_toolkits()))
+    return shutil.which("nvcc") or next(filter(None, (shutil.which("nvcc", path=f) for f in folders)), None)
+
+
+def pip_toolkits() -> list[Path]:
+    """The folders of a CUDA toolkit of pip's packages, such as nvidia-cuda-nvcc, which share the package `nvidia`."""
+    found = importlib.util.find_spec("nvidia")
+    parents = (found and found.submodule_search_locations) or ()
+    return [home for parent in parents for home in sorted(Path(parent).glob("cu[0-9]*"), reverse=True)]
 
 
 def nvcc_version(path: str) -> tuple[int, int]:

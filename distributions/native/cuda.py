@@ -81,7 +81,11 @@ def why_not() -> str | None:
     path = compilers.nvcc()
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-        looked = f"in {home}/bin, which CUDA_HOME names" if home else "on the path and in /usr/local/cuda/bin"
+        looked = (
+            f"in {home}/bin, which CUDA_HOME names"
+            if home
+            else "on the path, in /usr/local/cuda/bin and among pip's packages"
+        )
         return f"nvcc was not found at installation (looked {looked}); install the CUDA toolkit or set CUDA_HOME"
     version = compilers.nvcc_version(path)
     release = ".".join(map(str, version))
@@ -114,6 +118,10 @@ def write_ninja(path: Path, library: Path) -> None:
     # Linked statically: torch may have another minor version of the runtime, and imports need no driver.
     links = ["-cudart=static", *(f"-L{p}" for p in libraries), "-ltorch_cpu", "-Xlinker=--no-as-needed", "-ltorch_cuda"]
     links += ["-Xlinker=--exclude-libs=ALL"]
+    # pip's packages have the static runtime there, where their nvcc does not look.
+    runtime = Path(cuda_compiler).resolve().parents[1] / "lib" / "libcudart_static.a"
+    if runtime.exists():
+        links.append(f"-L{runtime.parent}")
     kernel_flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]
     if environment.debugging():
         kernel_flags = ["-std=c++17", "-O0", "-g", "-lineinfo", "-Xcompiler=-fPIC,-fvisibility=hidden"]

@@ -82,6 +82,22 @@ def test_indices_without_a_loop_reach_the_last_product():
     assert list(sass.indices(code, None, lambda loop: 1)) == [0, 2, 3, 4, 5]
 
 
+def test_indices_leave_out_other_loops_of_products():
+    product = "HMMA.16816.F32.BF16 R4, R8, R12, R4"
+    loops = (
+        "@P0 BRA `(.L_x_1)",  # skips the loop with mask checks
+        ".L_x_0:", product, "FADD R1, R2, R3", "@!P1 BRA `(.L_x_0)",
+        ".L_x_1:", product, product, "@!P1 BRA `(.L_x_1)",
+        "@P0 BRA `(.L_x_3)",  # skips a loop after the main one
+        ".L_x_2:", product, "@!P1 BRA `(.L_x_2)",
+        ".L_x_3:", "EXIT",
+    )  # fmt: skip
+    code = program(*loops)
+    main = sass.main_loop(code)
+    assert (main.start, main.stop) == (4, 6)
+    assert list(sass.indices(code, main, lambda loop: 2)) == [0, 4, 5, 6, 4, 5, 6, 7, 10]
+
+
 @pytest.mark.parametrize(("opcode", "each"), [("FFMA", 1), ("MUFU.EX2", 8), ("FMNMX", 2)])
 def test_clocks_of_a_unit_grow_with_the_warps(opcode, each):
     for warps in (4, 8):

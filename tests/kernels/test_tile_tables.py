@@ -12,7 +12,8 @@ import torch
 from processes import run_python
 
 from qacg_kernels import tune as tune_command
-from qacg_kernels.backends.triton import arguments, tile_tables, tune
+from qacg_kernels.backends import triton
+from qacg_kernels.backends.triton import arguments, gluon, tile_tables, tune
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import KEYS, Choice, TileEntry
 from qacg_kernels.call.masks import is_key_mask
@@ -71,7 +72,10 @@ def test_shipped_tables_have_one_entry_per_key(architecture):
     [
         (lambda r: r.pop("measured"), r"table: missing fields \['measured'\]"),
         (lambda r: r.update(speed=1), r"unknown fields \['speed'\]"),
-        (lambda r: r.update(architecture="gfx90a"), "architecture: expected a name such as 'sm_90', got 'gfx90a'"),
+        (
+            lambda r: r.update(architecture="sm90"),
+            "architecture: expected a name such as 'sm_90' or 'gfx942', got 'sm90'",
+        ),
         (lambda r: r.update(measured="yes"), "measured: expected null or an object, got 'yes'"),
         (lambda r: r.update(shared_bytes=True), "shared_bytes: expected a positive number of bytes, got True"),
         (lambda r: r.update(entries={}), "entries: expected a list, got dict"),
@@ -214,6 +218,96 @@ def test_gpu_with_too_little_shared_memory_raises(gpu):
         tile_tables.table_for(torch.device("cuda", 0))
 
 
+@pytest.fixture
+def amd(monkeypatch, tmp_path):
+    """Simulates an AMD GPU in a build of torch for ROCm; returns a function that changes its architecture."""
+    properties = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-", shared_memory_per_block=64 * 1024)
+    monkeypatch.setattr(torch.version, "hip", "7.1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "AMD (simulated)")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))  # as of an MI200
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
+    caches = (triton._gpu_is_there, triton._without_table, gluon._hopper_is_there)
+
+    def change(name, kibibytes=64):
+        properties.gcnArchName, properties.shared_memory_per_block = name, kibibytes * 1024
+        clear_caches()
+        for cache in caches:
+            cache.cache_clear()
+
+    change("gfx942:sramecc+:xnack-")
+    yield change
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.parametrize(("name", "kibibytes"), [("gfx942:sramecc+:xnack-", 64), ("gfx950:xnack-", 160)])
+def test_amd_gpu_uses_the_table_of_its_family(name, kibibytes, amd):
+    amd(name, kibibytes)
+    assert triton.missing() == []
+    assert triton.not_for(torch.device("cuda", 0)) == []
+    assert tile_tables.table_for(torch.device("cuda", 0)).architecture == "gfx942"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gfx90a:sramecc+", "architecture: expected 'gfx942' or newer, got 'gfx90a'"),
+        ("gfx1100", "architecture: expected one related to sm_80, sm_90, sm_100, gfx942, got 'gfx1100'"),
+    ],
+)
+def test_amd_gpu_without_table_is_not_supported(name, expected, amd):
+    amd(name)
+    assert triton.not_for(torch.device("cuda", 0)) == [expected]
+
+
+def test_gluon_is_missing_on_amd_gpus(amd):
+    assert not gluon._hopper_is_there()
+
+
+def test_tuning_an_amd_gpu_has_no_register_limit():
+    table = tile_tables.shipped("gfx942")
+    entries = (replace(table.entries[0], registers=168), *table.entries[1:])
+    with pytest.raises(ValueError, match="registers: expected 0 in all entries of an AMD GPU"):
+        replace(table, entries=entries)
+
+
+@pytest.mark.parametrize(("architecture", "by_parts"), [("sm_90", True), ("gfx942", False)])
+def test_float32_is_multiplied_whole_on_amd_gpus(architecture, by_parts):
+    launch_plan = pytest.importorskip("qacg_kernels.backends.triton.launch_plan")
+    inputs = make_inputs(Case("call", batch=1, queries=40), torch.float32)
+    with tile_tables.trial(tile_tables.shipped(architecture)):
+        plan = launch_plan.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
+    assert plan.traits.by_parts is by_parts
+
+
+@pytest.mark.parametrize(("hip", "expected"), [(None, True), ("7.1", False)], ids=["CUDA", "ROCm"])
+def test_tf32_is_not_used_in_builds_for_rocm(hip, expected, monkeypatch):
+    launch_plan = pytest.importorskip("qacg_kernels.backends.triton.launch_plan")
+    from triton_builds import products_in_tf32
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    with products_in_tf32(True):
+        assert launch_plan._multiplies_in_tf32(torch.zeros(1)) is expected
+
+
+@pytest.mark.parametrize(
+    ("architecture", "head_dim", "by_parts", "bits"),
+    [("sm_90", 64, False, 16), ("sm_90", 128, False, 32), ("sm_90", 129, True, 32), ("sm_80", 64, True, 32)],
+)
+def test_tf32_multiplies_whole_operands_that_fit(architecture, head_dim, by_parts, bits):
+    launch_plan = pytest.importorskip("qacg_kernels.backends.triton.launch_plan")
+    from triton_builds import products_in_tf32
+
+    inputs = make_inputs(Case("call", batch=1, queries=40, head_dim=head_dim), torch.float32)
+    with tile_tables.trial(tile_tables.shipped(architecture)), products_in_tf32(True):
+        plan = launch_plan.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
+    assert plan.traits.by_parts is by_parts
+    assert plan.entry("tiled_forward").bits == bits
+    assert plan.entry("whole_row_forward").bits == 32
+
+
 def test_entries_are_selected_by_width_head_size_and_kind():
     table = tile_tables.shipped("sm_90")
     for head_dim, expected in ((1, 64), (64, 64), (65, 128), (200, 256)):
@@ -241,14 +335,14 @@ def test_trial_replaces_the_table_temporarily():
     assert tile_tables.table_for(cpu).architecture == "sm_80"
 
 
+@pytest.mark.parametrize("architecture", tile_tables.shipped_architectures())
 @pytest.mark.parametrize("key", KEYS, ids=str)
-def test_candidates_have_their_key_without_repeats(key):
-    found = candidates(key)
+def test_candidates_have_their_key_without_repeats(key, architecture):
+    found = candidates(key, architecture)
     assert len(found) >= 3
     assert len(set(found)) == len(found)
     assert {entry.key for entry in found} == {key}
-    shipped = [tile_tables.shipped(name) for name in tile_tables.shipped_architectures()]
-    assert {entry for table in shipped for entry in table.entries if entry.key == key} <= set(found)
+    assert tile_tables.shipped(architecture).by_key[key] in found
 
 
 class PTXASError(Exception):
@@ -258,7 +352,7 @@ class PTXASError(Exception):
 def test_tuning_keeps_the_fastest_candidate_that_runs():
     base = tile_tables.shipped("sm_90")
     key, other = KEYS[0], KEYS[5]
-    expected = tune._comparable(key, base.entries[0])[-1]
+    expected = tune._comparable(base, key)[-1]
     printed, saved, compiled = [], [], []
     spent = iter([False, True])
 

@@ -35,6 +35,19 @@ def test_selected_builds_compile_fit_and_do_not_spill(part, capsys):
     assert all(r.registers > 16 for o in found for r in o.used.values()), "fewer registers than any kernel needs"
 
 
+@pytest.mark.parametrize(
+    "part", [member("few_amd_builds", id="few", fast=True), member("amd_builds", id="table", fast=False)]
+)
+def test_amd_builds_use_matrix_instructions_unspilled(part):
+    import triton_builds
+    from check_triton import outcomes
+
+    builds = getattr(triton_builds, part)()
+    found = list(outcomes(builds, len(os.sched_getaffinity(0))))
+    assert [fault for o in found for fault in o.faults] == []
+    assert sorted(map(str, (o.build for o in found))) == sorted(map(str, builds))
+
+
 def test_selected_builds_are_part_of_every_build():
     from triton_builds import every_build, selected_builds
 
@@ -62,6 +75,10 @@ def test_faults_name_build_function_and_limit():
     assert all(text.startswith("sm_80 tiled_forward bfloat16 D=64, lambda: forward_kernel") for text in found)
     found = faults(forward, {"forward_kernel": Resources(255, 8, 1024, 0, True, 3, 4)})
     assert [text.split("forward_kernel ")[1] for text in found] == ["spills registers within a loop, in 4 instructions"]
+    (found,) = faults(
+        replace(forward, architecture="gfx942"), {"forward_kernel": Resources(300, 0, 1024, 0, False, 0, 0)}
+    )
+    assert found.endswith("forward_kernel has no matrix instructions")
     found = faults(replace(forward, architecture="sm_90"), {"forward_kernel": Resources(255, 0, 1024, 0, False, 0, 0)})
     assert [text.split("forward_kernel ")[1] for text in found] == [
         "has no wgmma",

@@ -47,6 +47,22 @@ def test_missing_toolkit_is_reported(tmp_path, monkeypatch):
     assert f"{tmp_path}/bin, which CUDA_HOME names" in reason
 
 
+def test_nvcc_of_pip_packages_is_found_last(tmp_path, monkeypatch):
+    compiler = tmp_path / "nvidia/cu13/bin/nvcc"
+    compiler.parent.mkdir(parents=True)
+    compiler.touch(mode=0o755)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: which(name, path=path or str(tmp_path)))
+    expected = which("nvcc", path="/usr/local/cuda/bin") or str(compiler)
+    assert compilers.pip_toolkits()[0] == tmp_path / "nvidia/cu13"
+    assert compilers.nvcc() == expected
+
+
 def test_toolkit_too_old_is_rejected(toolkit):
     toolkit("11.8")
     assert cuda.why_not() == "nvcc: expected CUDA 12.0 or newer, got 11.8"
@@ -287,6 +303,16 @@ def test_gpu_flags_have_code_and_the_list_of_gpus():
     *code, listed = cuda.gpu_flags(["8.0", "9.0a", "10.0+PTX"])
     assert code == [*cuda.code_flags("8.0"), *cuda.code_flags("9.0a"), *cuda.code_flags("10.0+PTX")]
     assert listed == "-DQACG_GPUS=8.0:9.0a:10.0+PTX"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_link_finds_the_runtime_of_pip_packages(is_there, toolkit, tmp_path):
+    toolkit("13.0")
+    if is_there:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib/libcudart_static.a").touch()
+    cuda.write_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
+    assert (f"-L{tmp_path}/lib" in (tmp_path / "build.ninja").read_text()) is is_there
 
 
 @pytest.mark.parametrize(("jobs", "threads"), [("2", 1), ("12", 2), ("24", 3)])

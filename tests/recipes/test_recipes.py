@@ -199,7 +199,7 @@ def test_tile_table_is_one_file(tmp_path, monkeypatch):
     assert "sm_120" not in tile_tables.shipped_architectures()
     table = replace(tile_tables.shipped("sm_80"), architecture="sm_120", shared_bytes=99 * 1024)
     tile_tables.save(table, tmp_path / "tables" / "sm_120.json")
-    assert tile_tables.shipped_architectures()[-1] == "sm_120"
+    assert "sm_120" in tile_tables.shipped_architectures()
     assert tile_tables.shipped("sm_120") == table
     expected = (("sm_120", 99, "sm_120"), ("sm_121", 99, "sm_120"), ("sm_100", 227, "sm_100"))
     for architecture, kibibytes, table_of in expected:

@@ -85,8 +85,8 @@ EDITS = {
     ),
     "gate sums of 32 slices": (
         "gates",
-        "tl.where(is_first_head, sequences * heads * count, 0)",
-        "tl.where(is_first_head, tl.minimum(sequences * heads * count, 32), 0)",
+        "tl.where(is_idle, 0, sequences * heads * count)",
+        "tl.where(is_idle, 0, tl.minimum(sequences * heads * count, 32))",
         Case("a", batch=3, heads=12, queries=3, head_dim=16, gate="shared"),
     ),
     "scale of a long row's gradient": ("backward", "dcq *= call.factors.scale", "dcq *= 1.0", Case("a", **LONG)),

@@ -127,7 +127,7 @@ def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
     table = table_of(build)
     whole = build.kernel.startswith("whole_row")
     length = (length_of(build, table) if whole else TILED_LENGTH) - kind.shortened_by
-    triton.runtime.driver.set_active(AbsentGPU(90))
+    triton.runtime.driver.set_active(AbsentGPU("sm_90"))
     differentiable = kind.gradient and build.kernel != "whole_row_forward"
     tf32 = VARIANTS[kind.variant].get("tf32", False)
     with describing() as found, tile_tables.trial(table), products_in_tf32(tf32):

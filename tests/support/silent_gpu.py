@@ -132,7 +132,7 @@ def counted(action) -> int:
 
 
 def main() -> None:
-    replace_driver(RecordingGPU(90))
+    replace_driver(RecordingGPU("sm_90"))
     with tile_tables.trial(tile_tables.shipped("sm_90")):
         tensors = inputs()
         call(tensors), call(tensors)

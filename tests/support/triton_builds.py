@@ -17,6 +17,7 @@ from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,
     KERNELS,
     Table,
+    is_amd,
     nearest_shipped,
     shipped,
     shipped_architectures,
@@ -25,10 +26,12 @@ from qacg_kernels.call.problem import Problem, Residuals, Saved
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
-# The chips with a tile table; others use that of an older chip.
-OWN_TABLE = tuple(shipped_architectures())
+# The chips of NVIDIA with a tile table; others use that of an older chip.
+OWN_TABLE = tuple(chip for chip in shipped_architectures() if not is_amd(chip))
+AMD = ("gfx942", "gfx950")
 # Shared memory of a block; for chips that are not listed here, that of their table.
-SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
+SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in shipped_architectures()} | {
+    "gfx950": 160 * 1024,
     "sm_80": 163 * 1024,
     "sm_86": 99 * 1024,
     "sm_89": 99 * 1024,
@@ -37,6 +40,9 @@ SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in OWN_TABLE} | {
     "sm_120": 99 * 1024,
 }
 TENSOR_COLUMNS = 512
+# On AMD's GPUs a few bytes are slots for scalar registers.
+AMD_STACK = 32
+WIDE_AMD_STACK = 512  # gradients of float32 beyond 128 features: the smallest tiles spill
 # Stack of a thread in bytes. The forward uses some outside its loop over keys, none inside. The backward has three
 # accumulators and three tiles of scores; single-tile rows of float32 beyond 128 features come near this limit.
 FORWARD_STACK = 80
@@ -122,6 +128,8 @@ def every_build() -> list[Build]:
         (OWN_TABLE, ("tiled_forward",), (torch.bfloat16,), (64,), (_NO_GRADIENT,)),
         (OWN_TABLE, ("small kernels",), DTYPES, HEAD_DIMS, ("row gate, all at once",)),
         (("sm_90",), ("gluon_forward",), DTYPES[:2], WGMMA_HEAD_DIMS, _GLUON_VARIANTS),
+        (AMD, KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST),
+        (AMD, ("small kernels",), (torch.bfloat16, torch.float32), (64,), ("row gate, all at once",)),
         (("sm_86", "sm_89", "sm_120"), KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST[1:]),
     )
     return [Build(*parts) for group in groups for parts in itertools.product(*group)]
@@ -138,6 +146,17 @@ def selected_builds() -> list[Build]:
             narrow = DTYPES[(number + c) % 2]
             builds += [Build(chip, kernel, dtype, head_dim, variant) for dtype in (narrow, torch.float32)]
     return [*builds, Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once")]
+
+
+def amd_builds() -> list[Build]:
+    """The builds of `every_build` for AMD's oldest GPU with a tile table."""
+    return [build for build in every_build() if build.architecture == AMD[0]]
+
+
+def few_amd_builds() -> list[Build]:
+    """A forward in 16 bits and gradients in float32: products of both widths."""
+    parts = (("tiled_forward", torch.bfloat16), ("query_gradients", torch.float32))
+    return [Build(AMD[0], kernel, dtype, 64, HEAVIEST[0]) for kernel, dtype in parts]
 
 
 def compile_build(build: Build) -> dict[str, Resources]:
@@ -190,9 +209,8 @@ def _kernels(build: Build, selects: Callable[[str], bool]) -> dict[str, object]:
             grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in results[-2:]]
             launch.backward(problem, Saved(inputs.grad_out, *grad_gates, *results))
 
-    capability = int(build.architecture.removeprefix("sm_"))
     with products_in_tf32(build.variant in _TF32):
-        return kernels_of(call, table, capability, selects)
+        return kernels_of(call, table, build.architecture, selects)
 
 
 def _forward(kernel: str) -> Callable[..., tuple]:
@@ -257,6 +275,9 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
     shared = min(SHARED_BYTES[build.architecture], table_of(build).shared_bytes)
     if build.kernel in (*_FORWARD, "small kernels"):
         stack = FORWARD_STACK
+    if is_amd(build.architecture):
+        is_wide = build.dtype == torch.float32 and build.head_dim > HEAD_DIMS[1] and build.kernel not in _FORWARD
+        stack = WIDE_AMD_STACK if is_wide else AMD_STACK
     for function, r in used.items():
         for what, value, most in (
             ("bytes of stack", r.stack, stack),
@@ -265,6 +286,10 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
         ):
             if value > most:
                 found.append(f"{build}: {function} takes {value} {what}, expected at most {most}")
+        if is_amd(build.architecture):
+            if build.kernel in KERNELS and not r.wgmma:
+                found.append(f"{build}: {function} has no matrix instructions")
+            continue
         if build.kernel in _FORWARD and r.spills:
             found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
         # A single query fills no tile, so its rate does not matter.

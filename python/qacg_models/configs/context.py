@@ -76,6 +76,7 @@ class GatedContextFields(ContextFields, total=False):
     """The fields of `GatedContextConfig` that its subclasses pass on unchanged."""
 
     lambda_per_head: bool
+    context_from_layer: int
 
 
 class GatedContextConfig(ContextConfig):
@@ -87,6 +88,8 @@ class GatedContextConfig(ContextConfig):
         lambda_bias: whether the layers of the gates have biases.
         lambda_per_head: whether every head has its own gate weights (the paper) or all share them (the published
             code).
+        context_from_layer: the first layer that reads the context, below num_hidden_layers. Layers below it are those
+            of BERT, and need to be computed only once for all questions about a text (`text_ids` of the models).
         **kwargs: fields of `ContextConfig` and `EncoderConfig`. Gate weights have the initial standard deviation 0.01,
             whatever initializer_range is.
 
@@ -100,11 +103,13 @@ class GatedContextConfig(ContextConfig):
         context_projection: str,
         lambda_bias: bool,
         lambda_per_head: bool = False,
+        context_from_layer: int = 0,
         **kwargs: Unpack[ContextFields],
     ):
         self.context_projection = context_projection
         self.lambda_bias = lambda_bias
         self.lambda_per_head = lambda_per_head
+        self.context_from_layer = context_from_layer
         super().__init__(**kwargs)
 
     def check(self) -> None:
@@ -113,6 +118,18 @@ class GatedContextConfig(ContextConfig):
         check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
         for field in ("lambda_bias", "lambda_per_head"):
             check_flag(field, getattr(self, field))
+        layer = self.context_from_layer
+        if isinstance(layer, bool) or not isinstance(layer, int):
+            raise TypeError(f"context_from_layer: expected an int, got {layer!r}")
+        if not 0 <= layer < self.num_hidden_layers:
+            raise ValueError(
+                f"context_from_layer: expected 0 to {self.num_hidden_layers - 1}, below num_hidden_layers, got {layer}."
+            )
+
+    @property
+    def shares_texts(self) -> bool:
+        """Whether layers are the same for all questions about a text, which has no second segment then."""
+        return self.context_standalone and self.context_from_layer > 0
 
 
 def _context_names(contexts: int | Sequence[str]) -> list[str]:

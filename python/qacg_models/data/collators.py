@@ -17,20 +17,21 @@ class PaddingCollator:
 
     Args:
         pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
+        share_texts: give each text once, and the text of each feature as `text_ids`.
     """
 
-    def __init__(self, pad_token_id: int):
-        self.pad_token_id = pad_token_id
+    def __init__(self, pad_token_id: int, share_texts: bool = False):
+        self.pad_token_id, self.share_texts = pad_token_id, share_texts
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Int64 tensors: (B, L) token ids, types and mask; (B,) labels and context ids if present."""
-        lengths = torch.tensor([len(feature["input_ids"]) for feature in features])
-        single = [name for name in ("context_ids", "labels") if name in features[0]]
-        return {
-            "input_ids": padded_rows([feature["input_ids"] for feature in features], self.pad_token_id),
-            "token_type_ids": padded_rows([feature["token_type_ids"] for feature in features], 0),
+        """Int64 tensors: (B, L) token ids, types and mask; (N,) labels, context ids and text ids if present."""
+        texts, batch = _texts_and_answers(features, self.share_texts)
+        lengths = torch.tensor([len(text["input_ids"]) for text in texts])
+        return batch | {
+            "input_ids": padded_rows([text["input_ids"] for text in texts], self.pad_token_id),
+            "token_type_ids": padded_rows([text["token_type_ids"] for text in texts], 0),
             "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
-        } | {name: torch.tensor([feature[name] for feature in features]) for name in single}
+        }
 
     def describe(self, padding: float) -> str:
         """One line about a share of padding."""
@@ -43,7 +44,14 @@ class PackingCollator:
     Usable as the `collate_fn` of a `DataLoader` or as the collator of a `Trainer`. The batch has the keyword
     arguments of this package's models: (B,) labels and context_ids if the features have them; (T,) input_ids,
     token_type_ids and position_ids; cu_seqlens (B + 1,) int32; and the integer max_seqlen.
+
+    Args:
+        share_texts: give each of B distinct texts once, and the text of each of N features as (N,) text_ids; labels and
+            context_ids are (N,) then. For models whose `config.shares_texts` is True.
     """
+
+    def __init__(self, share_texts: bool = False):
+        self.share_texts = share_texts
 
     def __call__(self, features: Sequence[dict]) -> dict:
         """Returns one packed batch.
@@ -56,14 +64,12 @@ class PackingCollator:
         lengths = [len(feature["input_ids"]) for feature in features]
         if not min(lengths):
             raise ValueError(f"features: expected at least one token each, got none in feature {lengths.index(0)}")
-        batch = {}
-        # (B,) first: transformers' Trainer takes the batch size from the first tensor it finds.
-        for name in ("labels", "context_ids"):
-            if name in features[0]:
-                batch[name] = torch.tensor([feature[name] for feature in features])
+        # (N,) first: transformers' Trainer takes the batch size from the first tensor it finds.
+        texts, batch = _texts_and_answers(features, self.share_texts)
+        lengths = [len(text["input_ids"]) for text in texts]
         for name in ("input_ids", "token_type_ids"):
-            if name in features[0]:
-                batch[name] = torch.tensor([value for feature in features for value in feature[name]])
+            if name in texts[0]:
+                batch[name] = torch.tensor([value for text in texts for value in text[name]])
         ends = torch.tensor([0, *lengths]).cumsum(0)
         batch["position_ids"] = torch.arange(int(ends[-1])) - ends[:-1].repeat_interleave(torch.tensor(lengths))
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
@@ -73,6 +79,26 @@ class PackingCollator:
         return f"batches are packed: without it {padding:.0%} of their tokens would be padding"
 
 
+def _texts_and_answers(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
+    """The features whose texts a batch has, and what it has for each feature: labels, context ids, text ids."""
+    batch = {
+        name: torch.tensor([feature[name] for feature in features])
+        for name in ("labels", "context_ids")
+        if name in features[0]
+    }
+    if not share_texts:
+        return features, batch
+    numbers: dict[tuple[int, ...], int] = {}
+    texts: list[dict] = []
+    text_ids = []
+    for feature in features:
+        number = numbers.setdefault((*feature["token_type_ids"], *feature["input_ids"]), len(texts))
+        if number == len(texts):
+            texts.append(feature)
+        text_ids.append(number)
+    return texts, batch | {"text_ids": torch.tensor(text_ids)}
+
+
 def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
     """Rows as one int64 tensor, padded at their ends to the longest."""
     length = max(map(len, rows))
@@ -80,18 +106,25 @@ def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
 
 
 def slice_batch(batch: dict, start: int, end: int) -> dict:
-    """Rows `start` to `end` (exclusive) of a padded or packed batch."""
+    """Rows `start` to `end` (exclusive) of a padded or packed batch, with the texts that they ask about."""
+    answers = {name: batch[name][start:end] for name in ("labels", "context_ids") if name in batch}
+    if "text_ids" in batch:
+        texts, answers["text_ids"] = batch["text_ids"][start:end].unique(return_inverse=True)
+    else:
+        texts = torch.arange(start, end)
+    per_token = [
+        name for name in batch if name not in ("labels", "context_ids", "text_ids", "cu_seqlens", "max_seqlen")
+    ]
     if "cu_seqlens" not in batch:
-        return {name: values[start:end] for name, values in batch.items()}
-    offsets = batch["cu_seqlens"][start : end + 1]
-    first, last = int(offsets[0]), int(offsets[-1])
-    per_token = ("input_ids", "token_type_ids", "position_ids")
+        return answers | {name: batch[name].index_select(0, texts.to(batch[name].device)) for name in per_token}
+    offsets = batch["cu_seqlens"].tolist()
+    lengths = torch.tensor([offsets[text + 1] - offsets[text] for text in texts.tolist()])
     sliced = {
-        name: values[first:last] if name in per_token else values[start:end]
-        for name, values in batch.items()
-        if name not in ("cu_seqlens", "max_seqlen")
+        name: torch.cat([batch[name][offsets[text] : offsets[text + 1]] for text in texts.tolist()])
+        for name in per_token
     }
-    return sliced | {"cu_seqlens": offsets - first, "max_seqlen": int(offsets.diff().max())}
+    ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(batch["cu_seqlens"])
+    return answers | sliced | {"cu_seqlens": ends, "max_seqlen": int(lengths.max())}
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
@@ -99,9 +132,10 @@ def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> P
 
     Only fused attention reads packed batches directly; other implementations would pad them again.
     """
+    share_texts = getattr(model.config, "shares_texts", False)
     if model.config._attn_implementation == "fused":
-        return PackingCollator()
-    return PaddingCollator(tokenizer.pad_token_id)
+        return PackingCollator(share_texts)
+    return PaddingCollator(tokenizer.pad_token_id, share_texts)
 
 
 def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:

@@ -35,6 +35,18 @@ class FeatureTable(ArrowRows):
 
         return np.concatenate([batch.column("input_ids").value_lengths().to_numpy() for batch in self.batches])
 
+    def texts(self) -> np.ndarray:
+        """(N) number of the distinct text of each row, in the order of their first rows."""
+        import numpy as np
+
+        numbers: dict[bytes, int] = {}
+        found = [
+            numbers.setdefault(np.asarray(tokens, np.int32).tobytes(), len(numbers))
+            for batch in self.batches
+            for tokens in batch.column("input_ids").to_numpy(zero_copy_only=False)
+        ]
+        return np.array(found)
+
 
 @dataclass(frozen=True)
 class Encoding:

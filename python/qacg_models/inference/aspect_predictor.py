@@ -211,8 +211,9 @@ class AspectPredictor:
             return []
         model, record = self.trained.model, self.trained.record
         with cpu_threads(record.options.threads):
+            make_batch = PackingCollator(getattr(model.config, "shares_texts", False))
             logits = predict_logits(
-                model, self.trained.tokenizer, rows, record.max_length, batch_size, PackingCollator(), seen
+                model, self.trained.tokenizer, rows, record.max_length, batch_size, make_batch, seen
             )
         found = probabilities_of(logits, self.trained.calibration.temperatures)
         return [self._prediction(row, probabilities) for row, probabilities in zip(rows, found)]

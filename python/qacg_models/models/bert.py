@@ -8,7 +8,6 @@ raise errors, the padding row of the embeddings is trained, and the result of a 
 from typing import ClassVar
 
 from torch import Tensor, nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     QuestionAnsweringModelOutput,
@@ -18,125 +17,12 @@ from transformers.utils import ModelOutput
 
 from qacg_models.configs.bert import PlainBertConfig
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
-from qacg_models.modules.bert_layers import (
-    POOLERS,
-    AttentionBlock,
-    BertEmbeddings,
-    BertIntermediate,
-    BertResidualOutput,
-)
+from qacg_models.modules.bert_encoder import BertEncoder
+from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
 from qacg_models.modules.encoder_batch import read_batch
 from qacg_models.modules.input_checks import checked_head_mask
 from qacg_models.modules.losses import has_answers, span_loss
-from qacg_models.modules.packing import Packing
-from qacg_models.modules.softmax_attention import IMPLEMENTATIONS, attend_split
-
-
-class BertSelfAttention(nn.Module):
-    """softmax(Q K^T / sqrt(D)) V over the heads.
-
-    Every call reads the implementation from the configuration, so `set_attn_implementation` takes effect at once.
-    """
-
-    def __init__(self, config: PlainBertConfig):
-        super().__init__()
-        self.config = config
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Packing | Tensor | None,
-        output_attentions: bool,
-        head_mask: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attends within each sequence. N is B, L if padded and T if packed.
-
-        Args:
-            hidden_states: (N, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
-            output_attentions: also return A.
-            head_mask: (H), multiplies the attention matrices of the heads.
-
-        Returns:
-            The output (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None.
-        """
-        query, key, value = (
-            layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
-            for layer in (self.query, self.key, self.value)
-        )
-        attended, attention = attend_split(
-            query,
-            key,
-            value,
-            mask,
-            dropout_p=self.dropout.p if self.dropout.training else 0.0,
-            implementation=self.config._attn_implementation,
-            want_map=output_attentions,
-        )
-        if head_mask is None:
-            return attended, attention
-        # (m A) V = m (A V), which does not require A.
-        head_mask = head_mask.to(attended.dtype).unsqueeze(-1)
-        attended = (attended.unflatten(-1, (self.config.num_attention_heads, -1)) * head_mask).flatten(-2)
-        return attended, attention if attention is None else attention * head_mask.unsqueeze(-1)
-
-
-class BertLayer(GradientCheckpointingLayer):
-    """Attention block and feed-forward block."""
-
-    def __init__(self, config: PlainBertConfig):
-        super().__init__()
-        self.attention = AttentionBlock(config, BertSelfAttention(config))
-        self.intermediate = BertIntermediate(config)
-        self.output = BertResidualOutput(config, config.intermediate_size)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Packing | Tensor | None,
-        output_attentions: bool,
-        head_mask: Tensor | None = None,
-        first_only: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Runs the layer; arguments and results as for `BertSelfAttention`; first_only as for `AttentionBlock`."""
-        attended, attention = self.attention(
-            hidden_states, mask, first_only, output_attentions=output_attentions, head_mask=head_mask
-        )
-        return self.output(self.intermediate(attended), attended), attention
-
-
-class BertEncoder(nn.Module):
-    """The layers."""
-
-    def __init__(self, config: PlainBertConfig):
-        super().__init__()
-        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Packing | Tensor | None,
-        output_attentions: bool,
-        head_mask: Tensor | None = None,
-        first_only: bool = False,
-    ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Returns lists over layers: hidden states (N, hidden), the input first, and A (B, H, L, L) or None.
-
-        With first_only the last hidden states are (B, hidden). head_mask is None or (layers, H).
-        """
-        every_hidden, every_map = [hidden_states], []
-        for i, layer in enumerate(self.layer):
-            # By position: reentrant gradient checkpointing finds gradients of positional arguments only.
-            heads = () if head_mask is None else (head_mask[i],)
-            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden, attention = layer(every_hidden[-1], mask, output_attentions, *heads, **only)
-            every_hidden.append(hidden)
-            every_map.append(attention)
-        return every_hidden, every_map
+from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):

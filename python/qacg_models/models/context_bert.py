@@ -1,10 +1,13 @@
 """What CG-BERT and QACG-BERT share (Wu and Ong, 2021): BERT whose self-attention reads a context.
 
+With `config.context_from_layer` the lower layers are those of BERT, which many questions about a text share.
+
 They differ from BERT in their encoder (`modules/context_encoder.py`), and from each other in self-attention.
 """
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
@@ -14,7 +17,7 @@ from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassi
 from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
 from qacg_models.modules.context_encoder import ContextBertEncoder
 from qacg_models.modules.encoder_batch import read_batch
-from qacg_models.modules.input_checks import checked_context_ids
+from qacg_models.modules.input_checks import checked_context_ids, checked_text_ids
 
 
 class ContextBertModel(EncoderPreTrainedModel):
@@ -32,7 +35,7 @@ class ContextBertModel(EncoderPreTrainedModel):
     output_class: ClassVar[type[ModelOutput]]
     map_fields: ClassVar[tuple[str, ...]]
     gate_fields: ClassVar[tuple[str, ...]]
-    _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
+    _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
     def __init__(self, config: GatedContextConfig):
         super().__init__(config)
@@ -51,6 +54,7 @@ class ContextBertModel(EncoderPreTrainedModel):
         context_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         *,
+        text_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
@@ -69,6 +73,9 @@ class ContextBertModel(EncoderPreTrainedModel):
             token_type_ids: (B, L) below type_vocab_size; None: all 0.
             context_ids: (B) or (B, 1), indices into `config.contexts`; see `config.context_id`.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
+            text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
+                context_ids[i], and all outputs are those of a batch with N sequences. Layers below
+                `config.context_from_layer` are computed once for each of the B. None: question i has text i.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
@@ -106,31 +113,46 @@ class ContextBertModel(EncoderPreTrainedModel):
             max_seqlen,
             leave_out_padding=self.config.unpad and not output_attentions,
         )
-        context_embedding = self.context_embeddings(checked_context_ids(self.config, context_ids, batch.size))
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
+        below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
+        if text_ids is not None:
+            text_ids = checked_text_ids(text_ids, batch.size)
+            batch, rows = batch.for_questions(text_ids)
+            below = [x.index_select(0, rows) for x in (below if output_hidden_states else below[-1:])]
+            plain_maps = [None if x is None else x.index_select(0, text_ids) for x in plain_maps]
+        context_embedding = self.context_embeddings(checked_context_ids(self.config, context_ids, batch.size))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
-        every_hidden, per_layer = self.encoder(
-            embedded, context_embedding, batch.mask, bool(output_attentions), output_gates, first_only
+        above, per_layer = self.encoder(
+            below[-1], context_embedding, batch.mask, bool(output_attentions), output_gates, first_only
         )
-        found = dict(zip((*self.map_fields, *self.gate_fields), zip(*per_layer)))
+        plain = [self._without_context(attention, below[-1]) for attention in plain_maps]
+        found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
         optional = {field: found[field] for field in self.map_fields if output_attentions}
         if output_gates:
             optional |= {field: tuple(map(batch.restored_rows, found[field])) for field in self.gate_fields}
         output = self.output_class(
-            last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
-            pooler_output=self.pooler(*batch.pooled_from(every_hidden[-1], first_only)),
-            hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
+            last_hidden_state=None if pooled_only else batch.restored(above[-1]),
+            pooler_output=self.pooler(*batch.pooled_from(above[-1], first_only)),
+            hidden_states=tuple(map(batch.restored, (*below, *above))) if output_hidden_states else None,
             **optional,
         )
         return output if as_dict(return_dict, self.config) else output.to_tuple()
+
+    def _without_context(self, attention: Tensor | None, hidden_states: Tensor) -> list[Tensor | None]:
+        """What a layer without a context returns beside its output: A and P are the same, and the gates are 0."""
+        rows, heads = hidden_states.shape[:-1], self.config.num_attention_heads
+        gates = hidden_states.new_zeros((*rows[:1], heads, *rows[1:], 1))
+        maps = {name: attention for name in ("attentions", "softmax_maps")}
+        zeros = None if attention is None else torch.zeros_like(attention)
+        return [*(maps.get(name, zeros) for name in self.map_fields), *[gates] * len(self.gate_fields)]
 
 
 class ContextBertForSequenceClassification(SequenceClassifier):
     """A linear classifier on the pooled output of a `ContextBertModel`."""
 
     card_task = ASPECT_SENTIMENT
-    _no_split_modules = ("BertEmbeddings", "ContextBertLayer")
+    _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
     def forward(
         self,
@@ -140,6 +162,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         context_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         *,
+        text_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
@@ -158,6 +181,9 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             token_type_ids: (B, L) below type_vocab_size; None: all 0.
             context_ids: (B) or (B, 1), indices into `config.contexts`; see `config.context_id`.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
+            text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
+                context_ids[i], and all outputs are those of a batch with N sequences. Layers below
+                `config.context_from_layer` are computed once for each of the B. None: question i has text i.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
@@ -188,6 +214,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             token_type_ids=token_type_ids,
             context_ids=context_ids,
             position_ids=position_ids,
+            text_ids=text_ids,
             inputs_embeds=inputs_embeds,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,

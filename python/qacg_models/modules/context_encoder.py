@@ -1,6 +1,6 @@
-"""The encoder of the models with a context. It differs from BERT's in two places:
+"""The encoder of the models with a context. It differs from BERT's from layer `context_from_layer` on, in two places:
 
-- every sequence has one context embedding Ec, which all layers read;
+- every sequence has one context embedding Ec, which these layers read;
 - layer i mixes it with the hidden states, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X.
 """
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_models.configs.context import GatedContextConfig
+from qacg_models.modules.bert_encoder import BertLayer
 from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput
 from qacg_models.modules.context_fold import ContextFold, folding_pays, mix_context, project_folded
 from qacg_models.modules.packing import Packing
@@ -86,7 +87,7 @@ def _drop_fold(layer: ContextBertLayer, *_) -> None:
 
 
 class ContextBertEncoder(nn.Module):
-    """The layers, each with its context layer.
+    """Layers of BERT up to `config.context_from_layer`, then layers with a context, each with its context layer.
 
     Args:
         config: sizes and variants.
@@ -97,9 +98,30 @@ class ContextBertEncoder(nn.Module):
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
+        self.first = config.context_from_layer
         layers = range(config.num_hidden_layers)
-        self.layer = nn.ModuleList(ContextBertLayer(config, self_attention) for _ in layers)
-        self.context_layer = nn.ModuleList(nn.Linear(2 * config.hidden_size, config.hidden_size) for _ in layers)
+        self.layer = nn.ModuleList(
+            BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
+        )
+        # Without parameters below the first layer with a context, so that names have the index of the layer.
+        self.context_layer = nn.ModuleList(
+            nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
+        )
+
+    def plain_layers(
+        self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Runs the layers below the first one with a context; arguments as for `BertLayer`.
+
+        Returns:
+            Two lists over these layers: hidden states, the input first; and A, (B, H, L, L) each or None.
+        """
+        every_hidden, every_map = [hidden_states], []
+        for layer in self.layer[: self.first]:
+            hidden, attention = layer(every_hidden[-1], mask, output_attentions)
+            every_hidden.append(hidden)
+            every_map.append(attention)
+        return every_hidden, every_map
 
     def forward(
         self,
@@ -110,17 +132,17 @@ class ContextBertEncoder(nn.Module):
         output_gates: bool,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs all layers; arguments as for `ContextBertLayer`, with first_only for the last layer.
+        """Runs the layers with a context; arguments as for `ContextBertLayer`, with first_only for the last layer.
 
         Returns:
-            Two lists over layers: hidden states, the input first; and the other outputs of the self-attention.
+            Two lists over these layers: hidden states; and the other outputs of the self-attention.
         """
-        every_hidden, every_other = [hidden_states], []
-        for layer, context_layer in zip(self.layer, self.context_layer):
+        every_hidden, every_other = [], []
+        for layer, context_layer in zip(self.layer[self.first :], self.context_layer[self.first :]):
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
-            hidden, *others = layer(
-                every_hidden[-1], context_embedding, context_layer, mask, output_gates, output_attentions, **only
+            hidden_states, *others = layer(
+                hidden_states, context_embedding, context_layer, mask, output_gates, output_attentions, **only
             )
-            every_hidden.append(hidden)
+            every_hidden.append(hidden_states)
             every_other.append(others)
         return every_hidden, every_other

@@ -219,7 +219,12 @@ def fold_context(model: nn.Module) -> int:
     if not encoders:
         name = type(model).__name__
         raise ValueError(f"model: expected a QACG-BERT or CG-BERT, got a {name} without context layers.")
-    pairs = [pair for encoder in encoders for pair in zip(encoder.layer, encoder.context_layer)]
+    pairs = [
+        (layer, context_layer)
+        for encoder in encoders
+        for layer, context_layer in zip(encoder.layer, encoder.context_layer)
+        if not isinstance(context_layer, nn.Identity)  # a layer below the first one with a context
+    ]
     folds = [(layer, ContextFold(layer.attention.self, context_layer)) for layer, context_layer in pairs]
     for layer, fold in folds:
         layer.fold = fold.eval()

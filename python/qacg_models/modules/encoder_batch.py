@@ -1,6 +1,6 @@
 """The checked inputs of an encoder, padded or packed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -37,6 +37,23 @@ class EncoderBatch:
     def mask(self) -> Packing | Tensor | None:
         """The layout for the layers: a packing, booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
+
+    def for_questions(self, text_ids: Tensor) -> tuple["EncoderBatch", Tensor]:
+        """The batch with the layout of the texts of N questions, and the rows of its states in those of this batch.
+
+        Args:
+            text_ids: (N) int64, the text of each question.
+        """
+        if not isinstance(self.layout, Packing):
+            layout = None if self.layout is None else self.layout.index_select(0, text_ids)
+            return replace(self, size=text_ids.shape[0], layout=layout), text_ids
+        packing, rows = self.layout.repeated(text_ids)
+        if self.padded_shape is None:
+            return replace(self, size=text_ids.shape[0], layout=packing), rows
+        length = self.padded_shape[1]
+        indices = packing.sequences * length + self.token_indices.index_select(0, rows) % length
+        shape = (text_ids.shape[0], length)
+        return replace(self, size=shape[0], layout=packing, padded_shape=shape, token_indices=indices), rows
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
         """Whether the pooled output needs only the first token of each sequence after the last attention."""

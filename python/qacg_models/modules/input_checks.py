@@ -135,6 +135,13 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
     return context_ids.reshape(-1)
 
 
+def checked_text_ids(text_ids: object, texts: int) -> Tensor:
+    """Returns `text_ids`, (N) indices of the texts of a batch, as int64; raises for other values."""
+    questions = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
+    check_ids("text_ids", text_ids, questions, texts, "the number of texts")
+    return text_ids.long()
+
+
 def check_segments(config, token_type_ids: Tensor | None) -> None:
     """Raises ValueError for a second segment if the model has `context_standalone`.
 

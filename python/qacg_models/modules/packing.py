@@ -82,6 +82,17 @@ class Packing(NamedTuple):
         there = torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.lengths().unsqueeze(1)
         return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
 
+    def repeated(self, sequences: Tensor) -> tuple["Packing", Tensor]:
+        """The packing of chosen sequences, which may occur several times, and the index of each of its tokens here.
+
+        Args:
+            sequences: (N) int64, indices of sequences.
+        """
+        cu_seqlens = torch.nn.functional.pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
+        packing = Packing.of(cu_seqlens, self.max_seqlen, int(cu_seqlens[-1]))
+        starts = self.cu_seqlens[:-1].long().index_select(0, sequences)
+        return packing, packing.per_token(starts) + packing.places
+
     def _indices(self) -> Tensor:
         """(T,) the position of each token in the flattened padded batch."""
         return self.sequences * self.max_seqlen + self.places

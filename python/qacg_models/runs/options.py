@@ -154,6 +154,12 @@ class TrainingOptions:
     context_standalone: bool | None = _shape(
         None, "pass the aspect by context id only, without its name as a second segment", kind=bool
     )
+    context_from_layer: int | None = _shape(
+        None,
+        "first layer that reads the aspect; with context_standalone, the layers below are computed once for all aspects"
+        " of a text (default: 0)",
+        kind=int,
+    )
 
     attention: str = _machine(
         "auto",
@@ -241,10 +247,9 @@ class TrainingOptions:
                 raise InputError(f"model: expected no {name} for {self.model!r}, which has no quasi-attention.")
             if not math.isfinite(value):
                 raise InputError(f"{name}: expected a finite number, got {value}.")
-        if not entry.context_projection and self.context_projection:
-            raise InputError(
-                f"model: expected no context_projection for {self.model!r}, which does not project its contexts."
-            )
+        for name in ("context_projection", "context_from_layer"):
+            if not entry.context_projection and getattr(self, name):
+                raise InputError(f"model: expected no {name} for {self.model!r}, which does not project its contexts.")
 
     @property
     def quasi_attention(self) -> dict[str, float]:
@@ -273,7 +278,7 @@ class TrainingOptions:
         if not entry.contexts:
             recipe |= {"context_standalone": False, "join_texts": 0.0}
         if not entry.context_projection:
-            recipe |= {"context_projection": None}
+            recipe |= {"context_projection": None, "context_from_layer": None}
         return replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
 
 
@@ -281,7 +286,7 @@ _MIN = {
     **dict.fromkeys(("epochs", "max_steps", "batch_size", "gradient_accumulation", "checkpoint_every"), 1),
     **dict.fromkeys(("keep_checkpoints", "hidden_size", "layers", "heads", "intermediate_size"), 1),
     **dict.fromkeys(("vocab_size", "max_length"), 1),
-    **dict.fromkeys(("eval_every", "patience", "threads", "seed"), 0),
+    **dict.fromkeys(("eval_every", "patience", "threads", "seed", "context_from_layer"), 0),
 }
 # The maximum of an option, and its description in messages.
 _MAX = {

@@ -30,6 +30,7 @@ RECIPES = MappingProxyType(
             "pooler": "attention",
             "context_projection": "hidden",
             "context_standalone": True,
+            "context_from_layer": 0,
             "threads": 1,
         },
         "pretrained": {
@@ -45,6 +46,7 @@ RECIPES = MappingProxyType(
             "pooler": "cls",
             "context_projection": "hidden",
             "context_standalone": False,
+            "context_from_layer": 0,
             "threads": 0,
         },
         # With a given number of steps, all of them are taken.

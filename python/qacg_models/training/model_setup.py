@@ -136,5 +136,5 @@ def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:
     if entry.contexts:
         fields |= {"contexts": list(dataset.contexts), "context_standalone": options.context_standalone}
     if entry.context_projection:
-        fields |= {"context_projection": options.context_projection}
+        fields |= {"context_projection": options.context_projection, "context_from_layer": options.context_from_layer}
     return fields | options.quasi_attention

@@ -30,25 +30,64 @@ class EpochSampler(Sampler):
         balance: 0 gives each row once per epoch; 1 draws classes equally often.
         seed: of the order.
         join: replaces some of the drawn rows by pairs; None does not.
+        texts: (N) number of the text of each row: the rows of a text then follow one another, so that a batch computes
+            the layers that they share once. A text is drawn with the mean weight of its rows. None draws single rows.
 
     Attributes:
         epoch: epoch of the next iteration; the caller sets it.
     """
 
-    def __init__(self, labels: Sequence[int] | np.ndarray, balance: float, seed: int, join: JoinedTexts | None = None):
+    def __init__(
+        self,
+        labels: Sequence[int] | np.ndarray,
+        balance: float,
+        seed: int,
+        join: JoinedTexts | None = None,
+        texts: Sequence[int] | np.ndarray | None = None,
+    ):
         classes = torch.as_tensor(labels).long()
         counts = torch.bincount(classes).double().clamp(min=1)
         self.weights = counts.pow(-balance)[classes] if balance else None
         self.size, self.seed, self.join, self.epoch = len(classes), seed, join, 0
+        self.texts = None if texts is None else _RowsOfTexts(torch.as_tensor(texts).long())
 
     def __len__(self) -> int:
         return self.size
 
     def __iter__(self) -> Iterator[RowKey]:
         generator = torch.Generator().manual_seed(self.seed * _EPOCHS_PER_SEED + self.epoch)
-        if self.weights is None:
+        if self.texts is not None:
+            drawn = self.texts.draw(self.weights, generator)
+        elif self.weights is None:
             drawn = torch.randperm(self.size, generator=generator)
         else:
             drawn = torch.multinomial(self.weights, self.size, replacement=True, generator=generator)
         for chunk in drawn.split(_CHUNK):
             yield from chunk.tolist() if self.join is None else self.join.pairs(chunk, generator)
+
+
+class _RowsOfTexts:
+    """The rows of each text, drawn together.
+
+    Args:
+        texts: (N) number of the text of each row, from 0.
+    """
+
+    def __init__(self, texts: torch.Tensor):
+        self.texts = texts
+        self.rows = torch.argsort(texts, stable=True)
+        self.counts = torch.bincount(texts)
+        self.starts = self.counts.cumsum(0) - self.counts
+
+    def draw(self, weights: torch.Tensor | None, generator: torch.Generator) -> torch.Tensor:
+        """(N) row numbers, text by text; with weights (N) of the rows, texts are drawn with replacement."""
+        if weights is None:
+            order = torch.randperm(len(self.counts), generator=generator)
+        else:
+            means = torch.zeros(len(self.counts), dtype=torch.float64).index_add(0, self.texts, weights) / self.counts
+            # More than enough texts for N rows, of which the first N are taken.
+            order = torch.multinomial(means, len(self.texts), replacement=True, generator=generator)
+        counts = self.counts[order]
+        ends = counts.cumsum(0)
+        places = torch.arange(int(ends[-1])) - (ends - counts).repeat_interleave(counts)
+        return self.rows[(self.starts[order].repeat_interleave(counts) + places)[: len(self.texts)]]

@@ -63,7 +63,8 @@ class AspectTrainer(Trainer):
         self.average: WeightAverage | None = None
         self.saving_to: Path | None = None  # while a checkpoint is written
         joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
-        self.sampler = EpochSampler(labels, options.balance, options.seed, joined)
+        texts = splits.train.texts() if getattr(model.config, "shares_texts", False) else None
+        self.sampler = EpochSampler(labels, options.balance, options.seed, joined, texts)
         self.offsets = label_offsets(labels, model.config.num_labels, options.logit_adjustment or 0.0)
         super().__init__(
             model=model,

@@ -17,9 +17,11 @@ from qacg_kernels.backends.triton.tile_tables import (
     is_short,
     longest_whole_rows,
     source_of,
+    table_for,
 )
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
 from qacg_kernels.operators.registry import define_operators
+from qacg_kernels.utils.torch_internals import constant_when_traced
 
 NAME = "triton"
 RANK = 30
@@ -47,7 +49,7 @@ DTYPES = (torch.float16, torch.float32) if interpreted() else (torch.float16, to
 
 @functools.cache
 def _gpu_is_there() -> bool:
-    return torch.cuda.is_available() and torch.version.hip is None
+    return torch.cuda.is_available()  # of NVIDIA or, in a build of torch for ROCm, of AMD
 
 
 @functools.cache
@@ -55,18 +57,33 @@ def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
+@constant_when_traced
+@functools.cache
+def _without_table(device: torch.device) -> tuple[str, ...]:
+    """Why an AMD GPU has no tile table; empty if it has one."""
+    try:
+        table_for(device)
+    except ValueError as error:
+        return (str(error),)
+    return ()
+
+
 def missing() -> list[str]:
     """Why this backend is unavailable on this machine; empty if it is available."""
     if not _INSTALLED:
         return ["triton is not installed: on Linux, pip install 'triton>=3.5' (torch for CUDA brings its own)"]
     if not interpreted() and not _gpu_is_there():
-        return ["torch sees no NVIDIA GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
+        return ["torch sees no NVIDIA or AMD GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
     return []
 
 
 def not_for(device: torch.device) -> list[str]:
     """Why this backend supports no call on a device; empty if it does."""
-    if interpreted() or _capability(device) >= _OLDEST_CAPABILITY:
+    if interpreted():
+        return []
+    if torch.version.hip:
+        return list(_without_table(device))
+    if _capability(device) >= _OLDEST_CAPABILITY:
         return []
     major, minor = _capability(device)
     return [f"compute capability: expected 8.0 or newer, got {major}.{minor}"]

@@ -126,7 +126,8 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
     dck *= call.factors.scale
     if call.gate_lambda is None:
         if config.column_gate:
-            key_logit = _key_gate_term(key_logit, keys, inside, call, saved, place)
+            lk = load_rows(saved.key_gate, place, keys, inside)
+            key_logit = _key_gate_term(key_logit, lk, keys, inside, saved, place)
             store_rows(grads.key_logit, place, keys, inside, key_logit)
         elif not config.whole_row:
             key_logit = load_rows(grads.key_logit, place, keys, inside)
@@ -164,7 +165,7 @@ def _add_queries(
             config,
             CHECKED,
         )
-        log_sum, row_weight = _row_factors(rows, present, call, saved, grads, place, config)
+        log_sum, row_weight, lq, lk_of_row = _row_factors(rows, present, call, saved, grads, place, config)
         if CHECKED and config.key_mask:
             log_sum = tl.where(present, log_sum, INFINITY)  # a summand alone may exceed what exp2 can hold
         p = tl.exp2(scores * factor - log_sum[None, :])
@@ -192,7 +193,9 @@ def _add_queries(
         if config.whole_row:
             delta = tl.sum(da * p, 0)
             gate_term = call.factors.quasi * tl.sum(da * g, 0)
-            query_logit, own_key_logit = store_gate_terms(gate_term, rows, present, call, saved, grads, place, config)
+            query_logit, own_key_logit = store_gate_terms(
+                gate_term, lq, lk_of_row, rows, present, call, saved, grads, place, config
+            )
             if (call.gate_lambda is None) and (not config.column_gate):
                 # The row gate reads the key at the query's position: the diagonal of the tile.
                 key_logit += tl.sum(tl.where(rows[None, :] == keys[:, None], own_key_logit[None, :], 0.0), 1)
@@ -230,7 +233,7 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     q = operand(call.query, place, first_row, rows, place.queries, call, config)
     cq = operand(call.context_query, place, first_row, rows, place.queries, call, config)
     do = operand(saved.grad_out, place, first_row, rows, place.queries, call, config)
-    log_sum, row_weight = _row_factors(rows, present, call, saved, grads, place, config)
+    log_sum, row_weight, _, _ = _row_factors(rows, present, call, saved, grads, place, config)
     delta = load_rows(grads.delta, place, rows, present)
     dq = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     dcq = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
@@ -260,8 +263,9 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     dcq *= call.factors.scale
     if call.gate_lambda is None:
         if config.column_gate:
+            lq = load_rows(saved.query_gate, place, rows, present)
             query_logit, _ = store_gate_terms(
-                call.factors.quasi * gate_term, rows, present, call, saved, grads, place, config
+                call.factors.quasi * gate_term, lq, lq, rows, present, call, saved, grads, place, config
             )
         else:
             query_logit = load_rows(grads.query_logit, place, rows, present)
@@ -340,26 +344,28 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
     do = load_tile(saved.grad_out, place, rows, present, call, config).to(tl.float32)
     o1 = load_tile(saved.softmax_out, place, rows, present, call, config).to(tl.float32)
     store_rows(grads.delta, place, rows, present, tl.sum(do * o1, 1))
-    log_sum, weight = _new_row_factors(rows, present, call, saved, place, config)
+    log_sum, weight, lq, lk = _new_row_factors(rows, present, call, saved, place, config)
     store_rows(grads.log_sum, place, rows, present, log_sum)
     store_rows(grads.weight, place, rows, present, weight)
     if not config.column_gate:
         o2 = load_tile(saved.quasi_out, place, rows, present, call, config).to(tl.float32)
-        store_gate_terms(tl.sum(do * o2, 1), rows, present, call, saved, grads, place, config)
+        store_gate_terms(tl.sum(do * o2, 1), lq, lk, rows, present, call, saved, grads, place, config)
 
 
 @triton.jit
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
-    """log2 of the rows' sums of exponentials, and alpha lambda, (M) each.
+    """log2 of the rows' sums of exponentials, alpha lambda, lq and lk, (M) each.
 
+    The gates are placeholders for tiled rows, whose kernels over blocks do not use them.
     P = exp2(scores - log_sum). It is 0 in a row without visible keys, whose maximum and sum are stored as 0.
     """
     if grads.log_sum is not None:
         log_sum = load_rows(grads.log_sum, place, rows, present)
         weight = load_rows(grads.weight, place, rows, present)
+        lq, lk = weight, weight
     else:
-        log_sum, weight = _new_row_factors(rows, present, call, saved, place, config)
-    return log_sum, weight
+        log_sum, weight, lq, lk = _new_row_factors(rows, present, call, saved, place, config)
+    return log_sum, weight, lq, lk
 
 
 @triton.jit
@@ -367,45 +373,51 @@ def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
     row_max = load_rows(saved.row_max, place, rows, present)
     row_sum = load_rows(saved.row_sum, place, rows, present)
     log_sum = row_max + tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum))
-    return log_sum, call.factors.quasi * _row_gate(rows, present, call, saved, place, config)
+    lam, lq, lk = _row_gate(rows, present, call, saved, place, config)
+    return log_sum, call.factors.quasi * lam, lq, lk
 
 
 @triton.jit
 def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
-    """lambda of each row from the saved gates, (M); for a column gate 1 - beta lq."""
+    """lambda of each row from the saved gates, and the gates, (M) each; for a column gate 1 - beta lq, lq and lq.
+
+    With a lambda tensor the gates are placeholders.
+    """
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
+        lq, lk = lam, lam
     else:
-        lam = 1.0 - call.gate.beta * load_rows(saved.query_gate, place, rows, present)
+        lq = load_rows(saved.query_gate, place, rows, present)
+        lk = lq
+        lam = 1.0 - call.gate.beta * lq
         if not config.column_gate:
-            lam -= call.gate.gamma * load_rows(saved.key_gate, place, rows, present)
-    return lam
+            lk = load_rows(saved.key_gate, place, rows, present)
+            lam -= call.gate.gamma * lk
+    return lam, lq, lk
 
 
 @triton.jit
-def store_gate_terms(gate_term, rows, present, call, saved, grads, place, config: tl.constexpr):
+def store_gate_terms(gate_term, lq, lk, rows, present, call, saved, grads, place, config: tl.constexpr):
     """Stores the gate's gradients from gate_term = sum_j dlambda_ij (M), eq. 13, 14; returns tq and a row gate's tk."""
     query_logit = gate_term
     key_logit = gate_term
     if call.gate_lambda is not None:
         store_rows(grads.gate_lambda, place, rows, present, gate_term)
     else:
-        lq = load_rows(saved.query_gate, place, rows, present)
         d_query_gate = -call.gate.beta * gate_term
         if saved.grad_query_gate is not None:
             d_query_gate += load_rows(saved.grad_query_gate, place, rows, present)
         query_logit = d_query_gate * lq * (1.0 - lq)
         store_rows(grads.query_logit, place, rows, present, query_logit)
         if not config.column_gate:
-            key_logit = _key_gate_term(-call.gate.gamma * gate_term, rows, present, call, saved, place)
+            key_logit = _key_gate_term(-call.gate.gamma * gate_term, lk, rows, present, saved, place)
             store_rows(grads.key_logit, place, rows, present, key_logit)
     return query_logit, key_logit
 
 
 @triton.jit
-def _key_gate_term(d_key_gate, rows, present, call, saved, place):
-    """tk from dlk, both (rows)."""
-    lk = load_rows(saved.key_gate, place, rows, present)
+def _key_gate_term(d_key_gate, lk, rows, present, saved, place):
+    """tk from dlk and lk, all (rows)."""
     if saved.grad_key_gate is not None:
         d_key_gate += load_rows(saved.grad_key_gate, place, rows, present)
     return d_key_gate * lk * (1.0 - lk)

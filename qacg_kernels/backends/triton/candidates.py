@@ -1,10 +1,12 @@
 """Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
 Of 16 bits, shipped entries are the candidates with the highest predicted rate (`python -m benchmarks.static --search`);
-of 32 bits, roughly the first candidates without spills.
+of 32 bits and for AMD's GPUs, roughly the first candidates without spills.
 """
 
-from qacg_kernels.backends.triton.tile_tables import Key, TileEntry
+from dataclasses import replace
+
+from qacg_kernels.backends.triton.tile_tables import Key, TileEntry, has_wide_waves, is_amd
 
 # (block_m, block_n, num_warps, num_stages), from large to small tiles per register. With more than 2 stages, loads are
 # in flight during the previous tile; float32 reads by parts and has none. A fifth number limits registers, for tiles
@@ -55,11 +57,30 @@ _ACCUMULATORS = {
 }
 
 
-def candidates(key: Key) -> list[TileEntry]:
-    """Entries of this key, those with the largest tiles first."""
+_MOST_STAGES_OF_AMD = 2  # loads go through registers, so more stages only take memory
+
+
+def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
+    """Entries of this key for an architecture, those with the largest tiles first."""
+    if not is_amd(architecture):
+        return _candidates(key, key[1] == 32)
+    wide = has_wide_waves(architecture)
+    found = [
+        replace(
+            entry,
+            num_warps=entry.num_warps // 2 if wide else entry.num_warps,  # as many lanes
+            num_stages=min(entry.num_stages, _MOST_STAGES_OF_AMD),
+            registers=0,
+        )
+        for entry in _candidates(key, key[1] == 32 and not wide)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _candidates(key: Key, by_parts: bool) -> list[TileEntry]:
     kernel, bits, head_dim, busy = key
     tiles = _TILES[kernel]
-    if bits == 32:
+    if by_parts:
         tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
         own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # whose rows the accumulators have
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]

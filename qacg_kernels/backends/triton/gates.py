@@ -53,13 +53,14 @@ def key_gates_kernel(call, key_gate, config: tl.constexpr):
 def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, config: tl.constexpr):
     """Sums of t x, t c and t over ROWS rows of one sequence and head and of one side of the gate, eq. 14.
 
-    query_logit, key_logit: tq and tk. sums: (sequences, heads, chunks, 2 block_d + 1) float32, one program per row; the
-    chunks of a head's queries come first. Keys that are hidden from a column gate are not read.
+    query_logit, key_logit: tq and tk. sums: (sequences, heads, chunks, 2 block_d + 4) float32, one program per row; the
+    chunks of a head's queries come first. The last 3 columns are not used: a row's length is a multiple of 4 floats, so
+    that several are read at once. Keys that are hidden from a column gate are not read.
     """
     of_queries, of_keys = _chunks(call, ROWS)
     place = place_of(tl.program_id(0) // (of_queries + of_keys), call)
     chunk = tl.program_id(0) % (of_queries + of_keys)
-    target = sums + tl.program_id(0).to(tl.int64) * (2 * config.block_d + 1)
+    target = sums + tl.program_id(0).to(tl.int64) * (2 * config.block_d + 4)
     if chunk < of_queries:
         stop = place.queries
         _sum_rows(call.query, call.context_query, query_logit, chunk, stop, stop, place, target, call, ROWS, config)
@@ -81,69 +82,80 @@ def _chunks(call, ROWS: tl.constexpr):
 def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, config: tl.constexpr):
     """A row of `sums`, over a chunk's rows of x and context up to `stop`; rows from `readable` on are treated as 0."""
     features = tl.arange(0, config.block_d)
-    of_x = tl.full((config.block_d,), 0.0, tl.float32)
-    of_context = tl.full((config.block_d,), 0.0, tl.float32)
+    # Summed over rows after the loop: each such sum takes shuffles and shared memory.
+    of_x = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
+    of_context = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     of_bias = tl.full((config.block_m,), 0.0, tl.float32)
     for first in range(chunk * ROWS, tl.minimum((chunk + 1) * ROWS, stop), config.block_m):
         rows = first + tl.arange(0, config.block_m)
         t = load_rows(logit, place, rows, rows < stop)
-        of_x += tl.sum(t[:, None] * load_tile(x, place, rows, rows < readable, call, config).to(tl.float32), 0)
-        of_context += tl.sum(
-            t[:, None] * load_tile(context, place, rows, rows < readable, call, config).to(tl.float32), 0
-        )
+        of_x += t[:, None] * load_tile(x, place, rows, rows < readable, call, config).to(tl.float32)
+        of_context += t[:, None] * load_tile(context, place, rows, rows < readable, call, config).to(tl.float32)
         of_bias += t
-    tl.store(target + features, of_x)
-    tl.store(target + config.block_d + features, of_context)
+    tl.store(target + features, tl.sum(of_x, 0))
+    tl.store(target + config.block_d + features, tl.sum(of_context, 0))
     tl.store(target + 2 * config.block_d, tl.sum(of_bias, 0))
 
 
 @triton.jit(do_not_specialize=("sequences",))
-def gate_gradients_kernel(call, sums, sequences, gradients, ROWS: tl.constexpr, config: tl.constexpr):
-    """Gradients of the gate's vectors and biases from `gate_sums_kernel`'s sums; one program per head and side.
+def gate_gradients_kernel(
+    call, sums, sequences, gradients, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDED: tl.constexpr,
+    config: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the gate's vectors and biases from `gate_sums_kernel`'s sums.
 
-    gradients: laid out as the gate. If heads share a parameter, the first head's program sums over all heads.
+    A program per head, side and COLUMNS columns of the sums adds up ADDED rows in an iteration. gradients: laid out as
+    the gate. If heads share a parameter, the first head's program sums over all heads.
     """
-    head, side = tl.program_id(0) // 2, tl.program_id(0) % 2
+    blocks = 2 * config.block_d // COLUMNS + 1
+    head, block = tl.program_id(0) // (2 * blocks), tl.program_id(0) % blocks
     of_queries, of_keys = _chunks(call, ROWS)
     chunks = of_queries + of_keys
-    if side == 0:
-        _side_gradients(gradients.query, sums, sequences, head, 0, of_queries, chunks, call, config)
+    if tl.program_id(0) // blocks % 2 == 0:
+        _gradient(gradients.query, sums, sequences, head, block, 0, of_queries, chunks, call, COLUMNS, ADDED, config)
     else:
-        _side_gradients(gradients.key, sums, sequences, head, of_queries, of_keys, chunks, call, config)
-
-
-@triton.jit
-def _side_gradients(side, sums, sequences, head, first, count, chunks, call, config: tl.constexpr):
-    """Gradients of one side, whose sums are the chunks first to first + count - 1 of each head."""
-    features = tl.arange(0, config.block_d)
-    present = features < call.sizes.head_dim
-    x, context = features, config.block_d + features  # columns of the sums
-    _gradient(side.vector, features, present, sums, x, sequences, head, first, count, chunks, call, config)
-    _gradient(
-        side.context_vector, features, present, sums, context, sequences, head, first, count, chunks, call, config
-    )
-    if side.bias is not None:
-        one = tl.arange(0, 1)
-        column = 2 * config.block_d + one
-        _gradient(side.bias, one, one == 0, sums, column, sequences, head, first, count, chunks, call, config)
+        _gradient(
+            gradients.key, sums, sequences, head, block, of_queries, of_keys, chunks, call, COLUMNS, ADDED, config
+        )
 
 
 @triton.jit
 def _gradient(
-    parameter, elements, present, sums, columns, sequences, head, first, count, chunks, call, config: tl.constexpr
-):
-    """Gradient of one parameter: columns of the sums, over all sequences and, if heads share it, over all heads."""
-    shared = parameter.head == 0
+    side, sums, sequences, head, block, first, count, chunks, call, COLUMNS: tl.constexpr, ADDED: tl.constexpr,
+    config: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one side from COLUMNS columns of the sums, of which it has the chunks first to first + count - 1."""
+    is_vector = block < config.block_d // COLUMNS
+    is_bias = block == 2 * config.block_d // COLUMNS
+    stride = tl.where(is_vector, side.vector.head, side.context_vector.head)
+    if side.bias is not None:
+        stride = tl.where(is_bias, side.bias.head, stride)
+    shared = stride == 0
     heads = tl.where(shared, call.sizes.heads, 1)
-    is_first_head = tl.where(shared, head, 0) == 0
-    rows_of_sums = tl.where(is_first_head, sequences * heads * count, 0)
-    total = tl.full(columns.shape, 0.0, tl.float32)
-    for start in range(0, rows_of_sums, config.block_m):
-        rows = start + tl.arange(0, config.block_m)
-        sequence_and_head = tl.where(shared, rows // count, rows // count * call.sizes.heads + head)
+    own_head = tl.where(shared, 0, head)
+    is_idle = shared & (head > 0)
+    rows_of_sums = tl.where(is_idle, 0, sequences * heads * count)
+    columns = block * COLUMNS + tl.arange(0, COLUMNS)
+    used = (columns <= 2 * config.block_d)[None, :]
+    total = tl.full((ADDED, COLUMNS), 0.0, tl.float32)
+    for start in range(0, rows_of_sums, ADDED):
+        rows = start + tl.arange(0, ADDED)
+        sequence_and_head = tl.where(shared, rows // count, rows // count * call.sizes.heads + own_head)
         row = sequence_and_head.to(tl.int64) * chunks + first + rows % count
-        pointers = sums + (row * (2 * config.block_d + 1))[:, None] + columns[None, :]
-        total += tl.sum(tl.load(pointers, mask=(rows < rows_of_sums)[:, None], other=0.0), 0)
-    target = parameter.data + head * parameter.head + elements
-    if is_first_head:  # not in the mask: Triton 3.9's interpreter stores with masks of booleans only
-        tl.store(target, total.to(parameter.data.dtype.element_ty), mask=present)
+        pointers = sums + (row * (2 * config.block_d + 4))[:, None] + columns[None, :]
+        total += tl.load(pointers, mask=(rows < rows_of_sums)[:, None] & used, other=0.0)
+    if not is_idle:
+        values, features = tl.sum(total, 0), columns % config.block_d
+        present = features < call.sizes.head_dim
+        if is_vector:
+            _store(side.vector, head, features, values, present)
+        elif not is_bias:
+            _store(side.context_vector, head, features, values, present)
+        elif side.bias is not None:
+            _store(side.bias, head, features, values, features == 0)
+
+
+@triton.jit
+def _store(parameter, head, elements, values, present):
+    pointers = parameter.data + head * parameter.head + elements
+    tl.store(pointers, values.to(parameter.data.dtype.element_ty), mask=present)

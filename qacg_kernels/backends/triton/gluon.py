@@ -90,6 +90,8 @@ residuals = triton.residuals
 @constant_when_traced
 @functools.cache
 def _hopper_is_there() -> bool:
+    if torch.version.hip:  # an MI200 has capability 9.0 too
+        return False
     return any(torch.cuda.get_device_capability(n) == CAPABILITY for n in range(torch.cuda.device_count()))
 
 

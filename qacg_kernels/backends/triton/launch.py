@@ -36,7 +36,9 @@ from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
 
 # Rows that one program sums for the gate's parameters: few partial sums, but enough programs for long sequences.
-_SUM_ROWS = 1024
+_SUM_ROWS = 128
+# Partial sums that one program reads in an iteration, and columns of them.
+_ADDED_SUMS, _ADDED_COLUMNS = 256, 16
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
@@ -298,16 +300,18 @@ def _gate_gradients(
     op: Operation, parameters: Sequence[Tensor | None], query_logit: Strided, key_logit: Strided
 ) -> list[Tensor | None]:
     """The gradients of the gate's vectors and biases, contiguous."""
-    plan = op.plan
+    plan, block_d = op.plan, power_of_two(op.plan.head_dim)
     chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)
-    sums = query_logit.data.new_empty((plan.sequences, plan.heads, chunks, 2 * power_of_two(plan.head_dim) + 1))
+    sums = query_logit.data.new_empty((plan.sequences, plan.heads, chunks, 2 * block_d + 4))
     programs = plan.sequences * plan.heads * chunks
     op.launch(gate_sums_kernel, None, programs, query_logit, key_logit, sums, ROWS=_SUM_ROWS)
     # Without heads no program writes the gradients of shared parameters.
     allocate = torch.empty_like if plan.heads else torch.zeros_like
     grads = [None if t is None else allocate(t, memory_format=torch.contiguous_format) for t in parameters]
     targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)
-    op.launch(gate_gradients_kernel, None, 2 * plan.heads, sums, plan.sequences, targets, ROWS=_SUM_ROWS)
+    programs = 2 * plan.heads * (2 * block_d // _ADDED_COLUMNS + 1)
+    tile = {"ROWS": _SUM_ROWS, "COLUMNS": _ADDED_COLUMNS, "ADDED": _ADDED_SUMS}
+    op.launch(gate_gradients_kernel, None, programs, sums, plan.sequences, targets, **tile)
     return grads
 
 

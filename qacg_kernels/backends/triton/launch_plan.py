@@ -11,7 +11,7 @@ from torch import Tensor
 from qacg_kernels.backends.triton import interpreted
 from qacg_kernels.backends.triton.arguments import Factors, KernelConfig, Sizes, Strided, has_dense_rows, strides
 from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD, Traits, gluon_config, kernel_config
-from qacg_kernels.backends.triton.tile_tables import Table, TileEntry, is_busy, is_entry_mask, table_for
+from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, Table, TileEntry, is_busy, is_entry_mask, table_for
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
 from qacg_kernels.call.masks import is_key_mask
 from qacg_kernels.call.problem import Problem
@@ -56,6 +56,8 @@ class LaunchPlan:
         else:
             self.sequences, self.heads, self.queries, self.head_dim = query.shape
             self.keys, tokens = key.shape[2], 0
+        tf32 = _multiplies_in_tf32(query) and not interpreted()
+        whole_in_tf32 = tf32 and table.holds_tf32 and self.head_dim <= HEAD_DIMS[1]
         self.traits = Traits(
             uneven=self.packed or problem.key_lengths is not None or key_mask,
             is_causal=problem.is_causal,
@@ -63,8 +65,8 @@ class LaunchPlan:
             key_mask=key_mask,
             fast_sigmoid=query.dtype.itemsize == 2,
             folds_scale=scale > _LEAST_FOLDED,
-            precision="tf32" if _multiplies_in_tf32(query) and not interpreted() else "ieee",
-            by_parts=query.dtype == torch.float32,
+            precision="tf32" if tf32 else "ieee",
+            by_parts=query.dtype == torch.float32 and not (whole_in_tf32 or table.multiplies_float32),
         )
         self.sizes = Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens)
         threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
@@ -94,6 +96,10 @@ class LaunchPlan:
         return rows.empty(torch.float32, self.device)
 
     def entry(self, kernel: str) -> TileEntry:
+        in_tf32 = self.traits.precision == "tf32" and not self.traits.by_parts
+        if in_tf32 and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
+            # Whole operands of TF32 have as many bytes as 16 bits of twice the head size.
+            return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.busy)
         return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
 
     def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
@@ -116,7 +122,9 @@ _MOST_PLANS = 4096  # one for each number of tokens of packed calls, among other
 
 
 def _multiplies_in_tf32(query: Tensor) -> bool:
-    return query.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    if query.dtype != torch.float32 or torch.version.hip:
+        return False
+    return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:

@@ -129,7 +129,7 @@ def _check_choices(record: object, **choices: tuple) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """All entries of one architecture ("sm_90") or one GPU.
+    """All entries of one architecture ("sm_90" of NVIDIA, "gfx942" of AMD) or one GPU.
 
     Attributes:
         shared_bytes: shared memory per block that the entries may use.
@@ -150,6 +150,18 @@ class Table:
                 raise ValueError(
                     f"entries: expected one for {key} (kernel, bits, head_dim, busy), got {have.count(key)}"
                 )
+        if is_amd(self.architecture) and any(entry.registers for entry in self.entries):
+            raise ValueError("registers: expected 0 in all entries of an AMD GPU, whose compiler accepts no limit")
+
+    @property
+    def holds_tf32(self) -> bool:
+        """Whether operands of TF32 can be whole tiles: shared memory holds them. In registers (mma.sync) they spill."""
+        return not is_amd(self.architecture) and _number(self.architecture) >= _number("sm_90")
+
+    @property
+    def multiplies_float32(self) -> bool:
+        """Whether matrix instructions multiply float32 exactly, as on AMD's CDNA GPUs."""
+        return has_wide_waves(self.architecture)
 
     @functools.cached_property
     def by_key(self) -> dict[Key, TileEntry]:
@@ -191,8 +203,8 @@ def parse(text: str) -> Table:
         raise ValueError(f"not JSON: {error}") from error
     _check_fields("table", record, Table)
     architecture, shared, measured = record["architecture"], record["shared_bytes"], record["measured"]
-    if not isinstance(architecture, str) or not re.fullmatch(r"sm_\d{2,3}", architecture):
-        raise ValueError(f"architecture: expected a name such as 'sm_90', got {architecture!r}")
+    if not isinstance(architecture, str) or not re.fullmatch(r"sm_\d{2,3}|gfx[0-9a-f]{3,4}", architecture):
+        raise ValueError(f"architecture: expected a name such as 'sm_90' or 'gfx942', got {architecture!r}")
     if type(shared) is not int or shared <= 0:
         raise ValueError(f"shared_bytes: expected a positive number of bytes, got {shared!r}")
     if measured is not None and not isinstance(measured, dict):
@@ -261,15 +273,26 @@ def shipped(architecture: str) -> Table:
 
 
 def shipped_architectures() -> list[str]:
-    """Architectures with a shipped table, oldest first."""
-    return sorted((path.stem for path in SHIPPED.glob("sm_*.json")), key=_number)
+    """Architectures with a shipped table: NVIDIA's before AMD's, oldest first."""
+    return sorted((path.stem for path in SHIPPED.glob("*.json")), key=lambda name: (is_amd(name), _number(name)))
+
+
+def is_amd(architecture: str) -> bool:
+    return architecture.startswith("gfx")
+
+
+def has_wide_waves(architecture: str) -> bool:
+    """Whether a warp has 64 lanes: AMD's CDNA GPUs (gfx9); the Radeon GPUs of RDNA and NVIDIA's have 32."""
+    return architecture.startswith("gfx9")
 
 
 def _number(architecture: str) -> int:
-    return int(architecture.removeprefix("sm_"))
+    return int(architecture.removeprefix("gfx"), 16) if is_amd(architecture) else int(architecture.removeprefix("sm_"))
 
 
 def architecture_of(device: torch.device) -> str:
+    if torch.version.hip:
+        return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 
@@ -291,20 +314,26 @@ def load(path: Path, architecture: str) -> Table:
 
 def shared_bytes_of(device: torch.device) -> int:
     """The largest amount of shared memory that a block may have."""
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    properties = torch.cuda.get_device_properties(device)
+    return properties.shared_memory_per_block if torch.version.hip else properties.shared_memory_per_block_optin
 
 
 def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
-    """The newest shipped table that fits this shared memory and is not for a newer architecture.
+    """The newest shipped table of this family that fits this shared memory and is not for a newer architecture.
+
+    The families are NVIDIA's GPUs, AMD's with warps of 64 lanes, and AMD's with warps of 32.
 
     A GPU may have less shared memory than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
 
     Raises:
         ValueError: no table fits.
     """
-    older = [shipped(a) for a in shipped_architectures() if _number(a) <= _number(architecture)]
+    family = (is_amd(architecture), has_wide_waves(architecture))
+    related = [a for a in shipped_architectures() if (is_amd(a), has_wide_waves(a)) == family]
+    older = [shipped(a) for a in related if _number(a) <= _number(architecture)]
     if not older:
-        raise ValueError(f"architecture: expected {shipped_architectures()[0]!r} or newer, got {architecture!r}")
+        oldest = f"{related[0]!r} or newer" if related else f"one related to {', '.join(shipped_architectures())}"
+        raise ValueError(f"architecture: expected {oldest}, got {architecture!r}")
     fitting = [table for table in older if table.shared_bytes <= shared_bytes]
     if not fitting:
         least = min(table.shared_bytes for table in older)

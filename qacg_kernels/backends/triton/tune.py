@@ -54,7 +54,7 @@ def tuned(
             log(f"{_key_text(key)}: unchanged, the time is over")
             continue
         own = table.by_key[key]
-        tried = [own, *(entry for entry in _comparable(key, own) if entry != own)]
+        tried = [own, *(entry for entry in _comparable(base, key) if entry != own)]
         compile_all([(_with(table, entry), entry) for entry in tried])
         times, errors = {}, {}
         for entry in tried:
@@ -74,9 +74,9 @@ def tuned(
     return table
 
 
-def _comparable(key: Key, own: TileEntry) -> list[TileEntry]:
-    whole = key[0].startswith("whole_row")
-    return [entry for entry in candidates(key) if not whole or entry.block_n == own.block_n]
+def _comparable(base: Table, key: Key) -> list[TileEntry]:
+    whole, block_n = key[0].startswith("whole_row"), base.by_key[key].block_n
+    return [entry for entry in candidates(key, base.architecture) if not whole or entry.block_n == block_n]
 
 
 def _with(table: Table, entry: TileEntry) -> Table:

@@ -1,0 +1,246 @@
+"""Models that read the aspect from a later layer on, so that the questions about a text share the layers below."""
+
+import numpy as np
+import pytest
+import torch
+from errors import raises
+from parity import strengthen
+from qacg_models import (
+    AspectSentiment,
+    CGBertConfig,
+    CGBertForSequenceClassification,
+    PlainBertConfig,
+    QACGBertConfig,
+    QACGBertForSequenceClassification,
+)
+from qacg_models.attribution.relevance import layerwise_relevance
+from qacg_models.context_fold import fold_context
+from qacg_models.data import load_data
+from qacg_models.data.collators import PackingCollator, PaddingCollator, slice_batch
+from qacg_models.data.options import DataOptions
+from qacg_models.export.traced import trace
+from qacg_models.inference.trained_model import load_trained, predict_logits
+from qacg_models.models.bert import BertForSequenceClassification
+from qacg_models.runs.options import TrainingOptions
+from qacg_models.training import train
+from qacg_models.training.sampling import EpochSampler
+from untrained import OWN, write_model
+
+KINDS = {
+    "qacg-bert": (QACGBertConfig, QACGBertForSequenceClassification),
+    "cg-bert": (CGBertConfig, CGBertForSequenceClassification),
+}
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 16,
+    "num_labels": 3,
+}
+TEXT_IDS = torch.tensor([0, 0, 1, 2, 1, 1])
+CONTEXT_IDS = torch.tensor([0, 1, 2, 3, 4, 0])
+
+
+def built(kind, layer, **fields):
+    config, model = KINDS[kind]
+    chosen = SIZES | {"contexts": 5, "context_standalone": True, "context_from_layer": layer} | fields
+    return strengthen(model(config(**chosen))).eval()
+
+
+def texts():
+    """Three texts of 7, 4 and 7 tokens, padded."""
+    ids = torch.randint(5, 50, (3, 7), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, 4:] = 0
+    return ids, mask
+
+
+def packed(ids, mask):
+    lengths = mask.sum(1)
+    cu_seqlens = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    return {"input_ids": ids[mask.bool()], "cu_seqlens": cu_seqlens, "max_seqlen": int(lengths.max())}
+
+
+@pytest.mark.parametrize("unpad", [True, False], ids=["unpadded", "padded"])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shared_texts_give_the_outputs_of_repeated_ones(kind, layer, unpad):
+    model, (ids, mask) = built(kind, layer, unpad=unpad), texts()
+    every = {"output_attentions": True, "output_gates": True, "output_hidden_states": True}
+    for options in ({}, every):
+        with torch.no_grad():
+            shared = model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS, **options)
+            repeated = model(ids[TEXT_IDS], mask[TEXT_IDS], context_ids=CONTEXT_IDS, **options)
+            packs = model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS, **options)
+        assert shared.keys() == repeated.keys() == packs.keys()
+        assert torch.allclose(packs.logits, shared.logits, atol=1e-5)
+        for name in shared:
+            pairs = [(shared[name], repeated[name])] if name == "logits" else list(zip(shared[name], repeated[name]))
+            assert len(pairs) == {"logits": 1, "hidden_states": 4}.get(name, 3)
+            for one, other in pairs:
+                assert one.shape == other.shape
+                assert torch.allclose(one, other, atol=1e-5), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_shared_texts_are_sums(kind):
+    (ids, mask), labels, gradients = texts(), torch.tensor([0, 1, 2, 0, 1, 2]), []
+    for shares in (True, False):
+        model = built(kind, 2).double()
+        texts_of_batch = {"text_ids": TEXT_IDS} if shares else {}
+        rows = slice(None) if shares else TEXT_IDS
+        model(ids[rows], mask[rows], context_ids=CONTEXT_IDS, labels=labels, **texts_of_batch).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-9), name
+    assert gradients[0]["bert.encoder.layer.0.attention.self.query.weight"].abs().max() > 0
+
+
+def test_lower_layers_run_once_for_each_text():
+    model, seen = built("qacg-bert", 2), []
+    for layer in model.bert.encoder.layer:
+        layer.register_forward_hook(lambda module, args, out: seen.append(args[0].shape[0]))
+    ids, mask = texts()
+    model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS)
+    assert seen == [18, 18, 7 + 7 + 4 + 7 + 4 + 4], "tokens of three texts, then of six questions"
+
+
+def test_lower_layers_are_those_of_bert(tmp_path):
+    bert = strengthen(BertForSequenceClassification(PlainBertConfig(**SIZES))).eval()
+    bert.save_pretrained(tmp_path / "bert")
+    options = {"contexts": 5, "context_standalone": True, "context_from_layer": 2}
+    model, loading = QACGBertForSequenceClassification.from_pretrained(
+        tmp_path / "bert", output_loading_info=True, **options
+    )
+    new = {name for name in loading["missing_keys"] if ".layer." in name or "context_layer" in name}
+    assert new and all(".2." in name for name in new), "only the last layer has new parameters"
+    ids, mask = texts()
+    with torch.no_grad():
+        states = bert(ids, mask, output_hidden_states=True).hidden_states
+        found = model(ids, mask, context_ids=CONTEXT_IDS[:3], output_hidden_states=True).hidden_states
+    for one, other in zip(states[:3], found[:3]):
+        assert torch.allclose(one, other, atol=1e-5)
+    model.save_pretrained(tmp_path / "model")
+    again = QACGBertForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    assert again.config.context_from_layer == 2
+    assert torch.equal(
+        again(ids, mask, context_ids=CONTEXT_IDS[:3]).logits, model(ids, mask, context_ids=CONTEXT_IDS[:3]).logits
+    )
+
+
+def test_folding_skips_layers_without_a_context():
+    model, (ids, mask) = built("qacg-bert", 1), texts()
+    with torch.inference_mode():
+        before = model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits
+        assert fold_context(model) == 2
+        assert torch.allclose(model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits, before, atol=1e-5)
+
+
+def test_relevance_passes_through_plain_layers():
+    model, (ids, _) = built("qacg-bert", 2), texts()
+    batch = {"input_ids": ids[:1], "context_ids": CONTEXT_IDS[:1]}
+    assert layerwise_relevance(model, batch).layers[0].shape == (1, 7)
+
+
+def test_wrong_text_ids_and_layers_are_named():
+    model, (ids, mask) = built("qacg-bert", 1), texts()
+    with raises("ValueError: text_ids: expected 0 to 2 (the number of texts is 3), got values from 0 to 3"):
+        model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS + (TEXT_IDS == 2))
+    with raises("TypeError: text_ids: expected a torch.Tensor, got list"):
+        model(ids, mask, context_ids=CONTEXT_IDS, text_ids=[0])
+    with raises("ValueError: text_ids: expected shape (3,), got shape (3, 1)"):
+        model(ids, mask, context_ids=CONTEXT_IDS, text_ids=TEXT_IDS[:3, None])
+    with raises("ValueError: context_ids: expected shape (6,), got shape (3,)"):
+        model(ids, mask, context_ids=CONTEXT_IDS[:3], text_ids=TEXT_IDS)
+    with raises("ValueError: context_from_layer: expected 0 to 2, below num_hidden_layers, got 3."):
+        built("cg-bert", 3)
+    with raises("TypeError: context_from_layer: expected an int, got True"):
+        built("cg-bert", True)
+    with raises("InputError: model: expected no context_from_layer for 'bert', which does not project its contexts."):
+        TrainingOptions(model="bert", context_from_layer=1)
+
+
+FEATURES = [
+    {"input_ids": [2, text, 3][: 2 + text % 2], "token_type_ids": [0] * (2 + text % 2), "labels": label}
+    | {"context_ids": label + 1}
+    for text, label in ((7, 0), (8, 1), (7, 2), (9, 0), (7, 1), (8, 0))
+]
+
+
+@pytest.mark.parametrize(
+    "collate", [PackingCollator, lambda shares: PaddingCollator(0, shares)], ids=["packed", "padded"]
+)
+def test_batches_of_shared_texts(collate):
+    shared, repeated = collate(True)(FEATURES), collate(False)(FEATURES)
+    assert shared["text_ids"].tolist() == [0, 1, 0, 2, 0, 1]
+    for name in ("labels", "context_ids"):
+        assert torch.equal(shared[name], repeated[name])
+    model = built("qacg-bert", 2)
+    with torch.no_grad():
+        expected = model(**repeated).logits
+        assert torch.allclose(model(**shared).logits, expected, atol=1e-5)
+        part = slice_batch(shared, 2, 5)
+        assert part["text_ids"].tolist() == [0, 1, 0]
+        assert torch.allclose(model(**part).logits, expected[2:5], atol=1e-5)
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.5])
+def test_rows_of_a_text_are_drawn_together(balance):
+    texts_of_rows, labels = [0, 1, 0, 2, 2, 2, 1, 3], [0, 0, 0, 0, 1, 0, 0, 0]
+    sampler = EpochSampler(labels, balance, seed=1, texts=texts_of_rows)
+    rows = [[row for row, text in enumerate(texts_of_rows) if text == one] for one in range(4)]
+    drawn = []
+    for epoch in range(200):
+        sampler.epoch = epoch
+        order = [*sampler]
+        assert len(order) == len(labels)
+        drawn += order
+        place = 0
+        while place < len(order):
+            whole = rows[texts_of_rows[order[place]]]
+            assert order[place : place + len(whole)] == whole[: len(order) - place]
+            place += len(whole)
+    counts = np.bincount(drawn, minlength=8)
+    assert (counts == 200).all() if not balance else counts[3] > 1.2 * counts[7], (
+        "a text with a rare label is drawn more"
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(small_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shared") / "model"
+    dataset = load_data(small_data, ("train", "dev"), DataOptions())
+    options = TrainingOptions(max_steps=6, context_from_layer=1, batch_size=16, threads=1, join_texts=0.0)
+    train(dataset, folder, options, say=lambda line: None)
+    return folder, dataset
+
+
+def test_training_and_prediction_share_texts(trained, monkeypatch):
+    folder, dataset = trained
+    model = load_trained(folder)
+    assert model.model.config.shares_texts
+    rows, sizes = dataset.splits["dev"], []
+    model.model.bert.encoder.layer[0].register_forward_hook(lambda module, args, out: sizes.append(args[0].shape[0]))
+    shared = model.logits(rows)
+    tokens = sum(len(feature["input_ids"]) for feature in model.features(rows))
+    assert sum(sizes) < tokens / 2, "dev has several questions about each text"
+    apart = predict_logits(model.model, model.tokenizer, rows, model.record.max_length, 64, PackingCollator())
+    assert np.allclose(shared, apart, atol=1e-5)
+    ask = AspectSentiment.from_pretrained(folder)
+    row = rows[0]
+    found = ask(row.sentence, targets=[row.target], aspects=[row.aspect])[0]
+    expected = model.probabilities(rows[:1])[0]
+    assert np.allclose(list(found.probabilities.values()), expected, atol=1e-4)
+
+
+def test_exported_graph_of_a_shared_model(tmp_path):
+    folder = write_model(tmp_path / "model", OWN, fields={"context_from_layer": 1, "context_standalone": True})
+    model = load_trained(folder)
+    program, (ids, mask) = trace(model).program, texts()
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    contexts = torch.tensor([0, 1, 2])
+    with torch.no_grad():
+        expected = model.model(**inputs, context_ids=contexts).logits
+        assert torch.allclose(program.module()(**inputs, context_ids=contexts), expected, atol=1e-5)
