@@ -15,7 +15,7 @@ from qacg_models.cli import main
 from qacg_models.data import Example
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.reporting.analysis_page import write_analysis
-from qacg_models.reporting.attention_maps import example_maps, padded_inputs
+from qacg_models.reporting.attention_maps import example_maps, padded_inputs, word_places
 from qacg_models.reporting.coloured_text import token_strip
 from qacg_models.reporting.heatmaps import lambda_histograms
 from test_report import Page
@@ -108,6 +108,18 @@ def test_token_strip_shows_the_sign_of_values():
     assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are joined"
 
 
+def test_analyze_marks_answers_below_the_threshold(trained, tmp_path):
+    rows = [row(SENTENCES[0], aspect) for aspect in ("food", "price")]
+    surest = [float(example_maps(trained, one).probabilities.max()) for one in rows]
+    for least in (min(surest), min(max(surest) + 0.01, 1.0)):
+        path = write_analysis(trained, rows, tmp_path / "p", title="", min_confidence=least, say=lambda line: None)
+        table = json.loads((tmp_path / "p" / "tables.json").read_text())["Sentence 1"]["predictions"]
+        expected = ["certain" if share >= least else "uncertain" for share in surest]
+        assert [one["certainty"] for one in table] == expected
+        # Each title stands above both scores of the tokens.
+        assert path.read_text(encoding="utf-8").count(" (uncertain).</strong>") == 2 * expected.count("uncertain")
+
+
 def test_lambda_histograms_are_shares_of_tokens():
     values = {"a": np.array([[[-0.5, -0.5, 0.5, 0.1]]]), "b": np.array([[[0.5, 0.5]]])}
     (axis,) = lambda_histograms(values).axes
@@ -172,10 +184,14 @@ def test_viewer_shows_the_selected_head(trained, page, browser):
     first = dom[dom.index('id="maps-1"') :]
     first = first[first.index('<div class="bar"') : first.index("<svg")]
     maps = [example_maps(trained, row(SENTENCES[0], aspect)) for aspect in ("food", "price")]
-    for kind, text in zip(("softmax", "quasi", "combined"), re.findall(r"<i [^>]*></i><span>\+([\d.]+)</span>", first)):
-        limit = max(np.abs(getattr(one, kind)[1]).max() for one in maps)
+    words = slice(1, maps[0].tokens.index("[SEP]"))
+    for kind, text in zip(("quasi", "combined"), re.findall(r"</i>\+([\d.]+)</span>", first), strict=True):
+        limit = max(
+            np.abs(getattr(one, kind)[1][:, word_places(one.tokens)][:, :, word_places(one.tokens)]).max()
+            for one in maps
+        )
         assert float(text) == pytest.approx(limit, abs=0.0051 if limit >= 0.1 else 0.000051)
-    for token in maps[0].tokens:
+    for token in maps[0].tokens[words]:
         assert f">{html.escape(token, quote=False)}</span>" in first
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import fails
 from qacg_models.cli import libraries, main
+from qacg_models.inference import aspect_predictor, trained_model
 from qacg_models.utils import devices
+from untrained import write_model
 
 OPENMP = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
 
@@ -106,3 +109,32 @@ def test_train_prints_and_records_its_thread_count(cgroup, three_threads, small_
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0
     assert capsys.readouterr().out.count(", 1 CPU threads (--batch-size, --threads)\n") == 1
     assert json.loads((tmp_path / "model" / "training.json").read_text())["machine"]["threads"] == 1
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [([], "64 rows per batch, 1 CPU"), (["--threads=2", "--batch-size=5"], "5 rows per batch, 2 CPU")],
+)
+def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, capsys, monkeypatch):
+    seen, plain = [], trained_model.predict_logits
+
+    def spy(*given):
+        seen.append((given[4], torch.get_num_threads()))
+        return plain(*given)
+
+    monkeypatch.setattr(trained_model, "predict_logits", spy)
+    monkeypatch.setattr(aspect_predictor, "predict_logits", spy)
+    model, data = write_model(tmp_path / "m"), tmp_path / "data.csv"
+    data.write_text("text,aspect,label\ngood food,food,good\nbad food,food,bad\n")
+    record = json.loads((model / "training.json").read_text())
+    record["options"]["threads"] = 1
+    (model / "training.json").write_text(json.dumps(record))
+    asked = {"predict": ["--text", "good food"], "evaluate": ["--data", str(data), "--bootstrap", "0"]}[command]
+    assert main([command, str(model), *asked, *flags]) == 0
+    assert capsys.readouterr().err == f"{line} threads (--batch-size, --threads)\n"
+    assert seen == [(5, 2) if flags else (64, 1)]
+
+
+def test_threads_out_of_range_is_an_error(tmp_path, capsys):
+    fails(capsys, ["predict", write_model(tmp_path / "m"), "--text", "x", "--threads", -1], "threads", "got -1")

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import qacg_models.reporting
-from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from qacg_models.reporting.analysis_page import lambda_table
 from qacg_models.reporting.coloured_text import signed_table, token_strip
-from qacg_models.reporting.heatmaps import COLOURS, LINES, lambda_figure, loss_figure
+from qacg_models.reporting.heatmaps import LINES, lambda_figure, loss_figure, signed_colours
 from qacg_models.reporting.html_report import Report
 
 FOLDER = Path(qacg_models.reporting.__file__).with_name("page")
@@ -90,19 +89,23 @@ def test_plots_contrast_with_the_background(scheme):
     assert contrast(turned([0, 0, 0], scheme), ground) >= TEXT
     for line in LINES:
         assert contrast(turned(to_rgb(line), scheme), ground) >= PART, line
-    red, blue = (turned(colormaps[COLOURS](share)[:3], scheme) for share in (0.8, 0.2))
-    assert red[0] > red[2] and blue[2] > blue[0], "signs keep their colours"
-    assert contrast(turned(colormaps[COLOURS](0.5)[:3], scheme), ground) < 1.15, "0 has the colour of the page"
-    hue = [colorsys.rgb_to_hsv(*rgb)[0] for rgb in (red, blue)]
-    assert min(hue[0], 1 - hue[0]) < 0.1
-    assert 0.5 < hue[1] < 0.7
+    blue, orange = (turned(signed_colours()(share)[:3], scheme) for share in (0.8, 0.2))
+    assert blue[2] > blue[0] and orange[0] > orange[2], "signs keep their colours"
+    assert contrast(turned(signed_colours()(0.5)[:3], scheme), ground) < 1.15, "0 has the colour of the page"
+    hue = [colorsys.rgb_to_hsv(*rgb)[0] for rgb in (blue, orange)]
+    assert 0.5 < hue[0] < 0.7
+    assert 0.05 < hue[1] < 0.15, "red, which reads as bad, would be near 0"
+    for name, share in (("plus", 0.8), ("minus", 0.2)):
+        text = colorsys.rgb_to_hsv(*colour(variables(scheme)[name]))[0]
+        drawn = colorsys.rgb_to_hsv(*signed_colours()(share)[:3])[0]
+        assert abs(text - drawn) < 0.06, "texts and maps have the same colours"
 
 
 def test_numbers_in_heat_maps_are_legible():
     values = np.linspace(-1, 1, 41)[None]
     axis = lambda_figure(values).axes[0]
     for text, value in zip(axis.texts, values[0]):
-        assert contrast(to_rgb(text.get_color()), colormaps[COLOURS](0.5 + value / 2)[:3]) >= TEXT, value
+        assert contrast(to_rgb(text.get_color()), signed_colours()(0.5 + value / 2)[:3]) >= TEXT, value
 
 
 def test_only_frames_are_wider_than_a_phone():

@@ -47,6 +47,9 @@ def pages(trained, tmp_path_factory):
     columns = ["case", *(f"a long title {number}" for number in range(9))]
     results.table("figures", (columns, [[f"case {number}", *["1.25e-03"] * 9] for number in range(3)]))
     results.text("a" * 200, "note")
+    results.table(
+        "errors", (["line", "text", "label"], [["1", "a sentence that is too long for one line of a phone", "b"]])
+    )
     demo._attention(report, maps, trained, rows[:1])
     demo._gate(report, gate, trained, rows)
     loss = trained.record.loss
@@ -143,14 +146,74 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp", "ArrowLeft", "ArrowLeft"):
         browser.press(key)
     data = json.loads(browser.value("document.querySelector('.viewer script').textContent"))["rows"][1]
-    tokens, packed = data["tokens"], data["softmax"]
+    tokens, packed, words = data["tokens"], data["softmax"], data["words"]
+    assert words[:2] == [1, 2], "the maps begin after [CLS]"
     steps = np.frombuffer(base64.b64decode(packed["values"]), "<i2").reshape(2, 2, len(tokens), len(tokens))
-    value = packed["step"] * steps[1, 1, 1, 0]
-    words = f"price, layer 2, head 2, P (softmax): “{tokens[1]}” looks at “{tokens[0]}” with +{value:.4f}"
-    assert browser.value(output) == words
+    value = packed["step"] * steps[1, 1, 2, 1]
+    line = f"price, layer 2, head 2, P (softmax): “{tokens[2]}” looks at “{tokens[1]}” with +{value:.4f}"
+    assert browser.value(output) == line
     assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", (
         "screen readers announce it"
     )
+
+
+def test_tap_on_a_word_shows_its_value(pages, browser):
+    browser.show(pages["analysis"], 390)
+    word, value = browser.value("((one) => [one.textContent, one.title])(document.querySelectorAll('.strip span')[2])")
+    browser.tap(".strip span:nth-child(3)")
+    assert float(value) >= 0
+    assert browser.value("document.querySelector('.strip + .value').textContent") == f"“{word}”: {value}"
+
+
+def test_tap_on_an_enlarged_map_reads_a_value(pages, browser):
+    browser.show(f"{pages['analysis']}#layer=1&head=2", 390)
+    assert browser.value("document.querySelector('.readout').textContent").startswith("Point at a map or tap it")
+    browser.tap(".map canvas")
+    assert " looks at " in browser.value("document.querySelector('.readout').textContent")
+
+
+def test_switch_shows_the_markers(pages, browser):
+    browser.show(f"{pages['analysis']}#layer=1&head=1", 390)
+    browser.value(OPEN_ALL)
+    marked = "[...document.querySelectorAll('.strip span, .map .left span, details tbody tr')]"
+    shown = f"{marked}.filter((one) => one.checkVisibility() && /\\[(CLS|SEP)\\]/.test(one.textContent)).length"
+    width = "document.querySelector('.map canvas').width"
+    before = browser.value(width)
+    assert browser.value(shown) == 0
+    browser.tap(".switch input")
+    # Two aspects with [CLS] and two [SEP]: two scores, a table, and three maps each.
+    assert browser.value(shown) == 2 * 3 * (2 + 1 + 3)
+    assert browser.value(width) == before + 3
+    browser.tap(".switch input")
+    assert (browser.value(shown), browser.value(width)) == (0, before)
+
+
+def test_softmax_maps_have_a_scale_from_0_to_1(pages, browser):
+    browser.show(pages["analysis"])
+    scales = browser.value("[...document.querySelectorAll('.scale')].map((one) => one.textContent)")
+    assert scales[0] == "00.251"
+    assert all(text.startswith("−") and "+" in text for text in scales[1:]) and len(scales) == 3
+
+
+def test_wide_tables_show_a_hint_on_a_phone(pages, browser):
+    hint = "getComputedStyle(document.querySelector('[aria-label=figures]'), '::before').content"
+    browser.show(pages["report"], 390)
+    browser.wait("document.querySelector('[aria-label=figures]').classList.contains('scrolls')")
+    assert browser.value(hint).startswith('"Scroll sideways')
+    browser.show(pages["report"], 2400)
+    assert browser.value(hint) == "none"
+
+
+def test_tables_with_sentences_are_cards_on_a_phone(pages, browser):
+    row = "document.querySelector('.cards tbody tr')"
+    browser.show(pages["report"], 390)
+    assert browser.value(f"{row}.innerText").split("\n")[0] == "1"
+    titles = f"[...{row}.children].map((one) => getComputedStyle(one, '::before').content)"
+    assert browser.value(titles) == ['"line: "', '"text: "', '"label: "']
+    assert browser.value("document.querySelector('[aria-label=errors]').classList.contains('scrolls')") is False
+    assert {"table", "row", "cell"} <= {one["role"] for one in browser.named()}, "cards stay a table for screen readers"
+    browser.show(pages["report"], 1280)
+    assert browser.value(f"getComputedStyle({row}).display") == "table-row"
 
 
 def test_viewer_status_line_covers_the_maps(pages, browser):

@@ -480,8 +480,10 @@ def test_progress_in_a_log_is_lines_and_counts_texts(model, tmp_path, capfd, mon
     assert run(model, "--input", source, "--aspects=food", "--output", tmp_path / "o.csv", "--window", 3) == 0
     printed = capfd.readouterr().err
     assert "\r" not in printed
-    assert [line.split()[2] for line in printed.splitlines()] == ["3/7", "6/7", "7/7"]
-    assert all(line.startswith("predicting:") and "text" in line.split()[-1] for line in printed.splitlines())
+    assert [line.split()[2] for line in printed.splitlines()[1:]] == ["3/7", "6/7", "7/7"], (
+        "the first line has the batch size"
+    )
+    assert all(line.startswith("predicting:") and "text" in line.split()[-1] for line in printed.splitlines()[1:])
 
 
 def test_progress_moves_within_a_window(ask, tmp_path):

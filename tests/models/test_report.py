@@ -100,17 +100,20 @@ def test_mean_lambda_ignores_padding(trained, rows):
     np.testing.assert_allclose(mean_lambda(trained, some), expected, atol=1e-6)
 
 
-def test_layer_figure_scales_are_symmetric_and_shared(trained, rows):
+def test_layer_figure_has_shared_scales_and_no_markers(trained, rows):
     maps = example_maps(trained, rows[0])
     figure = heatmaps.layer_figure(maps, 1)
+    kept = slice(1, maps.tokens.index("[SEP]"))
+    assert maps.tokens[kept] == [token for token in maps.tokens if token not in ("[CLS]", "[SEP]")]
     panels = [axis.images[0] for axis in figure.axes if axis.images and axis.get_label() != "<colorbar>"]
     assert len(panels) == 3 * 2
     for line, field in enumerate(("softmax", "quasi", "combined")):
-        largest = np.abs(getattr(maps, field)[1]).max()
+        values = getattr(maps, field)[1][:, kept, kept]
+        largest = np.abs(values).max()
         for head in range(2):
             panel = panels[2 * line + head]
-            assert panel.get_clim() == pytest.approx((-largest, largest))
-            np.testing.assert_array_equal(panel.get_array(), getattr(maps, field)[1, head])
+            assert panel.get_clim() == pytest.approx((0, 1) if field == "softmax" else (-largest, largest))
+            np.testing.assert_array_equal(panel.get_array(), values[head])
 
 
 def test_report_page_is_offline_and_well_formed(tmp_path):
@@ -127,7 +130,8 @@ def test_report_page_is_offline_and_well_formed(tmp_path):
     assert page.fetched == []
     assert page.open == []
     assert page.count["svg"] == 2
-    assert not {"script", "i", "u", "y"} & page.count.keys()
+    assert page.count["script"] == 1, "page/report.js"
+    assert not {"i", "u", "y"} & page.count.keys()
     assert len(page.links) == 2
     assert {link.removeprefix("#") for link in page.links} <= page.ids
     # With a repeated id one figure would use the clip paths of another.

@@ -115,6 +115,15 @@ class Browser:
             found.append({"role": role, "name": name, "focusable": bool(properties.get("focusable"))})
         return found
 
+    def tap(self, selector: str) -> None:
+        """Touch the middle of an element, after scrolling it into view."""
+        middle = "((box) => [box.left + box.width / 2, box.top + box.height / 2])"
+        find = f"document.querySelector({json.dumps(selector)})"
+        self.value(f"{find}.scrollIntoView({{ block: 'center' }})")
+        x, y = self.value(f"{middle}({find}.getBoundingClientRect())")
+        self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
     def press(self, key: str, shift: bool = False) -> None:
         """Press and release a key by its name in `KeyboardEvent.key`; letters and digits are not needed here."""
         code = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]

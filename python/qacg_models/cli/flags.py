@@ -1,11 +1,19 @@
 """Command-line flags for dataclasses of options, whose help texts are in the metadata of their fields."""
 
+from __future__ import annotations
+
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
+from qacg_models.utils.distributed import is_main
 from qacg_models.utils.option_fields import format_value, help_text
+
+if TYPE_CHECKING:
+    from qacg_models.inference.trained_model import TrainedModel
 
 # Names of flags that differ from those of their fields.
 NAMES = {"from_checkpoint": "from"}
@@ -57,6 +65,14 @@ def add_flags(
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
     """Adds the flags of commands that run a trained model: how and where it runs."""
+    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="CPU threads; 0 uses every core of the process, which is faster for larger models only (default: as in"
+        " training)",
+    )
     parser.add_argument(
         "--attention",
         choices=("fused", "sdpa", "eager"),
@@ -73,6 +89,32 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
         help="multiply in 8 bits on the CPU: faster for models of MiniLM's size and above, slower for small ones, with"
         " slightly different probabilities; needs torchao (the extra int8)",
     )
+
+
+def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
+    """Adds the threshold of confidence, below which predictions are marked."""
+    parser.add_argument(
+        "--min-confidence",
+        type=float,
+        metavar="P",
+        help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
+        "qacg evaluate shows coverage and accuracy for values of P",
+    )
+
+
+def check_machine_flags(arguments: argparse.Namespace) -> None:
+    """Raises InputError for a batch size or a number of threads outside its range."""
+    check_range("batch_size", arguments.batch_size, 1, 1_000_000)
+    if arguments.threads is not None:
+        check_range("threads", arguments.threads, 0, 1_024)
+
+
+def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
+    """Prints to stderr, in the main process, with which batch size and threads the model runs."""
+    if is_main():
+        threads = "" if trained.model.device.type != "cpu" else f", {trained.thread_count} CPU threads"
+        flags = "--batch-size, --threads" if threads else "--batch-size"
+        print(f"{batch_size} rows per batch{threads} ({flags})", file=sys.stderr)
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:

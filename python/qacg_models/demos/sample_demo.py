@@ -214,9 +214,9 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
 
     labels = trained.task.labels
     section.text(
-        "Queries are rows, keys are columns. Positive weights are red, negative ones blue, and 0 has the colour of the"
-        " page. The upper maps are the softmax attention P, the middle ones the part of the aspect λ·G, and the lower"
-        " ones their sum A, which the model uses."
+        "Queries are rows, keys are columns. Positive weights are blue, negative ones orange, and 0 has the colour of"
+        " the page. The upper maps are the softmax attention P, on a scale from 0 to 1; the middle ones are the part of"
+        " the aspect λ·G, and the lower ones their sum A, which the model uses."
     )
     if trained.model.config.context_standalone:
         section.text(

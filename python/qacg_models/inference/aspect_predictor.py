@@ -69,7 +69,13 @@ class AspectPredictor:
 
     @classmethod
     def from_pretrained(
-        cls, folder: Path | str, *, attention: str | None = None, device: str = "cpu", int8: bool = False
+        cls,
+        folder: Path | str,
+        *,
+        attention: str | None = None,
+        device: str = "cpu",
+        int8: bool = False,
+        threads: int | None = None,
     ) -> Self:
         """Loads a folder that `qacg train` wrote.
 
@@ -78,12 +84,13 @@ class AspectPredictor:
             attention: attention implementation; None: the one used in training.
             device: device of the model, such as "cuda".
             int8: use int8 matrix products on the CPU, with torchao (`inference/int8.py`).
+            threads: CPU threads; 0: every core of the process; None: as in training.
 
         Raises:
             ModelFolderError: a file of the folder is missing or unreadable.
             InputError: an attention implementation, a device or int8 that is not available.
         """
-        trained = load_trained(folder, attention, device=device)
+        trained = load_trained(folder, attention, device=device, threads=threads)
         return cls(in_int8(trained) if int8 else trained)
 
     @property
@@ -210,7 +217,7 @@ class AspectPredictor:
         if not rows:
             return []
         model, record = self.trained.model, self.trained.record
-        with cpu_threads(record.options.threads):
+        with cpu_threads(self.trained.threads):
             make_batch = PackingCollator(getattr(model.config, "shares_texts", False))
             logits = predict_logits(
                 model, self.trained.tokenizer, rows, record.max_length, batch_size, make_batch, seen

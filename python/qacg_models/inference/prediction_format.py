@@ -22,6 +22,17 @@ CERTAIN, UNCERTAIN = "certain", "uncertain"
 DIGITS = 6  # decimals of a probability
 
 
+def certainty(probability: float, min_confidence: float | None) -> str:
+    """Whether a prediction with the probability is CERTAIN or UNCERTAIN; without a threshold it is CERTAIN."""
+    return CERTAIN if min_confidence is None or probability >= min_confidence else UNCERTAIN
+
+
+def check_min_confidence(value: float | None) -> None:
+    """Raises InputError unless the threshold is None or in (0, 1]."""
+    if value is not None and not 0 < value <= 1:
+        raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {value}")
+
+
 @dataclass(frozen=True)
 class PredictionLines:
     """Formats predictions as output lines.
@@ -54,8 +65,7 @@ class PredictionLines:
     def __post_init__(self):
         if self.escape_formulas and self.data_format != "csv":
             raise InputError(f"escape_formulas: expected the format csv, got {self.data_format}")
-        if self.min_confidence is not None and not 0 < self.min_confidence <= 1:
-            raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {self.min_confidence}")
+        check_min_confidence(self.min_confidence)
 
     @property
     def written_as(self) -> str:
@@ -67,8 +77,7 @@ class PredictionLines:
 
     def certainty(self, prediction: AspectPrediction) -> str:
         """Whether a prediction is CERTAIN or UNCERTAIN."""
-        sure = self.min_confidence is None or prediction.probabilities[prediction.label] >= self.min_confidence
-        return CERTAIN if sure else UNCERTAIN
+        return certainty(prediction.probabilities[prediction.label], self.min_confidence)
 
     def header(self) -> str:
         """The first line of a file; empty for JSONL."""

@@ -51,6 +51,7 @@ class TrainedModel:
         record: content of training.json.
         calibration: content of calibration.json; its temperatures apply to all probabilities.
         int8: whether the encoder uses int8 (`inference/int8.py`).
+        given_threads: CPU threads of predictions, 0 for every core; None: as in training.
     """
 
     model: EncoderPreTrainedModel
@@ -58,6 +59,20 @@ class TrainedModel:
     record: TrainingRecord
     calibration: Calibration = UNCALIBRATED
     int8: bool = False
+    given_threads: int | None = None
+
+    @property
+    def threads(self) -> int | None:
+        """The option of CPU threads for `cpu_threads`."""
+        return self.record.options.threads if self.given_threads is None else self.given_threads
+
+    @property
+    def thread_count(self) -> int:
+        """The number of CPU threads that predictions use."""
+        import torch
+
+        with cpu_threads(self.threads):
+            return torch.get_num_threads()
 
     @property
     def title(self) -> str:
@@ -89,7 +104,7 @@ class TrainedModel:
 
     def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """(N, classes) float64 logits without temperature; order and errors as for `probabilities`."""
-        with cpu_threads(self.record.options.threads):
+        with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
     def features(self, rows: Sequence[Example]) -> list[dict]:
@@ -122,13 +137,16 @@ class TrainedModel:
 
 
 @hidden_library_bars()
-def load_trained(folder: Path | str, attention: str | None = None, *, device: str = "cpu") -> TrainedModel:
+def load_trained(
+    folder: Path | str, attention: str | None = None, *, device: str = "cpu", threads: int | None = None
+) -> TrainedModel:
     """Loads a folder that training wrote.
 
     Args:
         folder: the folder.
         attention: attention implementation; None: the one used in training.
         device: device of the model, such as "cuda".
+        threads: CPU threads of predictions; 0: every core of the process; None: as in training.
 
     Raises:
         ModelFolderError: a file is missing or unreadable.
@@ -159,7 +177,7 @@ def load_trained(folder: Path | str, attention: str | None = None, *, device: st
     if (count := len(calibration.temperatures)) not in (1, len(record.task.labels)):
         expected = f"expected one temperature, or {len(record.task.labels)}, one for each label"
         raise ModelFolderError(f"{folder / CALIBRATION_NAME}: {expected}, got {count}")
-    return TrainedModel(model.eval(), tokenizer, record, calibration)
+    return TrainedModel(model.eval(), tokenizer, record, calibration, given_threads=threads)
 
 
 def check_attention(kind: type[EncoderPreTrainedModel], attention: str) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from qacg_models.data import Example
 from qacg_models.errors import InputError
+from qacg_models.inference.prediction_format import UNCERTAIN, certainty, check_min_confidence
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.reporting import captions
-from qacg_models.reporting.attention_maps import ExampleMaps, check_has_gate, example_maps
+from qacg_models.reporting.attention_maps import MARKERS, ExampleMaps, check_has_gate, example_maps, word_places
 from qacg_models.reporting.coloured_text import signed_table, token_strip
 from qacg_models.reporting.heatmaps import lambda_figure, lambda_histograms, layer_figure, token_figure
 from qacg_models.reporting.html_report import Report, Section, framed
@@ -21,15 +22,16 @@ from qacg_models.reporting.tables import html_table
 from qacg_models.reporting.token_scores import TokenScores, token_scores
 
 READING = (
-    "Tokens are words and pieces of words; [CLS] and [SEP] mark the beginning and end of the text. Red values are"
-    " positive, blue values negative; stronger colours are further from 0.",
+    "Tokens are words and pieces of words; [CLS] and [SEP] mark the beginning and end of the text, and are hidden until"
+    " you show them. Blue values are positive, orange values negative; stronger colours are further from 0.",
     "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
-    " quasi-attention of the context, which adds attention (red) or takes it away (blue); the model uses A = P + λ·G."
-    " All maps of one kind and layer share one scale, over all heads and contexts of a sentence. λ lies between −1 and"
-    " 1; at 0 attention is plain softmax attention.",
+    " quasi-attention of the context, which adds attention (blue) or takes it away (orange); the model uses A ="
+    " P + λ·G. P has a scale from 0 to 1, on which the colour grows with the square root of the share. The other maps"
+    " of one kind and layer share one scale, over all heads and contexts of a sentence. λ lies between −1 and 1; at 0"
+    " attention is plain softmax attention.",
     "Sensitivity is the squared gradient of the predicted label's logit with respect to a token's embedding: the effect"
-    " of a small change of the token. Relevance distributes that logit over the tokens: red shares are positive, blue"
-    " ones negative.",
+    " of a small change of the token. Relevance distributes that logit over the tokens: blue shares are positive,"
+    " orange ones negative.",
 )
 
 
@@ -40,6 +42,7 @@ def write_analysis(
     *,
     title: str,
     layer_figures: bool = True,
+    min_confidence: float | None = None,
     say: Callable[[str], None] = print,
 ) -> Path:
     """Writes a report: index.html (self-contained), figures/ with all plots as SVG and PNG, and tables.json.
@@ -50,16 +53,18 @@ def write_analysis(
         folder: of the report; an earlier report is replaced.
         title: of the page.
         layer_figures: also write plots of all maps of every row and layer to figures/.
+        min_confidence: marks predictions with a smaller probability as uncertain; None: no marks.
         say: receives a line for every sentence.
 
     Returns:
         The path of index.html.
 
     Raises:
-        InputError: no rows, repeated rows, a model without gated maps, an unknown context, or a folder with other
-            files.
+        InputError: no rows, repeated rows, a model without gated maps, an unknown context, a threshold outside (0, 1],
+            or a folder with other files.
     """
     check_has_gate(trained)
+    check_min_confidence(min_confidence)
     if not rows:
         raise InputError("rows: expected at least one, got none")
     sentences: dict[str, list[Example]] = {}
@@ -80,10 +85,11 @@ def write_analysis(
         section = report.section(f"Sentence {number}")
         section.quote(sentence)
         maps = [example_maps(trained, row) for row in group]
-        _predictions(section, trained, maps)
-        _tokens(report, section, f"sentence-{number}", trained, maps)
+        verdicts = [_verdict(trained, one, min_confidence) for one in maps]
+        _predictions(section, trained, maps, verdicts)
+        _tokens(report, section, f"sentence-{number}", trained, maps, verdicts)
         section.heading("Where the model looks: attention maps")
-        section.text("Red: attention. Blue: attention taken away. Page colour: 0.")
+        section.text("Blue: attention. Orange: attention taken away. Page colour: 0.")
         section.markup(viewer(f"maps-{number}", f"Attention maps of sentence {number}", maps))
         _lambda(report, section, f"sentence-{number}", maps)
         for place, one in enumerate(maps if layer_figures else (), 1):
@@ -95,20 +101,41 @@ def write_analysis(
     return report.write()
 
 
-def _predictions(section: Section, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
+def _verdict(trained: TrainedModel, maps: ExampleMaps, least: float | None) -> tuple[str, str | None]:
+    """The predicted label, and whether it is certain or uncertain; None without a threshold."""
+    label = trained.task.labels[int(maps.probabilities.argmax())]
+    return label, None if least is None else certainty(float(maps.probabilities.max()), least)
+
+
+def _predictions(
+    section: Section, trained: TrainedModel, maps: Sequence[ExampleMaps], verdicts: Sequence[tuple[str, str | None]]
+) -> None:
     labels = trained.task.labels
     known = all(one.row.label is not None for one in maps)
-    header = ["aspect", "prediction", *(["label in the data"] if known else []), *(f"p({label})" for label in labels)]
+    marked = ["certainty"] if verdicts[0][1] is not None else []
+    data = ["label in the data"] if known else []
+    header = ["aspect", "prediction", *marked, *data, *(f"p({label})" for label in labels)]
     cells = []
-    for one in maps:
-        names = [labels[int(one.probabilities.argmax())], *([labels[one.row.label]] if known else [])]
+    for one, verdict in zip(maps, verdicts):
+        names = [*filter(None, verdict), *([labels[one.row.label]] if known else [])]
         cells.append([one.row.context, *names, *(f"{share:.3f}" for share in one.probabilities)])
     section.table("predictions", (header, cells))
 
 
-def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, maps: Sequence[ExampleMaps]) -> None:
+def _tokens(
+    report: Report,
+    section: Section,
+    name: str,
+    trained: TrainedModel,
+    maps: Sequence[ExampleMaps],
+    verdicts: Sequence[tuple[str, str | None]],
+) -> None:
     by_context = {one.row.context: token_scores(trained, one.row) for one in maps}
-    predicted = {one.row.context: trained.task.labels[int(one.probabilities.argmax())] for one in maps}
+    predicted = {one.row.context: label for one, (label, _) in zip(maps, verdicts)}
+    titles = {
+        one.row.context: f"{one.row.context}: {label}{f' ({UNCERTAIN})' if mark == UNCERTAIN else ''}"
+        for one, (label, mark) in zip(maps, verdicts)
+    }
 
     def strips(field: str, heading: str, intro: str, caption: Callable[[str, TokenScores], str]) -> None:
         section.heading(heading)
@@ -116,21 +143,21 @@ def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, 
         for context, one in by_context.items():
             values = getattr(one, field)
             # Each context has its own scale: contexts are compared by pattern, not by size.
-            strip = token_strip(one.tokens, values, float(np.abs(values).max()))
-            section.picture(strip, caption(context, one), title=f"{context}: {predicted[context]}")
+            strip = token_strip(one.tokens, values, float(np.abs(values[word_places(one.tokens)]).max()))
+            section.picture(strip, caption(context, one), title=titles[context])
         panels = {context: (one.tokens, getattr(one, field)) for context, one in by_context.items()}
         report.keep(f"{name}-{field}", token_figure(panels, field.capitalize()))
 
     strips(
         "sensitivity",
         "Which words matter: sensitivity",
-        "The redder a word, the more the prediction depends on it.",
+        "The stronger the colour of a word, the more the prediction depends on it.",
         lambda context, one: captions.sensitivity_caption(one.tokens, one.sensitivity),
     )
     strips(
         "relevance",
         "Which words support the prediction: relevance",
-        "Red words support the prediction, blue words oppose it.",
+        "Blue words support the prediction, orange words oppose it.",
         lambda context, one: captions.relevance_caption(one.tokens, one.relevance, predicted[context]),
     )
     for context, one in by_context.items():
@@ -138,7 +165,8 @@ def _tokens(report: Report, section: Section, name: str, trained: TrainedModel, 
             [token, f"{sensitivity:.3g}", f"{relevance:+.3g}"]
             for token, sensitivity, relevance in zip(one.tokens, one.sensitivity, one.relevance)
         ]
-        table = framed(html_table(["token", "sensitivity", "relevance"], rows), f"scores of {context}")
+        kinds = ["special" if token in MARKERS else "" for token in one.tokens]
+        table = framed(html_table(["token", "sensitivity", "relevance"], rows, kinds), f"scores of {context}")
         section.markup(f"<details><summary>Numbers: {html.escape(context)}</summary>{table}</details>")
     section.data["tokens"] = {
         context: {"tokens": one.tokens, "sensitivity": one.sensitivity.tolist(), "relevance": one.relevance.tolist()}

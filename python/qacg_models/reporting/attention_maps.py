@@ -12,6 +12,13 @@ from qacg_models.data.collators import PaddingCollator
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 
+MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+
+
+def word_places(tokens: Sequence[str]) -> list[int]:
+    """Indices of the tokens that are no markers such as [CLS]; all indices if there are only markers."""
+    return [place for place, token in enumerate(tokens) if token not in MARKERS] or list(range(len(tokens)))
+
 
 @dataclass(frozen=True)
 class ExampleMaps:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qacg_models.reporting.attention_maps import ExampleMaps
+from qacg_models.reporting.attention_maps import MARKERS, ExampleMaps
 from qacg_models.reporting.coloured_text import signed
 
-MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 # Words below these shares of the strongest value are not named, on the same side and on the other side.
 _BESIDE, _AGAINST = 0.25, 0.1
 

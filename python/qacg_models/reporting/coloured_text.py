@@ -1,4 +1,4 @@
-"""Text with a background colour for signed values: red above 0, blue below, stronger further from 0.
+"""Text with a background colour for signed values: blue above 0, orange below, stronger further from 0.
 
 Values are also shown as text or title, so that colour is not the only cue. `page/report.css` defines the colours.
 """
@@ -10,9 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qacg_models.reporting.attention_maps import MARKERS
+
 
 def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML of tokens coloured by signed values; a tooltip shows each value.
+    """HTML of tokens coloured by signed values; pointing at a token or tapping it shows its value.
+
+    Markers such as [CLS] are hidden until the reader shows them (`page/viewer.js`).
 
     Args:
         tokens: (L) tokens.
@@ -24,7 +28,7 @@ def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
         inner = token.startswith("##")
         # Line breaks are possible between words, and not inside a word.
         space = "" if inner or not parts else " "
-        kind = "inner " if inner else ""
+        kind = "inner " if inner else "special " if token in MARKERS else ""
         shade = _shade(value, limit, kind)
         parts.append(f'{space}<span {shade} title="{value:+.3g}">{html.escape(token.removeprefix("##"))}</span>')
     return f'<p class="strip">{"".join(parts)}</p>'

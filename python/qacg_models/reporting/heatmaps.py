@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.reporting.attention_maps import ExampleMaps
+from qacg_models.reporting.attention_maps import ExampleMaps, word_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
-COLOURS = "RdBu_r"  # red above 0, blue below, white at 0
 # Lines also differ by dashes; all contrast with white, and inverted with the dark page background.
 LINES = ("#2166ac", "#b2182b", "#1b7837", "#762a83")
 DASHES = ("-", "--", ":", "-.")
@@ -24,11 +26,22 @@ NAMES = {
 }
 
 
+@cache
+def signed_colours() -> Colormap:
+    """Colours of signed values: blue above 0, orange below, white at 0. Red would read as bad."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    below, above = colormaps["PuOr"](np.linspace(0, 0.5, 128)), colormaps["RdBu"](np.linspace(0.5, 1, 128))
+    return ListedColormap(np.concatenate([below, above]))
+
+
 def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
     """The three maps of every head of one layer: a row per map, a column per head.
 
-    Each row of panels has one scale, symmetric about 0, up to its largest absolute value. Queries are rows, keys are
-    columns.
+    P has a scale from 0 to 1, whose colour is the square root of the share, so that small shares are visible. The
+    other rows of panels have one scale each, symmetric about 0, up to the largest absolute value. Queries are rows,
+    keys are columns. Markers such as [CLS] are left out.
 
     Args:
         maps: of one example.
@@ -36,7 +49,8 @@ def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    tokens, heads = maps.tokens, maps.softmax.shape[1]
+    kept, heads = word_places(maps.tokens), maps.softmax.shape[1]
+    tokens = [maps.tokens[place] for place in kept]
     # Inches. Manual placement: matplotlib's layout engine would take most of the time.
     panel, gap, letter = max(2.0, 0.145 * len(tokens)), 0.12, 0.065
     longest = max(len(token) for token in tokens) * letter
@@ -49,17 +63,21 @@ def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
         return figure.add_axes((x / width, y / height, across / width, panel / height))
 
     for line, (field, title) in enumerate(NAMES.items()):
-        values, y = getattr(maps, field)[layer], bottom + (len(NAMES) - 1 - line) * (panel + gap)
-        limit = max(float(np.abs(values).max()), 1e-12)
+        values = getattr(maps, field)[layer][:, kept][:, :, kept]
+        y = bottom + (len(NAMES) - 1 - line) * (panel + gap)
+        colours, norm = _shares() if field == "softmax" else _signed(values)
         for head in range(heads):
             axis = axes_at(left + head * (panel + gap), y, panel)
-            image = axis.imshow(values[head], cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="none")
+            image = axis.imshow(values[head], cmap=colours, norm=norm, interpolation="none")
             _label(axis, tokens, left=head == 0, below=line == len(NAMES) - 1)
+            _mark_ends(axis, maps.tokens, kept)
             if line == 0:
                 axis.set_title(f"head {head + 1}", fontsize=10)
             if head == 0:
                 axis.set_ylabel(title, fontsize=11)
         bar = figure.colorbar(image, cax=axes_at(width - right, y, 0.15))
+        if field == "softmax":
+            bar.set_ticks([0, 0.25, 1], labels=["0", "0.25", "1"])
         bar.ax.tick_params(labelsize=8)
     return figure
 
@@ -77,7 +95,8 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
     limit = max(float(np.abs(values).max()) if limit is None else limit, 1e-12)
     figure = Figure(figsize=(0.9 * heads + 2.2, 0.55 * layers + 1.1), layout="constrained")
     axis = figure.subplots()
-    image = axis.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="none", aspect="auto")
+    colours = signed_colours()
+    image = axis.imshow(values, cmap=colours, vmin=-limit, vmax=limit, interpolation="none", aspect="auto")
     axis.set_xticks(range(heads), [f"head {head + 1}" for head in range(heads)], fontsize=9)
     axis.set_yticks(range(layers), [f"layer {layer + 1}" for layer in range(layers)], fontsize=9)
     for layer in range(layers):
@@ -144,7 +163,7 @@ def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str)
     figure = Figure(figsize=(max(0.24 * longest, 4.0) + 1.2, 1.9 * len(scores) + 0.3), layout="constrained")
     axes = figure.subplots(len(scores), 1, squeeze=False, sharey=True)[:, 0]
     for axis, (name, (tokens, values)) in zip(axes, scores.items()):
-        axis.bar(range(len(tokens)), values, color=["#b2182b" if value > 0 else "#2166ac" for value in values])
+        axis.bar(range(len(tokens)), values, color=["#2166ac" if value > 0 else "#b35806" for value in values])
         axis.axhline(0, color="0.4", linewidth=0.6)
         axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
         axis.tick_params(axis="y", labelsize=7)
@@ -183,10 +202,28 @@ def _label(axis, tokens: list[str], left: bool, below: bool) -> None:
     axis.tick_params(length=0, pad=1)
     axis.set_yticks(positions if left else [], tokens if left else [], fontsize=7)
     axis.set_xticks(positions if below else [], tokens if below else [], fontsize=7, rotation=90)
-    # A thin line after [SEP] marks the beginning of the context name.
-    for position, token in enumerate(tokens[:-1]):
-        if token == "[SEP]":
-            axis.axvline(position + 0.5, color="0.6", linewidth=0.5)
-            axis.axhline(position + 0.5, color="0.6", linewidth=0.5)
     for side in axis.spines.values():
         side.set_color("0.7")
+
+
+def _mark_ends(axis: Axes, tokens: list[str], kept: list[int]) -> None:
+    """Draws a thin line where the text ends and the name of the context begins."""
+    for place, (before, after) in enumerate(pairwise(kept)):
+        if "[SEP]" in tokens[before:after]:
+            axis.axvline(place + 0.5, color="0.6", linewidth=0.5)
+            axis.axhline(place + 0.5, color="0.6", linewidth=0.5)
+
+
+def _shares() -> tuple[Colormap, Normalize]:
+    """Colours of shares from 0 to 1, which grow with the square root."""
+    from matplotlib.colors import ListedColormap, PowerNorm
+
+    return ListedColormap(signed_colours()(np.linspace(0.5, 1, 256))), PowerNorm(0.5, vmin=0, vmax=1)
+
+
+def _signed(values: np.ndarray) -> tuple[Colormap, Normalize]:
+    """Colours of signed values, symmetric about 0."""
+    from matplotlib.colors import Normalize
+
+    limit = max(float(np.abs(values).max()), 1e-12)
+    return signed_colours(), Normalize(-limit, limit)

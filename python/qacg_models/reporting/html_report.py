@@ -25,7 +25,7 @@ MARKER_NAME = "qacg-report.json"
 # Browsers block everything that the page does not contain itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
-_STYLE = Path(__file__).with_name("page") / "report.css"
+_STYLE, _SCRIPT = (Path(__file__).with_name("page") / name for name in ("report.css", "report.js"))
 _SMALLEST = 8  # CSS pixels: plots shrink with the page until their smallest text has this height, then scroll
 
 
@@ -182,7 +182,7 @@ def page_html(
     )
     title, lead = html.escape(title), html.escape(lead)
     style = _STYLE.read_text(encoding="utf-8") + style
-    script = f"<script>\n{script}</script>\n" if script else ""
+    script = f"<script>\n{_SCRIPT.read_text(encoding='utf-8')}{script}</script>\n"
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'

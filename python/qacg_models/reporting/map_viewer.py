@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from qacg_models.reporting.attention_maps import ExampleMaps
-from qacg_models.reporting.heatmaps import COLOURS, NAMES
+from qacg_models.reporting.attention_maps import ExampleMaps, word_places
+from qacg_models.reporting.heatmaps import NAMES, signed_colours
 
 CAPTIONS = {
     "softmax": "Where each word looks in this layer without the aspect",
-    "quasi": "What the aspect adds (red) and takes away (blue)",
+    "quasi": "What the aspect adds (blue) and takes away (orange)",
     "combined": "Where each word looks with the aspect; the model uses this",
 }
 _FOLDER = Path(__file__).with_name("page")
@@ -45,19 +45,18 @@ def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
         title: accessible name.
         maps: at least one; numbers of tokens can differ.
     """
-    from matplotlib import colormaps
-
     layers, heads = maps[0].softmax.shape[:2]
     data = {
         "layers": layers,
         "heads": heads,
         "names": NAMES,
         "captions": CAPTIONS,
-        "shades": (255 * colormaps[COLOURS](np.linspace(0, 1, _SHADES))[:, :3]).round().astype(int).tolist(),
+        "shades": (255 * signed_colours()(np.linspace(0, 1, _SHADES))[:, :3]).round().astype(int).tolist(),
         "rows": [
             {
                 "title": one.row.context,
                 "tokens": one.tokens,
+                "words": word_places(one.tokens),
                 **{kind: _packed(getattr(one, kind)) for kind in ("softmax", "quasi")},
             }
             for one in maps

@@ -14,14 +14,14 @@ from qacg_models.utils.atomic_files import atomic_write
 SHOWN_GROUPS = 30
 READING = (
     "The interval is Wilson's, at 95 %: it is about the choice of the texts. It does not contain the errors of the"
-    " model, which `qacg evaluate` measures."
+    " model, which qacg evaluate measures."
 )
 # A bar is the share, a line its interval.
 STYLE = """
 .bar { position: relative; display: block; width: 10rem; height: .9rem; background: var(--panel); }
 .bar > span { position: absolute; left: 0; top: 0; bottom: 0; background: var(--edge); forced-color-adjust: none; }
 .bar > i { position: absolute; top: 45%; height: 2px; background: var(--ink); forced-color-adjust: none; }
-@media (max-width: 40rem) { .bar { width: 5rem; } }
+@media (max-width: 40rem) { .bar { width: 4rem; } tbody th { min-width: 0; } }
 """
 
 

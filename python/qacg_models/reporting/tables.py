@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from types import MappingProxyType
 
 from qacg_models.metrics import Metrics
 from qacg_models.utils.cells import percent
+
+CARD = 40  # characters of a cell from which the table becomes cards on a phone
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -24,24 +27,37 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(header), rule, *(line(row) for row in rows)])
 
 
-def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """An HTML table with escaped cells; a non-numeric first column is the header of the rows."""
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
+    """An HTML table with escaped cells; a non-numeric first column is the header of the rows.
+
+    On a phone the rows of a table with sentences become cards, which show the titles of the columns beside the cells.
+
+    Args:
+        header: titles of the columns.
+        rows: their cells.
+        classes: a CSS class for each row; none by default.
+    """
     numbers = _number_columns(rows)
 
-    def cell(text: str, role: str, number: bool) -> str:
+    cards = any(len(cell) > CARD for row in rows for cell in row)
+
+    def cell(text: str, role: str, number: bool, title: str) -> str:
         kind = ' class="number"' if number else ""
+        kind += f' data-title="{html.escape(title)}"' if cards and role != "col" else ""
         scope = f' scope="{role}"' if role in ("row", "col") else ""
         name = "th" if scope else "td"
         return f"<{name}{scope}{kind}>{html.escape(text)}</{name}>"
 
-    def line(row: Sequence[str], first: str, others: str) -> str:
+    def line(row: Sequence[str], first: str, others: str, kind: str = "") -> str:
         roles = [first, *[others] * (len(row) - 1)]
-        return f"<tr>{''.join(map(cell, row, roles, numbers))}</tr>"
+        named = f' class="{kind}"' if kind else ""
+        return f"<tr{named}>{''.join(map(cell, row, roles, numbers, header))}</tr>"
 
     named = "cell" if numbers and numbers[0] else "row"
-    body = "\n".join(line(row, named, "cell") for row in rows)
+    body = "\n".join(line(row, named, "cell", kind) for row, kind in zip_longest(rows, classes, fillvalue=""))
     head = line(header, "col", "col")
-    return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    kind = ' class="cards"' if cards else ""
+    return f"<table{kind}>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def metric_cells(

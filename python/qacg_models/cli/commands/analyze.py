@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from qacg_models.cli.flags import TRAINING_FIELDS, add_flags, selected_fields
+from qacg_models.cli.flags import TRAINING_FIELDS, add_confidence_flag, add_flags, selected_fields
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="omit the maps of every layer as SVG and PNG, which take most of the time",
     )
+    add_confidence_flag(parser)
     add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
 
 
@@ -58,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output,
         title="What the model looked at",
         layer_figures=arguments.layer_figures,
+        min_confidence=arguments.min_confidence,
     )
     print(f"{path} (open it in a browser), figures as SVG and PNG beside it")
     return 0

@@ -10,7 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import TRAINING_FIELDS, add_flags, add_model_flags, check_range, selected_fields
+from qacg_models.cli.flags import (
+    TRAINING_FIELDS,
+    add_flags,
+    add_model_flags,
+    check_machine_flags,
+    check_range,
+    print_machine_line,
+    selected_fields,
+)
 from qacg_models.data.options import DataOptions
 
 if TYPE_CHECKING:
@@ -75,10 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.reporting.result_tables import baselines, compare_with_stored, row_title, selection_note
 
     _check(arguments)
+    check_machine_flags(arguments)
     page = None if arguments.report is None else begin_page(arguments.report)
     trained = _load_model(arguments)
     rows, split, paths, left_out = _load_rows(arguments, trained)
-    logits = trained.logits(rows)
+    print_machine_line(trained, arguments.batch_size)
+    logits = trained.logits(rows, arguments.batch_size)
     judge = trained.judge(rows, logits)
     model, metrics = row_title(trained.record, split) + (", int8" if trained.int8 else ""), judge(None)
     bounds = {}
@@ -135,7 +145,8 @@ def _load_model(arguments: argparse.Namespace) -> TrainedModel:
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.utils.devices import local_device
 
-    trained = load_trained(arguments.model, arguments.attention, device=local_device(arguments.device))
+    device = local_device(arguments.device)
+    trained = load_trained(arguments.model, arguments.attention, device=device, threads=arguments.threads)
     return in_int8(trained) if arguments.int8 else trained
 
 

@@ -9,7 +9,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qacg_models.cli.flags import add_model_flags, check_range
+from qacg_models.cli.flags import (
+    add_confidence_flag,
+    add_model_flags,
+    check_machine_flags,
+    check_range,
+    print_machine_line,
+)
 from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
@@ -71,13 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write all other columns of a table after the predictions, or none (default: all for a table; JSONL is "
         "no table)",
     )
-    output.add_argument(
-        "--min-confidence",
-        type=float,
-        metavar="P",
-        help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
-        "qacg evaluate shows coverage and accuracy for values of P",
-    )
+    add_confidence_flag(output)
     output.add_argument(
         "--summary",
         type=Path,
@@ -95,9 +95,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1024,
         metavar="N",
         help="number of texts in memory at a time (default: %(default)s)",
-    )
-    machine.add_argument(
-        "--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)"
     )
     add_model_flags(machine)
 
@@ -138,6 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         attention=arguments.attention,
         device=local_device(arguments.device),
         int8=arguments.int8,
+        threads=arguments.threads,
     )
     if arguments.target_column is not None and not ask.targets:
         raise InputError("target-column: expected none for this model, whose contexts have no targets.")
@@ -158,10 +156,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.min_confidence,
     )
     bulk = BulkPrediction(ask, questions, lines, source, arguments.window, arguments.batch_size, arguments.by)
+    if arguments.output is None and arguments.input is None:
+        table = _table(bulk, requests)  # first, since an unusable text ends the command with one line
+        print_machine_line(ask.trained, arguments.batch_size)
+        print(table)
+        return 0
+    print_machine_line(ask.trained, arguments.batch_size)
     if arguments.output is not None:
         _write(arguments, bulk, requests, count, skipped)
-    elif arguments.input is None:
-        print(_table(bulk, requests))
     else:
         _print(bulk, requests, skipped)
     return 0
@@ -266,8 +268,10 @@ def _with_names(requests: Iterator) -> tuple[Iterator, tuple[str, ...]]:
 
 
 def _check(arguments: argparse.Namespace, processes: int) -> None:
-    for name in ("window", "batch_size"):
-        check_range(name, getattr(arguments, name), 1, 1_000_000)
+    check_range("window", arguments.window, 1, 1_000_000)
+    check_machine_flags(arguments)
+    if arguments.resume and arguments.overwrite:
+        raise InputError("resume, overwrite: expected one of them, got both")
     if arguments.output is None:
         for name in ("resume", "overwrite", "summary"):
             if getattr(arguments, name):

@@ -1,7 +1,6 @@
-"use strict";
 // Draws the maps of every .viewer from the JSON inside it. The address stores the selected layer and head, as in
-// #layer=2&head=3 (both from 1); head=all shows every head. Pointer and arrow keys read values into a status line, which
-// screen readers announce.
+// #layer=2&head=3 (both from 1); head=all shows every head. Pointer, taps and arrow keys read values into a status line,
+// which screen readers announce. A switch shows the markers [CLS] and [SEP], which are hidden at first.
 
 const make = (tag, className, text) => {
   const element = document.createElement(tag);
@@ -25,6 +24,7 @@ function readData(root) {
     row.softmax = unpack(row.softmax);
     row.quasi = unpack(row.quasi);
     row.combined = row.softmax.map((value, i) => value + row.quasi[i]);
+    row.all = row.tokens;
   }
   return data;
 }
@@ -68,15 +68,23 @@ function buttons(label, entries, pick) {
 
 const counted = (count) => Array.from({ length: count }, (_, i) => [String(i + 1), i + 1]);
 
-// A (query, key) view of one head's values.
+let markers = false; // whether [CLS] and [SEP] are shown
+
+function chooseTokens(row) {
+  row.shown = markers ? row.all.map((_, i) => i) : row.words;
+  row.tokens = row.shown.map((i) => row.all[i]);
+}
+
+// The (query, key) values of one head between the shown tokens.
 const headMap = (data, row, kind, layer, head) => {
-  const size = row.tokens.length ** 2;
-  const start = ((layer - 1) * data.heads + head - 1) * size;
-  return row[kind].subarray(start, start + size);
+  const length = row.all.length;
+  const start = ((layer - 1) * data.heads + head - 1) * length ** 2;
+  return row.shown.flatMap((query) => row.shown.map((key) => row[kind][start + query * length + key]));
 };
 
-// One scale for all rows and heads of a layer, so that equal colours are equal values.
+// One scale for all rows and heads of a layer, so that equal colours are equal values. Shares of softmax end at 1.
 function layerLimit(data, kind, layer) {
+  if (kind === "softmax") return 1;
   let limit = 1e-12;
   for (const row of data.rows) {
     for (let head = 1; head <= data.heads; head++) {
@@ -86,7 +94,11 @@ function layerLimit(data, kind, layer) {
   return limit;
 }
 
-function canvasOf(data, row, values, limit) {
+// From -1 to 1. Most shares are far below 1, so their colour grows with the square root.
+const strength = (value, kind, limit) =>
+  kind === "softmax" ? Math.sqrt(Math.max(0, value)) : Math.max(-1, Math.min(1, value / limit));
+
+function canvasOf(data, row, values, kind, limit) {
   const length = row.tokens.length;
   const canvas = make("canvas");
   canvas.width = canvas.height = length;
@@ -94,7 +106,7 @@ function canvasOf(data, row, values, limit) {
   const image = context.createImageData(length, length);
   const middle = (data.shades.length - 1) / 2;
   values.forEach((value, i) => {
-    const shade = data.shades[Math.round(middle + middle * Math.max(-1, Math.min(1, value / limit)))];
+    const shade = data.shades[Math.round(middle + middle * strength(value, kind, limit))];
     image.data.set([...shade, 255], 4 * i);
   });
   context.putImageData(image, 0, 0);
@@ -126,12 +138,19 @@ function pointAt(canvas, length, report) {
   canvas.addEventListener("pointerdown", read);
 }
 
-function scaleOf(data, limit) {
+function scaleOf(data, kind, limit) {
   const scale = make("span", "scale");
-  const strip = make("i");
-  strip.style.background = `linear-gradient(to right, ${data.shades.map((shade) => `rgb(${shade})`).join(",")})`;
+  const strip = (shades) => {
+    const made = make("i");
+    made.style.background = `linear-gradient(to right, ${shades.map((shade) => `rgb(${shade})`).join(",")})`;
+    return made;
+  };
+  const middle = (data.shades.length - 1) / 2;
   const digits = limit < 0.1 ? 4 : 2;
-  scale.append(make("span", "", signed(-limit, digits)), strip, make("span", "", signed(limit, digits)));
+  if (kind === "softmax") {
+    const halves = [data.shades.slice(middle, 1.5 * middle + 1), data.shades.slice(1.5 * middle)].map(strip);
+    scale.append("0", halves[0], "0.25", halves[1], "1");
+  } else scale.append(signed(-limit, digits), strip(data.shades), signed(limit, digits));
   return scale;
 }
 
@@ -195,7 +214,7 @@ function headGrid(data, row, kind, limit, layer, report, enlarge) {
     const button = make("button", "", `head ${text}`);
     button.type = "button";
     button.setAttribute("aria-label", `head ${text} of ${row.title}: enlarge. Strongest: ${strongest(row, values)}`);
-    const canvas = canvasOf(data, row, values, limit);
+    const canvas = canvasOf(data, row, values, kind, limit);
     pointAt(canvas, row.tokens.length, (cell) => report(`head ${text}`, values, cell));
     button.append(canvas);
     button.addEventListener("click", () => enlarge(head));
@@ -226,7 +245,7 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
   heads.mark(head);
   maps.replaceChildren();
   readout.textContent = head === null ? "Point at a map to read a value; choose it to enlarge the head."
-    : "Point at a map, or go over it with Tab and the arrow keys, to read a value.";
+    : "Point at a map or tap it, or go over it with Tab and the arrow keys, to read a value.";
   const width = Math.min(root.clientWidth || 1000, 1152);
   const fitting = Math.max(1, Math.floor(width / (head === null ? 360 : 420)));
   const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // columns per line
@@ -234,7 +253,7 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
     const limit = layerLimit(data, kind, layer);
     const title = make("div", "kind");
     const symbols = make("span", "symbols", name);
-    symbols.append(scaleOf(data, limit));
+    symbols.append(scaleOf(data, kind, limit));
     title.append(make("h4", "", data.captions[kind]), symbols);
     const columns = make("div", "columns");
     columns.style.gridTemplateColumns = `repeat(${side}, minmax(0, 1fr))`;
@@ -256,7 +275,7 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
         const frame = make("div", "frame");
         const label = `${row.title}, layer ${layer}, head ${head}: ${data.captions[kind]}`;
         const reportCell = (cell) => report(`layer ${layer}, head ${head}, ${name}`, values, cell);
-        frame.append(labelledMap(row, canvasOf(data, row, values, limit), width / side - 24, label, reportCell));
+        frame.append(labelledMap(row, canvasOf(data, row, values, kind, limit), width / side - 24, label, reportCell));
         column.append(frame, make("p", "note", `Strongest: ${strongest(row, values)}`));
       }
       columns.append(column);
@@ -268,8 +287,35 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
 const viewers = [...document.querySelectorAll(".viewer")].map((root) => build(root, readData(root)));
 
 function drawAll() {
+  viewers.forEach((one) => one.data.rows.forEach(chooseTokens));
   viewers.forEach(draw);
+  watchFrames();
 }
+
+// The switch of the markers, for maps, coloured texts and tables of the page.
+function addSwitch() {
+  const [label, box] = [make("label", "switch"), make("input")];
+  box.type = "checkbox";
+  box.addEventListener("change", () => {
+    markers = box.checked;
+    document.documentElement.classList.toggle("markers", markers);
+    drawAll();
+  });
+  label.append(box, "Show [CLS] and [SEP]");
+  document.querySelector("main").prepend(label);
+}
+
+// Coloured texts: pointing at a token or tapping it shows its value below, since touch has no tooltips.
+document.querySelectorAll(".strip").forEach((strip, place) => {
+  const value = make("p", "note value", place ? "" : "Point at a word or tap it to read its value.");
+  value.setAttribute("role", "status");
+  strip.after(value);
+  for (const event of ["pointerover", "pointerdown"]) {
+    strip.addEventListener(event, ({ target }) => {
+      if (target.title) value.textContent = `“${target.textContent}”: ${target.title}`;
+    });
+  }
+});
 
 window.addEventListener("hashchange", () => {
   readAddress();
@@ -282,5 +328,6 @@ window.addEventListener("resize", () => {
   drawAll();
 });
 readAddress();
+if (viewers.length) addSwitch();
 drawAll();
 document.documentElement.dataset.drawn = String(viewers.length);
