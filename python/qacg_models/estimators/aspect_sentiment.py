@@ -104,6 +104,7 @@ class AspectSentiment(AspectPredictor):
         attention: str | None = None,
         device: str = "cpu",
         int8: bool = False,
+        threads: int | None = None,
         revision: str | None = None,
         token: str | bool | None = None,
     ) -> Self:
@@ -114,6 +115,7 @@ class AspectSentiment(AspectPredictor):
             attention: attention implementation; None: the one used in training.
             device: device of the model, such as "cuda".
             int8: use int8 matrix products on the CPU, with torchao.
+            threads: CPU threads; 0: every core of the process; None: as in training.
             revision: branch, tag or commit of the hub's repository; None: its main branch.
             token: access token of the hub; None: the stored one.
 
@@ -126,7 +128,7 @@ class AspectSentiment(AspectPredictor):
         """
         if not Path(folder).exists() and _HUB_NAME.fullmatch(str(folder)):
             folder = download(str(folder), revision=revision, token=token)
-        return super().from_pretrained(folder, attention=attention, device=device, int8=int8)
+        return super().from_pretrained(folder, attention=attention, device=device, int8=int8, threads=threads)
 
     def predict(
         self,
