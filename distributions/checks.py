@@ -69,7 +69,7 @@ def models_sources(root: Path) -> set[str]:
 def check_models_wheel(path: Path, root: Path, version: str) -> str:
     """Checks the wheel of qacg-models: modules, sample, pages, the command qacg and the pin of qacg-kernels."""
     contents = _contents(path, "any", root)
-    data = [p for p in (root / "python/qacg_models").rglob("*") if p.suffix in (".tsv", ".css", ".js")]
+    data = [p for p in (root / "python/qacg_models").rglob("*") if p.suffix in (".tsv", ".css", ".js", ".html")]
     expected = modules(root / "python", "qacg_models") | {str(p.relative_to(root / "python")) for p in data}
     expected |= {"qacg_models/py.typed"}
     require(expected <= contents.keys(), f"{path.name} lacks {sorted(expected - contents.keys())}")

@@ -16,7 +16,7 @@ from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
-from qacg_models.export import onnx_file, write
+from qacg_models.export import int8_layers, write
 from qacg_models.export.check import INT8, Check
 from qacg_models.export.traced import metadata_of
 from qacg_models.inference import int8
@@ -194,10 +194,10 @@ def test_int8_export_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
     assert "allowed 0.5\nequal labels: " in output and "required 97%" in output
     assert 1e-3 < float(re.search(r"largest difference of a probability: (\S+),", output)[1]) < 0.25
     graph = onnx.load(tmp_path / "model.onnx").graph
-    # Query, key, value, two of the context, the token's part of it, and the three dense layers; no gate, no classifier.
-    assert sum(node.op_type == "MatMulInteger" for node in graph.node) == 9
-    weights = [tuple(constant.dims) for constant in graph.initializer if constant.data_type == onnx.TensorProto.INT8]
-    assert sorted(shape for shape in weights if len(shape) == 2) == sorted([(32, 32)] * 7 + [(32, 24), (24, 32)])
+    # The folded projections and the three dense layers; no gate, no classifier.
+    assert sum(node.op_type == "MatMulInteger" for node in graph.node) == 4
+    weights = [tuple(constant.dims) for constant in graph.initializer if constant.data_type == onnx.TensorProto.UINT8]
+    assert sorted(shape for shape in weights if shape) == sorted([(32, 160), (32, 32), (32, 24), (24, 32)])
     (tmp_path / "mine").symlink_to(model)
     monkeypatch.chdir(tmp_path)
     exec(SERVER, found := {})
@@ -208,22 +208,35 @@ def test_int8_export_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=0.25)
 
 
-def test_int8_file_has_the_metadata_of_its_model_only(tmp_path):
+@needs_torchao
+def test_int8_node_equals_torchao():
+    """The products of tokens by a matrix, with tokens of very different sizes and one of zeros."""
     import onnx
+    import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
-    weight = numpy_helper.from_array(np.ones((4, 3), np.float32), "weight")
+    torch.manual_seed(0)
+    layer = nn.Linear(40, 24, bias=False)
+    tokens = torch.randn(3, 9, 40) * torch.logspace(-3, 3, 9)[:, None]
+    tokens[0, 0] = 0
+    weight = numpy_helper.from_array(layer.weight.detach().numpy().T.copy(), "weight")
     inputs, outputs = (
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, size]) for n, size in (("x", 4), ("y", 3))
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 9, size]) for n, size in (("x", 40), ("y", 24))
     )
     node = helper.make_node("MatMul", ["x", "weight"], ["y"], name="product")
-    node.metadata_props.add(key=onnx_file.SCOPES, value=f"model{onnx_file.IN_A_LAYER}0")
-    model = helper.make_model(helper.make_graph([node], "g", [inputs], [outputs], [weight]))
-    model.metadata_props.add(key="labels", value='["good"]')
-    onnx_file.save_in_int8(model, tmp_path / "model.onnx")
-    written = onnx.load(tmp_path / "model.onnx")
-    assert [(one.key, one.value) for one in written.metadata_props] == [("labels", '["good"]')]
-    assert "MatMulInteger" in {node.op_type for node in written.graph.node}
+    node.metadata_props.add(key=int8_layers.SCOPES, value=f"model{int8_layers.IN_A_LAYER}0")
+    graph = helper.make_graph([node], "g", [inputs], [outputs], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    assert int8_layers.to_int8(model.graph) == 1
+    onnx.checker.check_model(model, full_check=True)
+    assert "weight" not in {constant.name for constant in model.graph.initializer}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(["y"], {"x": tokens.numpy()})
+    int8.load_quantizer()(layer)
+    with torch.inference_mode():
+        expected = layer(tokens).numpy()
+    size = np.abs(expected).max(-1, keepdims=True) + 1e-30
+    assert (np.abs(found - expected) / size).max() < 1e-5
 
 
 def test_int8_check_allows_larger_differences():

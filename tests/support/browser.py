@@ -52,6 +52,7 @@ class Browser:
 
     Attributes:
         messages: what the current page wrote to the console, with errors and violations of its policy.
+        requests: the addresses that the current page requested, its own among them.
     """
 
     def __init__(self, path: str, profile: Path):
@@ -68,9 +69,10 @@ class Browser:
             os.close(end)
         self._received, self._number, self._session = b"", 0, ""
         self.messages: list[str] = []
+        self.requests: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
     def show(self, address: str, width: int = 1280, scheme: str = "light", height: int = 900) -> None:
@@ -78,7 +80,7 @@ class Browser:
         self.resize(width, height)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Page.navigate", url="about:blank")  # an address that differs only by its fragment is not reloaded
-        self.messages = []
+        self.messages, self.requests = [], []
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
@@ -130,6 +132,10 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyDown", **fields, **({"text": text} if text else {}))
         self._call("Input.dispatchKeyEvent", type="keyUp", **fields)
 
+    def type(self, text: str) -> None:
+        """Type a text into the element with the focus."""
+        self._call("Input.insertText", text=text)
+
     def picture(self, path: Path, top: float = 0, height: float | None = None) -> None:
         """Write the page from `top`, as wide as the window, `height` pixels of it or all, as PNG."""
         width, whole = self.value("[innerWidth, document.documentElement.scrollHeight]")
@@ -168,6 +174,8 @@ class Browser:
         elif event.get("method") == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.messages.append(details.get("exception", {}).get("description", details["text"]))
+        elif event.get("method") == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
         elif event.get("method") == "Log.entryAdded":
             self.messages.append(params["entry"]["text"])
 

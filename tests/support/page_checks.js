@@ -96,7 +96,8 @@ function paleTexts() {
 }
 
 // What can be reached, in order; whatever has the focus says where it is in this list.
-const reachable = () => [...document.querySelectorAll("a[href], button, input, summary, [tabindex='0']")].filter(shown);
+const controls = "a[href], button, input, select, textarea, summary, [tabindex='0']";
+const reachable = () => [...document.querySelectorAll(controls)].filter((element) => shown(element) && !element.disabled);
 
 function focused() {
   const element = document.activeElement;

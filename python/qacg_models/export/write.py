@@ -10,15 +10,15 @@ from qacg_models.export.check_rows import with_longest
 from qacg_models.export.formats import FORMATS
 from qacg_models.export.traced import trace
 from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.atomic_files import explain_write_errors, staged_file
 from qacg_models.utils.devices import cpu_threads
 
 
-def check_output(output: Path, to: str, overwrite: bool) -> None:
-    """Raises InputError unless a file of the format `to` may be written at `output`."""
-    suffix = FORMATS[to].suffix
+def check_output(output: Path, suffix: str, overwrite: bool) -> None:
+    """Raises InputError unless a file with this suffix may be written at `output`."""
     if output.suffix != suffix:
-        raise InputError(f"output: expected a name that ends in {suffix} for {to}, got {output}")
+        raise InputError(f"output: expected a name that ends in {suffix}, got {output}")
     if output.is_dir():
         raise InputError(f"output: expected a file, got the folder {output}")
     if output.exists() and not overwrite:
@@ -53,12 +53,14 @@ def export(
         InputError: `output` or `rows` is invalid, a package is missing, the format has no int8, or the file cannot be
             written.
     """
-    check_output(output, to, overwrite)
+    check_output(output, FORMATS[to].suffix, overwrite)
     if not rows:
         raise InputError("rows: expected at least one example to check the exported file on, got none")
     file = FORMATS[to].load_module(int8)
     output.parent.mkdir(parents=True, exist_ok=True)
     with cpu_threads(trained.record.options.threads), staged_file(output) as made:
+        if int8 and has_context_layers(trained.model):
+            fold_context(trained.model)  # as `qacg predict --int8` does
         say("tracing the model")
         traced = trace(trained)
         say(f"writing {to}{' in int8' if int8 else ''}")

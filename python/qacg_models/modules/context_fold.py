@@ -64,7 +64,7 @@ class ContextFold(nn.Module):
     def forward(
         self, hidden_states: Tensor, context_embedding: Tensor, layout: Packing | Tensor | None
     ) -> tuple[Tensor, ...]:
-        """Returns query, key, value, context query and context key, views (..., H, D) of one tensor.
+        """Returns query, key, value, context query and context key, (..., H, D) each.
 
         Args:
             hidden_states: (B, L, hidden), or (T, hidden) with a packing.
@@ -73,8 +73,11 @@ class ContextFold(nn.Module):
         """
         projected = F.linear(hidden_states, self.weight, self.bias)
         per_sequence = F.linear(context_embedding, self.context_weight, self.context_bias)
-        projected[..., 3 * hidden_states.shape[-1] :] += _per_token(per_sequence, projected, layout)
-        return projected.unflatten(-1, (5, self.num_heads, -1)).unbind(-3)
+        own, context = projected.tensor_split([len(_OWN_ROLES) * hidden_states.shape[-1]], -1)
+        # Not in place, which an exported graph would do by a slow scatter.
+        context = context + _per_token(per_sequence, projected, layout)
+        parts = (own, len(_OWN_ROLES)), (context, len(CONTEXT_ROLES))
+        return tuple(x for part, roles in parts for x in part.unflatten(-1, (roles, self.num_heads, -1)).unbind(-3))
 
 
 def mix_context(

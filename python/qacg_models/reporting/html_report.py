@@ -160,7 +160,9 @@ class Report:
         return page_html(self.title, self.lead, self.sections, style=self.style, script=self.script)
 
 
-def page_html(title: str, lead: str, sections: Sequence[Section], *, style: str = "", script: str = "") -> str:
+def page_html(
+    title: str, lead: str, sections: Sequence[Section], *, style: str = "", script: str = "", policy: str = _POLICY
+) -> str:
     """The HTML of a page that loads nothing from elsewhere.
 
     Args:
@@ -168,6 +170,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section], *, style: str 
         lead: one line below the title.
         sections: in their order.
         style, script: additional CSS and JavaScript.
+        policy: Content-Security-Policy; without double quotes.
     """
     titles = [html.escape(section.title) for section in sections]
     links = "\n".join(f'<li><a href="#part-{number}">{name}</a></li>' for number, name in enumerate(titles, 1))
@@ -184,7 +187,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section], *, style: str 
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="color-scheme" content="light dark">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         f'<header>\n<h1>{title}</h1>\n<p class="lead">{lead}</p>\n'
         f'<nav aria-label="Parts of this page">\n<ul>\n{links}\n</ul>\n</nav>\n</header>\n'

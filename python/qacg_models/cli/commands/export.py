@@ -1,20 +1,34 @@
-"""`qacg export`: writes a trained model as one file for other programs."""
+"""`qacg export`: writes a trained model as one file for other programs, or as a page that predicts in a browser."""
+
+from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import check_range
+from qacg_models.errors import InputError
 from qacg_models.export.formats import FORMATS
 
+if TYPE_CHECKING:
+    from qacg_models.data import Example
+    from qacg_models.export.check import Check
+    from qacg_models.inference.trained_model import TrainedModel
+    from qacg_models.reporting.model_page import Runtime
+
 USES_MODELS = True
-HELP = "write a trained model as one ONNX or torch.export file, checked against the model"
+PAGE = "page"
+HELP = "write a trained model as one ONNX or torch.export file, or as an offline page, checked against the model"
 DESCRIPTION = (
     "Writes the model with eager attention, for batches of any size and lengths up to its number of positions. Inputs: "
     "input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits. The "
     "metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared with the "
     "model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status is 1. With "
-    "--int8, 3 % of the labels may differ, and probabilities by 0.5."
+    "--int8, 3 % of the labels may differ, and probabilities by 0.5. A page contains an int8 model and its runtime: "
+    "in a browser it predicts texts or a CSV, and connects to nothing."
 )
 
 
@@ -23,12 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s MODEL --output FILE [option ...]"
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     parser.add_argument(
-        "--to", choices=tuple(FORMATS), default="onnx", help="format: .onnx or .pt2 (default: %(default)s)"
+        "--to", choices=(*FORMATS, PAGE), default="onnx", help="format: .onnx, .pt2 or .html (default: %(default)s)"
     )
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="quantize linear layers to 8 bits: a smaller file, faster on CPUs, with larger tolerances of the check",
+        help="quantize linear layers to 8 bits: a smaller file, with larger tolerances of the check; a page always is",
+    )
+    parser.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="FILE",
+        help="for a page: the archive of the npm package onnxruntime-web that `npm pack` writes (default: the archive "
+        "in the current folder; an error prints the command)",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
@@ -53,14 +74,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exports the model, and prints the comparison."""
     from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread
-    from qacg_models.export.write import check_output, export
+    from qacg_models.export.write import check_output
     from qacg_models.inference.trained_model import load_trained
+    from qacg_models.reporting.model_page import SUFFIX
     from qacg_models.utils.outputs import check_not_input, check_writable
 
+    to_page = arguments.to == PAGE
     check_range("check-rows", arguments.check_rows, 1, 1_000_000)
-    check_output(arguments.output, arguments.to, arguments.overwrite)
+    check_output(arguments.output, SUFFIX if to_page else FORMATS[arguments.to].suffix, arguments.overwrite)
     check_writable("output", arguments.output)
-    FORMATS[arguments.to].load_module(arguments.int8)
+    FORMATS["onnx" if to_page else arguments.to].load_module(arguments.int8)
+    runtime = _runtime(arguments)
     if arguments.check_on is not None:
         check_not_input("output", arguments.output, arguments.check_on)
     trained = load_trained(arguments.model)
@@ -68,15 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
         rows, source = rows_at_hand(trained, arguments.model)
     else:
         rows, source = rows_of_file(trained, arguments.check_on, arguments.text_column), str(arguments.check_on)
-    found = export(
-        trained,
-        arguments.output,
-        spread(rows, arguments.check_rows),
-        to=arguments.to,
-        overwrite=arguments.overwrite,
-        int8=arguments.int8,
-        say=lambda line: print(f"{line} ...", file=sys.stderr),
-    )
+    chosen = spread(rows, arguments.check_rows)
+    if runtime is not None:
+        found = _write_page(arguments, trained, chosen, runtime)
+    else:
+        found = _export(arguments, trained, chosen, arguments.output)
     print(f"checked on {source}\n{found}")
     if not found.passed:
         line = f"{arguments.output}: not written, because its predictions differ from those of the model"
@@ -84,3 +104,44 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     print(f"{arguments.to} in {arguments.output}, {arguments.output.stat().st_size / 1e6:.1f} MB")
     return 0
+
+
+def _export(arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], output: Path) -> Check:
+    from qacg_models.export.write import export
+
+    return export(
+        trained,
+        output,
+        rows,
+        to="onnx" if arguments.to == PAGE else arguments.to,
+        overwrite=arguments.overwrite,
+        int8=arguments.int8 or arguments.to == PAGE,
+        say=lambda line: print(f"{line} ...", file=sys.stderr),
+    )
+
+
+def _runtime(arguments: argparse.Namespace) -> Runtime | None:
+    """Returns the runtime of a page; None for a file."""
+    from qacg_models.reporting.model_page import RUNTIME_ARCHIVE, read_runtime
+
+    if arguments.to == PAGE:
+        return read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE))
+    if arguments.runtime is not None:
+        raise InputError(f"runtime: expected --to {PAGE} beside it, got {arguments.to}.")
+    return None
+
+
+def _write_page(
+    arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], runtime: Runtime
+) -> Check:
+    """Exports the model to a temporary file, and writes the page if the check passes."""
+    from qacg_models.reporting.model_page import page_facts, write_model_page
+
+    facts = page_facts(trained)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.onnx")
+        found = _export(arguments, trained, rows, file)
+        if found.passed:
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
+            write_model_page(arguments.output, trained, facts, file.read_bytes(), runtime)
+    return found

@@ -1,0 +1,405 @@
+// Predicts texts in the browser, by the rules of `qacg predict` (inference/, data/requests.py), and shows the summary of
+// `qacg predict --summary` (reporting/prediction_summary.py). The page contains the model and the runtime.
+
+const MOST_TOKENS = 1024; // of a batch; the page answers between batches
+const WINDOW = 256; // texts that are sorted by length together
+const SHOWN = 200; // predictions in the table
+const TELLING = 3; // most sentences for each aspect and label
+const LONGEST = 400; // most characters of such a sentence
+const DIGITS = 6; // decimals of a probability
+
+const get = (id) => document.getElementById(id);
+const facts = JSON.parse(get("facts").textContent);
+const tokenizer = new WordPiece(facts.tokenizer);
+let ort, session;
+let file = null; // { name, text, table }, with a table or the lines of a text file
+let stopped = false;
+
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const say = (text) => (get("status").textContent = text);
+const counted = (count) => count.toLocaleString("en");
+const percent = (share) => (100 * share).toFixed(1);
+
+// The bytes of an element, stored as base64 of gzip; the element is removed to free memory.
+async function unpack(id) {
+  const letters = atob(get(id).textContent);
+  get(id).remove();
+  const bytes = new Uint8Array(letters.length);
+  for (let place = 0; place < letters.length; place++) bytes[place] = letters.charCodeAt(place);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+async function load() {
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old; use one of 2023 or later");
+  const [runtime, wasm, model] = [await unpack("runtime"), await unpack("wasm"), await unpack("model")];
+  const address = URL.createObjectURL(new Blob([runtime], { type: "text/javascript" }));
+  ort = await import(address);
+  URL.revokeObjectURL(address);
+  ort.env.wasm.numThreads = 1; // threads require a server that isolates the page
+  ort.env.wasm.wasmBinary = wasm;
+  session = await ort.InferenceSession.create(model, { executionProviders: ["wasm"] });
+}
+
+// Rows of one text: its contexts, that is targets that it names (of a model with targets) and chosen aspects.
+function rowsOf(text, aspects) {
+  const named = (target) => {
+    const word = "[\\p{L}\\p{N}_]";
+    const escaped = target.replace(/[^\p{L}\p{N}]/gu, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
+    return new RegExp(`(?<!${word})${escaped}(?!${word})`, "iu").test(text);
+  };
+  const targets = facts.has_targets ? facts.targets.filter(named) : [""];
+  const context = (target, aspect) => (facts.has_targets ? `${target} - ${aspect}` : aspect);
+  return targets.flatMap((target) => aspects.map((aspect) => ({ target, aspect, context: context(target, aspect) })));
+}
+
+// Why a text has no prediction; empty if it has one.
+function problemOf(text, aspects) {
+  if (isBlank(text)) return "empty";
+  if (/\p{Surrogate}/u.test(text)) return "with half of a character";
+  return rowsOf(text, aspects).length ? "" : "without a target of the model";
+}
+
+// Logits of rows, each { ids, types, contextId }.
+async function logitsOf(rows) {
+  const length = Math.max(...rows.map(({ ids }) => ids.length));
+  const tensor = (size, fill) => {
+    const data = new BigInt64Array(rows.length * size);
+    rows.forEach((row, place) => fill(row).forEach((value, at) => (data[place * size + at] = BigInt(value))));
+    return new ort.Tensor("int64", data, size === 1 ? [rows.length] : [rows.length, size]);
+  };
+  const matrix = (fill) => new ort.Tensor("int64", tensor(length, fill).data, [rows.length, length]);
+  const padded = (ids) => [...ids, ...Array(length - ids.length).fill(facts.pad_token_id)];
+  const inputs = {
+    input_ids: matrix(({ ids }) => padded(ids)),
+    attention_mask: matrix(({ ids }) => ids.map(() => 1)),
+    token_type_ids: matrix(({ types }) => types),
+    context_ids: tensor(1, ({ contextId }) => [contextId]),
+  };
+  const given = Object.fromEntries(session.inputNames.map((name) => [name, inputs[name]]));
+  const { logits } = await session.run(given);
+  const classes = facts.labels.length;
+  return rows.map((_, place) => Array.from(logits.data.slice(place * classes, (place + 1) * classes)));
+}
+
+const largest = (values) => values.indexOf(Math.max(...values));
+
+// softmax(logits / temperature); a temperature for each label is selected by the label with the highest logit.
+function probabilitiesOf(logits) {
+  const best = largest(logits);
+  const temperature = facts.temperatures[facts.temperatures.length > 1 ? best : 0];
+  const powers = logits.map((value) => Math.exp((value - logits[best]) / temperature));
+  const sum = powers.reduce((total, value) => total + value, 0);
+  return powers.map((value) => value / sum);
+}
+
+// Adds to each row of a window its label and probabilities; `seen` is called after every batch.
+async function predictRows(rows, seen) {
+  const order = [...rows].sort((one, other) => one.ids.length - other.ids.length);
+  for (let start = 0; start < order.length && !stopped; ) {
+    let end = start + 1;
+    while (end < order.length && (end + 1 - start) * order[end].ids.length <= MOST_TOKENS) end++;
+    const batch = order.slice(start, end);
+    const found = await logitsOf(batch);
+    batch.forEach((row, place) => {
+      row.probabilities = probabilitiesOf(found[place]);
+      row.label = facts.labels[largest(row.probabilities)];
+    });
+    start = end;
+    seen(batch.length);
+    await new Promise((resume) => setTimeout(resume)); // lets the page answer
+  }
+}
+
+// Predictions of texts { line, text, others }; each text gets `rows`, or `problem`.
+async function predict(texts, aspects) {
+  let [finished, cut] = [0, 0];
+  const done = [];
+  for (let start = 0; start < texts.length && !stopped; start += WINDOW) {
+    const window = texts.slice(start, start + WINDOW);
+    const rows = [];
+    for (const one of window) {
+      one.problem = problemOf(one.text, aspects);
+      one.rows = one.problem ? [] : rowsOf(one.text, aspects);
+      for (const row of one.rows) {
+        const second = facts.context_standalone ? null : row.context;
+        Object.assign(row, tokenizer.encode(one.text, second, facts.max_length));
+        row.contextId = facts.contexts.indexOf(row.context);
+        if (row.contextId < 0) throw new Error(`the model has no context ${row.context}`);
+      }
+      rows.push(...one.rows);
+      cut += one.rows.some((row) => row.cut);
+    }
+    let count = 0;
+    await predictRows(rows, (more) => {
+      count += more;
+      get("progress").value = (start + (window.length * count) / rows.length) / texts.length;
+    });
+    if (!stopped) done.push(...window);
+    finished = done.length;
+  }
+  return { texts: done, finished, cut };
+}
+
+// ---- Output
+
+const isUncertain = (row, least) => least !== null && row.probabilities[facts.labels.indexOf(row.label)] < least;
+
+function columnNames(others, least) {
+  const shares = facts.labels.map((label) => `p(${label})`);
+  const own = ["line", ...(facts.has_targets ? ["target"] : []), "text", "aspect", "label"];
+  const names = [...own, ...(least === null ? [] : ["certainty"]), ...shares];
+  for (let name of others) {
+    while (names.includes(name)) name = `${name} (input)`;
+    names.push(name);
+  }
+  return names;
+}
+
+// The content of the CSV, in parts; a text without a prediction has an empty label.
+function csvOf({ texts, others, least }, forSpreadsheet) {
+  const parts = [(forSpreadsheet ? "\ufeff" : "") + csvLine(columnNames(others, least), forSpreadsheet)];
+  for (const { line, text, rows, others: more } of texts) {
+    for (const row of rows.length ? rows : [null]) {
+      const shares = row ? row.probabilities.map((share) => share.toFixed(DIGITS)) : facts.labels.map(() => "");
+      const certainty = row && (isUncertain(row, least) ? "uncertain" : "certain");
+      const target = facts.has_targets ? [row?.target ?? ""] : [];
+      const own = [String(line), ...target, text, row?.aspect ?? "", row?.label ?? ""];
+      parts.push(csvLine([...own, ...(least === null ? [] : [certainty ?? ""]), ...shares, ...more], forSpreadsheet));
+    }
+  }
+  return parts;
+}
+
+function tableOf(header, rows, className = "") {
+  const cells = (one) => one.map(({ tag = "td", ...properties }) => {
+    const { text, content, ...attributes } = properties;
+    return make(tag, attributes, content ?? text);
+  });
+  const body = make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells(row))));
+  const table = make("table", className ? { class: className } : {}, make("thead", {}, make("tr", {}, ...cells(header))), body);
+  return table;
+}
+
+const framed = (table, name) => make("div", { class: "frame", role: "group", "aria-label": name, tabindex: "0" }, table);
+const column = (text, isNumber) => ({ tag: "th", scope: "col", text, ...(isNumber ? { class: "number" } : {}) });
+const number = (text) => ({ class: "number", text });
+
+function showPredictions(result) {
+  const { texts, least } = result;
+  const every = texts.flatMap((one) => one.rows.map((row) => ({ text: one.text, ...row })));
+  const sure = least === null ? [] : [column("certainty")];
+  const header = [column("text"), column("aspect"), column("label"), ...sure, ...facts.labels.map((one) => column(`p(${one})`, true))];
+  const rows = every.slice(0, SHOWN).map((row) => [
+    { tag: "th", scope: "row", text: row.text },
+    { text: row.context },
+    { text: row.label },
+    ...(least === null ? [] : [{ text: isUncertain(row, least) ? "uncertain" : "certain" }]),
+    ...row.probabilities.map((share) => number(share.toFixed(3))),
+  ]);
+  const download = make("button", { type: "button", id: "download" }, "Download all predictions as CSV");
+  const spreadsheet = make("input", { type: "checkbox", id: "spreadsheet" });
+  download.addEventListener("click", () => {
+    const address = URL.createObjectURL(new Blob(csvOf(result, spreadsheet.checked), { type: "text/csv" }));
+    make("a", { href: address, download: "predictions.csv" }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 60_000);
+  });
+  const note = "for a spreadsheet program: with a byte order mark, and an apostrophe before cells that it would run as formulas";
+  get("predictions").replaceChildren(
+    make("p", {}, download, " ", make("label", {}, spreadsheet, ` ${note}`)),
+    framed(tableOf(header, rows), "predictions"),
+    ...(every.length > SHOWN ? [make("p", { class: "note" }, `The first ${SHOWN} of ${counted(every.length)} predictions are shown; the CSV has all.`)] : []),
+  );
+}
+
+// Wilson's 95 % interval of a share (metrics/wilson.py).
+function wilson(count, total) {
+  const z = 1.959963984540054;
+  const [share, spread] = [count / total, (z * z) / total];
+  const centre = (share + spread / 2) / (1 + spread);
+  const half = (z * Math.sqrt((share * (1 - share)) / total + spread / (4 * total))) / (1 + spread);
+  return [Math.max(0, centre - half), Math.min(1, centre + half)];
+}
+
+function sharesOf(rows, name) {
+  const header = [column("label"), column("count", true), column("share in %", true), column("interval in %", true)];
+  header.push({ tag: "th", scope: "col", content: make("span", { class: "hidden" }, "bar") });
+  const lines = facts.labels.map((label) => {
+    const count = rows.filter((row) => row.label === label).length;
+    const [lower, upper] = wilson(count, rows.length);
+    const [bar, fill, line] = [make("span", { class: "bar", "aria-hidden": "true" }), make("span"), make("i")];
+    fill.style.width = `${percent(count / rows.length)}%`;
+    line.style.left = `${percent(lower)}%`;
+    line.style.width = `${percent(upper - lower)}%`;
+    bar.append(fill, line);
+    const share = number(percent(count / rows.length));
+    return [{ tag: "th", scope: "row", text: label }, number(counted(count)), share, number(`${percent(lower)}–${percent(upper)}`), { content: bar }];
+  });
+  return framed(tableOf(header, lines), `shares of ${name}`);
+}
+
+// The sentences with the highest probabilities of a label, each once.
+function tellingOf(rows, label) {
+  const place = facts.labels.indexOf(label);
+  const best = new Map();
+  for (const row of rows.filter((one) => one.label === label)) {
+    const text = row.text.slice(0, LONGEST);
+    best.set(text, Math.max(best.get(text) ?? 0, row.probabilities[place]));
+  }
+  return [...best].sort((one, other) => other[1] - one[1]).slice(0, TELLING);
+}
+
+function showSummary({ texts, least }) {
+  const every = texts.flatMap((one) => one.rows.map((row) => ({ text: one.text, ...row })));
+  const contexts = [...new Set(every.map((row) => row.context))];
+  const uncertain = every.filter((row) => isUncertain(row, least)).length;
+  const lead = [`${counted(every.length)} predictions, one for each text and aspect`];
+  if (least !== null) lead.push(`${counted(uncertain)} predictions are uncertain, and are counted too`);
+  const parts = [make("p", {}, `${lead.join("; ")}.`)];
+  for (const context of contexts) {
+    const rows = every.filter((row) => row.context === context);
+    parts.push(make("h3", {}, context));
+    if (facts.has_absent) {
+      const mentioned = rows.filter((row) => row.label !== facts.labels[0]).length;
+      parts.push(make("p", {}, `${counted(mentioned)} of ${counted(rows.length)} texts have an opinion on it.`));
+    }
+    parts.push(sharesOf(rows, context));
+    for (const label of facts.has_absent ? facts.labels.slice(1) : facts.labels) {
+      const found = tellingOf(rows, label);
+      if (found.length) parts.push(make("h4", {}, `Most telling: ${label}`));
+      for (const [text, share] of found) parts.push(make("blockquote", {}, `${text} (${share.toFixed(2)})`));
+    }
+  }
+  parts.push(make("p", { class: "note" }, facts.reading));
+  get("summary").replaceChildren(...parts);
+}
+
+// ---- Input
+
+function leastConfidence() {
+  const text = get("least").value.trim();
+  if (!text && !get("least").validity.badInput) return null;
+  const least = Number(text);
+  if (!(least > 0 && least <= 1)) throw new TableError("the probability: expected a number above 0 and at most 1");
+  return least;
+}
+
+const chosenAspects = () => [...document.querySelectorAll("#aspects input:checked")].map((box) => box.value);
+
+// Disables the buttons during a run, shows its progress, and prints its end or its error.
+async function run(texts, others) {
+  const buttons = [get("predict-texts"), get("predict-file")].filter((button) => !button.disabled);
+  const focused = document.activeElement;
+  try {
+    const [least, aspects] = [leastConfidence(), chosenAspects()];
+    if (!aspects.length) throw new TableError("expected at least one aspect, got none");
+    if (!texts.length) throw new TableError("expected at least one text, got none");
+    buttons.forEach((button) => (button.disabled = true));
+    [get("progress").hidden, get("stop").hidden, stopped] = [false, false, false];
+    say(`Predicting ${counted(texts.length)} texts …`);
+    const begun = performance.now();
+    const result = { ...(await predict(texts, aspects)), others, least };
+    const seconds = (performance.now() - begun) / 1000;
+    if (result.texts.some((one) => one.rows.length)) {
+      showSummary(result);
+      showPredictions(result);
+    }
+    say(endOf(result, texts.length, seconds));
+  } catch (error) {
+    say(`Error: ${error.message}`);
+    if (!(error instanceof TableError)) throw error;
+  } finally {
+    buttons.forEach((button) => (button.disabled = false));
+    [get("progress").hidden, get("stop").hidden] = [true, true];
+    if (buttons.includes(focused)) focused.focus();
+  }
+}
+
+function endOf({ texts, cut }, total, seconds) {
+  const problems = new Map();
+  for (const { problem } of texts) if (problem) problems.set(problem, (problems.get(problem) ?? 0) + 1);
+  const skipped = [...problems].map(([problem, count]) => `skipped ${counted(count)} texts ${problem}`.replace("texts empty", "empty texts"));
+  const done = texts.length < total ? `Stopped after ${counted(texts.length)} of ${counted(total)} texts` : `Predicted ${counted(total)} texts`;
+  const shortened = cut ? [`cut ${counted(cut)} texts to the ${facts.max_length} tokens that the model reads`] : [];
+  return `${[`${done} in ${seconds.toFixed(1)} s`, ...skipped, ...shortened].join("; ")}.`;
+}
+
+async function open(chosen) {
+  try {
+    const { text, encoding } = decodeText(new Uint8Array(await chosen.arrayBuffer()));
+    const isTable = /\.(csv|tsv)$/i.test(chosen.name);
+    if (!isTable && !/\.txt$/i.test(chosen.name)) throw new TableError("expected a .csv, .tsv or .txt file; save a workbook as CSV");
+    if (text.includes("\0")) throw new TableError("the file is not text; save a workbook as CSV");
+    file = isTable ? { table: readCsv(text, facts.text_column) } : { lines: readLines(text) };
+    const names = file.table?.names ?? [];
+    get("column").replaceChildren(...names.map((name) => make("option", {}, name)));
+    get("column").value = names.includes(facts.text_column) ? facts.text_column : longestColumn(file.table);
+    get("columns").hidden = !isTable;
+    const count = isTable ? file.table.rows.length : file.lines.length;
+    get("file-note").textContent = `${chosen.name}: ${counted(count)} ${isTable ? "rows" : "texts"}, read as ${encoding}.`;
+    get("predict-file").disabled = !session;
+  } catch (error) {
+    file = null;
+    get("predict-file").disabled = get("columns").hidden = true;
+    get("file-note").textContent = `${chosen.name}: ${error.message}`;
+    if (!(error instanceof TableError)) throw error;
+  }
+}
+
+// The column whose first cells are longest, if there is none with the name of training.
+function longestColumn(table) {
+  if (!table) return "";
+  const sizes = table.names.map((_, place) => table.rows.slice(0, 50).reduce((sum, { cells }) => sum + cells[place].length, 0));
+  return table.names[largest(sizes)];
+}
+
+function textsOfFile() {
+  if (file.lines) return [file.lines.map((one) => ({ ...one, others: [] })), []];
+  const { names, rows } = file.table;
+  const place = names.indexOf(get("column").value);
+  const without = (cells) => cells.filter((_, at) => at !== place);
+  const textOf = (cells) => (isBlank(cells[place]) ? "" : cells[place]);
+  return [rows.map(({ line, cells }) => ({ line, text: textOf(cells), others: without(cells) })), without(names)];
+}
+
+function connect() {
+  for (const aspect of facts.aspects) {
+    const box = make("input", { type: "checkbox", value: aspect, checked: "" });
+    get("aspects").append(make("label", {}, box, aspect));
+  }
+  get("predict-texts").addEventListener("click", () => run(readLines(get("texts").value).map((one) => ({ ...one, others: [] })), []));
+  get("predict-file").addEventListener("click", () => run(...textsOfFile()));
+  get("stop").addEventListener("click", () => (stopped = true));
+  get("file").addEventListener("change", ({ target }) => target.files.length && open(target.files[0]));
+  // On the whole page, since a browser opens a file that is dropped elsewhere.
+  const marked = (is) => (event) => {
+    event.preventDefault();
+    get("drop").classList.toggle("over", is);
+  };
+  document.addEventListener("dragover", marked(true));
+  document.addEventListener("dragleave", marked(false));
+  document.addEventListener("drop", (event) => {
+    marked(false)(event);
+    if (event.dataTransfer.files.length) open(event.dataTransfer.files[0]);
+  });
+}
+
+connect();
+load().then(
+  () => {
+    get("predict-texts").disabled = false;
+    get("predict-file").disabled = !file;
+    document.documentElement.dataset.ready = (performance.now() / 1000).toFixed(2);
+    say(`Ready after ${document.documentElement.dataset.ready} s.`);
+  },
+  (error) => {
+    say(`Error: the model cannot be loaded (${error.message})`);
+    throw error;
+  },
+);
