@@ -10,6 +10,7 @@ import pytest
 import torch
 from commands import fails
 from qacg_models.cli import libraries, main
+from qacg_models.estimators.aspect_sentiment import AspectSentiment
 from qacg_models.inference import aspect_predictor, trained_model
 from qacg_models.utils import devices
 from untrained import write_model
@@ -134,6 +135,11 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
     assert main([command, str(model), *asked, *flags]) == 0
     assert capsys.readouterr().err == f"{line} threads (--batch-size, --threads)\n"
     assert seen == [(5, 2) if flags else (64, 1)]
+
+
+def test_aspect_sentiment_predicts_with_given_threads(tmp_path):
+    ask = AspectSentiment.from_pretrained(write_model(tmp_path / "m"), threads=2)
+    assert ask.trained.thread_count == 2
 
 
 def test_threads_out_of_range_is_an_error(tmp_path, capsys):
