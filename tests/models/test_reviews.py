@@ -1,0 +1,42 @@
+"""Reviews with plain aspects, in a wide table: read, and classified by the baseline."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from qacg_models.data import load_data
+from qacg_models.data.options import DataOptions
+from qacg_models.metrics import judge
+from qacg_models.metrics.tfidf import TfidfBaseline
+
+FILE = Path(__file__).parents[1] / "reviews" / "reviews.csv"
+ASPECTS = ("food", "service", "price", "atmosphere", "design", "reliability")
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load_data(FILE, ("train", "dev", "test"), DataOptions(wide=True))
+
+
+def runs_of_words(rows, length=5):
+    words = [row.sentence.lower().split() for row in rows]
+    return {tuple(each[start : start + length]) for each in words for start in range(len(each) - length + 1)}
+
+
+def test_reviews_have_every_aspect_and_no_overlap(dataset):
+    assert set(dataset.task.aspects) == set(ASPECTS)
+    splits = dataset.splits
+    assert {name: len(rows) // len(ASPECTS) for name, rows in splits.items()} == {"train": 534, "dev": 52, "test": 104}
+    assert not runs_of_words(splits["train"]) & runs_of_words([*splits["dev"], *splits["test"]])
+    for rows in splits.values():
+        assert {(row.aspect, row.label) for row in rows} == {
+            (aspect, label) for aspect in ASPECTS for label in range(3)
+        }
+
+
+def test_baseline_classifies_plain_reviews(dataset):
+    baseline, rows = TfidfBaseline(dataset.splits["train"], dataset.task), dataset.splits["test"]
+    probabilities = baseline.probabilities(rows)
+    assert judge(dataset.task, rows, probabilities).macro_f1 > 0.8
+    # Answers for the next review, which is often about the same thing.
+    assert judge(dataset.task, rows, np.roll(probabilities, len(ASPECTS), axis=0)).macro_f1 < 0.7
