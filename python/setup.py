@@ -24,6 +24,7 @@ setup(
         "tokenizers>=0.22",
         "accelerate>=1.3",
         "scikit-learn>=1.5",
+        "threadpoolctl>=3.1",
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "pyarrow>=17",

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from processes import ROOT, run_python
 from qacg_models.cli import main
 from qacg_models.data.example import Example
 from qacg_models.data.task import SENTIHOOD, Task
@@ -209,3 +210,35 @@ def test_train_ends_with_the_lines_in_which_the_baseline_wins(small_data, one_se
     *_, worse, advice = capsys.readouterr().out.splitlines()
     assert worse.startswith("seed 0: test: the baseline (TF-IDF + logistic regression) is better than this model")
     assert advice.startswith("seed 0: use the baseline, label more sentences")
+
+
+THREADS = """
+from qacg_models.data.example import Example
+from qacg_models.data.task import Task
+from qacg_models.metrics.tfidf import TfidfBaseline, cross_fitted
+
+rows = [Example(str(n), f"{('fine', 'poor')[n % 2]} soup {n}", "food", "", "food", n % 2, n) for n in range(40)]
+seen = set()
+
+def watch(frame, event, argument):
+    if event == "call" and frame.f_code.co_name == "fit" and "linear_model" in frame.f_code.co_filename:
+        from threadpoolctl import threadpool_info
+        seen.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+import sys
+sys.setprofile(watch)
+task = Task("own", ("none", "good"), ("food",))
+TfidfBaseline(rows, task)
+cross_fitted(rows, task)
+sys.setprofile(None)
+from threadpoolctl import threadpool_info
+print(sorted(seen), {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"})
+"""
+
+
+def test_blas_has_one_thread_while_the_baseline_is_fitted():
+    # In a process of its own, since BLAS libraries that are loaded later are not limited.
+    found = run_python(
+        "-c", THREADS, paths=(ROOT, ROOT / "python"), OPENBLAS_NUM_THREADS="2", OMP_NUM_THREADS="2"
+    ).stdout
+    assert found.split() == ["[1]", "{2}"]
