@@ -62,6 +62,11 @@ def begin_model(
     """
     kind, fields = load_class(BACKBONES[options.model]), _fields(dataset, options)
     if options.from_checkpoint is None:
+        if (options.context_from_layer or 0) >= options.layers:
+            raise InputError(
+                f"context_from_layer: expected 0 to {options.layers - 1}, below layers, got"
+                f" {options.context_from_layer}."
+            )
         config = kind.config_class(
             vocab_size=len(tokenizer),
             hidden_size=options.hidden_size,
