@@ -202,8 +202,8 @@ int64_t blocks_of(const Call& call, int64_t sequence, bool keys) {
   return (length + block - 1) / block;
 }
 
-// The blocks of a call, divided into units, several for each thread where possible: every unit packs the operands of its
-// sequence and head once.
+// The blocks of a call, divided into units, several for each thread where possible: every unit packs the operands of
+// its sequence and head once.
 class UnitList {
  public:
   UnitList(const Call& call, bool keys, bool whole) : call_(call), keys_(keys) {
