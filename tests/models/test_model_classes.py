@@ -123,7 +123,7 @@ def test_new_process_loads_the_weights(model_class, config_class, settings, tmp_
 
 
 PAIRS = [(QACGBertModel, BertModel), (QACGBertForSequenceClassification, BertForSequenceClassification)]
-DIFFERENT = {"context_ids", "output_lambda", "output_gates", "head_mask", "tokens_only"}
+DIFFERENT = {"context_ids", "text_ids", "output_lambda", "output_gates", "head_mask", "tokens_only"}
 DESCRIBED_DIFFERENTLY = {"output_attentions"}
 
 

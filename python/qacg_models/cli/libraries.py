@@ -17,6 +17,7 @@ DEPENDENCIES = (
     "tokenizers",
     "accelerate",
     "sklearn",
+    "threadpoolctl",
     "matplotlib",
     "tqdm",
     "pyarrow",
