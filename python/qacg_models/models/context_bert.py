@@ -126,7 +126,7 @@ class ContextBertModel(EncoderPreTrainedModel):
         above, per_layer = self.encoder(
             below[-1], context_embedding, batch.mask, bool(output_attentions), output_gates, first_only
         )
-        plain = [self._without_context(attention, below[-1]) for attention in plain_maps]
+        plain = [self._without_context(attention, below[-1], output_gates) for attention in plain_maps]
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
         optional = {field: found[field] for field in self.map_fields if output_attentions}
         if output_gates:
@@ -139,10 +139,12 @@ class ContextBertModel(EncoderPreTrainedModel):
         )
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
-    def _without_context(self, attention: Tensor | None, hidden_states: Tensor) -> list[Tensor | None]:
+    def _without_context(
+        self, attention: Tensor | None, hidden_states: Tensor, output_gates: bool
+    ) -> list[Tensor | None]:
         """What a layer without a context returns beside its output: A and P are the same, and the gates are 0."""
         rows, heads = hidden_states.shape[:-1], self.config.num_attention_heads
-        gates = hidden_states.new_zeros((*rows[:1], heads, *rows[1:], 1))
+        gates = hidden_states.new_zeros((*rows[:1], heads, *rows[1:], 1)) if output_gates else None
         maps = {name: attention for name in ("attentions", "softmax_maps")}
         zeros = None if attention is None else torch.zeros_like(attention)
         return [*(maps.get(name, zeros) for name in self.map_fields), *[gates] * len(self.gate_fields)]
