@@ -28,7 +28,7 @@ def compiled(head_dim, call, dtype):
     def forward():
         gluon_launch.forward(problem, Residuals(True, True))
 
-    return kernels_of(forward, shipped("sm_90"), 90, "gluon_forward_kernel".__eq__)["gluon_forward_kernel"]
+    return kernels_of(forward, shipped("sm_90"), "sm_90", "gluon_forward_kernel".__eq__)["gluon_forward_kernel"]
 
 
 @pytest.mark.parametrize("call", CALLS)
