@@ -1,4 +1,4 @@
-"""The version, which is that of qacg-kernels, and the dependencies; pyproject.toml has the rest."""
+"""Version and dependencies of qacg-models; pyproject.toml has the other metadata. The version is qacg-kernels' own."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ SDIST, CHECKOUT = FOLDER / "PKG-INFO", FOLDER.parent / "qacg_kernels/__init__.py
 
 
 def version() -> str:
-    """The version in the metadata of an unpacked sdist, or of the qacg_kernels in the same checkout."""
+    """Returns the version: from PKG-INFO in an unpacked sdist, otherwise from `qacg_kernels` in the same checkout."""
     path, pattern = (SDIST, r"^Version: (.+)$") if SDIST.is_file() else (CHECKOUT, r'^__version__ = "(.+)"$')
     return re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)[1]
 

@@ -1,4 +1,4 @@
-"""Packed batches: the tokens of all sequences one after another, without padding. Public; see `modules/packing.py`."""
+"""Packed batches: tokens of all sequences one after another, without padding. Re-exports of `modules/packing.py`."""
 
 from qacg_models.data.collators import PackingCollator
 from qacg_models.modules.packing import Packing, pack_visible, packing_of

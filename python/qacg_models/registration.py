@@ -96,7 +96,7 @@ _AFTER: dict[str, Callable[[ModuleType], None]] = {
 
 
 def register_lazily() -> None:
-    """Registers with the modules of transformers that are loaded, and with the others once they are."""
+    """Makes the entries in transformers' loaded modules now, and in each other module after its import."""
     pending = {}
     for name, add in _AFTER.items():
         if name in sys.modules:

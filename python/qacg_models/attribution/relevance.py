@@ -19,16 +19,18 @@ from qacg_models.modules.softmax_attention import merge_heads, split_heads
 
 
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
-    """The rule for all modules but attention: `|x * d(s . y)/dx|` with s = R / y, scaled to preserve the sum of R.
+    """Returns the relevance of a module's inputs x, given the relevance R of its outputs y; not for attention.
+
+    The relevance is `|x * d(s . y)/dx|` with s = R / y, scaled so that its sum equals that of R.
 
     Args:
         output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to y, x and the divisor.
+        eps: added to y, to x and to the divisor of the scaling, so that no division is by zero.
 
     Returns:
-        (..., M) relevance, without gradient. Its sum over the last dimension is that of `relevance`, up to eps.
+        (..., M) relevance, without gradient. Its sum over the last dimension equals that of `relevance`, up to `eps`.
 
     Example:
         >>> import torch
@@ -46,17 +48,18 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
 def attention_relevance(
     output: Tensor, value: Tensor, attention: Tensor, relevance: Tensor, eps: float = 1e-6
 ) -> Tensor:
-    """The rule for O = A V: value j receives the share A_ij V_jd / O_id of the relevance of output i, for each d.
+    """Returns the relevance of the values V of attention, given the relevance R of its output O = A V.
 
-    With e = eps sign(O), the share is (A_ij V_jd + e_id / (S D)) / (O_id + e_id). With M = R / (O + e), the sum over i
-    is V o (A^T M) + sum_i e o M / (S D).
+    In each dimension d, value j receives the share A_ij V_jd / O_id of the relevance of output i. To avoid a division
+    by zero, e = eps sign(O) is added: the share is (A_ij V_jd + e_id / (S D)) / (O_id + e_id). The sum over i is
+    V o (A^T M) + sum_i e o M / (S D), with M = R / (O + e) and the elementwise product o.
 
     Args:
         output: O, (..., L, D).
         value: V, (..., S, D).
         attention: A, (..., L, S); entries can be negative.
         relevance: R, (..., L, D).
-        eps: of the stabiliser e.
+        eps: absolute value of e.
 
     Returns:
         (..., S, D) relevance of the values.
@@ -75,12 +78,12 @@ def attention_relevance(
 
 @dataclass(frozen=True)
 class LayerwiseRelevance:
-    """Relevance of the tokens to one logit of each row.
+    """Relevance of every token for one logit per example.
 
     Attributes:
-        tokens: (B, L) at the embeddings; a row sums to `logit`, up to the rules' eps.
-        layers: (B, L) at the embeddings and after every layer.
-        logit: (B) the distributed logits.
+        tokens: (B, L) relevance at the embeddings. The sum over an example equals its `logit`, up to the rules' `eps`.
+        layers: one (B, L) tensor of relevance at the embeddings, and one after every layer.
+        logit: (B) the logits whose value was distributed over the tokens.
     """
 
     tokens: Tensor
@@ -100,13 +103,15 @@ def layerwise_relevance(
     Args:
         model: a sequence classifier of this package, run in evaluation mode; no other thread may run it meanwhile.
         batch: keyword arguments of its forward; labels are ignored.
-        target: class of the logit, one for all rows or (B); None: the highest logit of each row.
+        target: class whose logit is distributed: an integer for all rows, or (B) integers; None: the highest logit of
+            each row.
 
     Returns:
         Relevance by token and layer.
 
     Raises:
-        TypeError, ValueError: an unsuitable model or target, or an error of the model.
+        TypeError: `model` is not a sequence classifier of this package.
+        ValueError: `target` is not a class, or the model rejects the batch.
 
     Example:
         >>> import torch
@@ -140,7 +145,7 @@ class _Call:
 
 @contextmanager
 def _recorded(modules: list[nn.Module]) -> Iterator[dict[nn.Module, _Call]]:
-    """Records arguments and results of the modules' calls inside the context."""
+    """Yields a dictionary in which each call of one of the modules inside the context stores arguments and result."""
     calls: dict[nn.Module, _Call] = {}
 
     def record(module: nn.Module, args: tuple, out: object) -> None:
@@ -155,14 +160,14 @@ def _recorded(modules: list[nn.Module]) -> Iterator[dict[nn.Module, _Call]]:
 
 
 def _through(function, x: Tensor, relevance: Tensor) -> Tensor:
-    """`gradient_relevance` of function(x), which is recomputed."""
+    """Recomputes function(x) with autograd, and returns the `gradient_relevance` of x."""
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         return gradient_relevance(function(leaf), leaf, relevance)
 
 
 def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
-    """Relevance of the pooled output, (B, hidden), to that of the tokens, (B, L, hidden)."""
+    """Returns the relevance of the tokens, (B, L, hidden), from that of the pooled output, (B, hidden)."""
     hidden_states, visible = seen[pooler].args
     summary = seen[pooler.dense].args[0]
     relevance = _through(pooler.dense, summary, relevance)
@@ -175,16 +180,13 @@ def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Ten
 
 
 def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Tensor:
-    """Relevance of a layer's output to that of its input, both (B, L, hidden).
+    """Returns the relevance of an encoder layer's input from that of its output, both (B, L, hidden).
 
     Args:
-        layer: of any model of this package; all have the same module names.
+        layer: an encoder layer of any model of this package; all have the same module names.
         args: arguments of the layer's call; the last selects whether it returns attention maps.
-        heads: number of heads.
-        relevance: of the output.
-
-    Returns:
-        The relevance of the input.
+        heads: number of attention heads.
+        relevance: relevance of the output.
     """
     attention = layer.attention
     parts = [attention.self, attention.self.value, attention.output, attention.output.dense]
@@ -203,7 +205,7 @@ def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Te
 
 
 def _through_block_end(block: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
-    """From LayerNorm(residual + dense(x)) to x."""
+    """Returns the relevance of x from that of LayerNorm(residual + dense(x))."""
     dense = seen[block.dense]
     residual = seen[block].args[1]
     relevance = _through(lambda branch: branch + residual, dense.out, relevance)

@@ -101,7 +101,15 @@ def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
 
 
 def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
-    """(B, C) with 1 at each row's target class: an integer, (B) integers, or None for the highest logit."""
+    """Returns (B, C) with 1 at the target class of each row, and 0 elsewhere.
+
+    Args:
+        logits: (B, C).
+        target: an integer for all rows, (B) integers, or None for the highest logit of each row.
+
+    Raises:
+        ValueError: `target` has another shape or dtype, or is out of range.
+    """
     rows, classes = logits.shape
     if target is None:
         target = logits.argmax(-1)
@@ -119,9 +127,9 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
 
 @contextmanager
 def _leaf_embeddings(model: EncoderPreTrainedModel) -> Iterator[list[Tensor]]:
-    """Makes the embeddings' output a leaf of the graph, and appends it to the list.
+    """Makes the output of the embeddings a leaf of the autograd graph in each forward.
 
-    Parameters can be frozen, and no gradient is computed for the embeddings.
+    Its gradient is then available even if all parameters are frozen, and none is computed for the embedding tables.
 
     Yields:
         A list, to which each forward appends the output (B, L, hidden_size) of the embeddings.

@@ -3,7 +3,7 @@
 | subject | module |
 |---|---|
 | the checks and their text | `data_check.py` |
-| texts as the tokenizer of the model reads them | `token_check.py` |
-| expected quality by the number of sentences | `expected_quality.py` |
-| doubtful labels by the model itself | `thorough.py` |
+| truncated texts and unknown words, by the tokenizer of the model | `token_check.py` |
+| expected macro-F1 for the number of sentences | `expected_quality.py` |
+| doubtful labels, found by training the model | `thorough.py` |
 """

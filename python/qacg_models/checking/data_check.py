@@ -28,16 +28,16 @@ _TEXT = 70  # most characters of a text in the terminal
 
 @dataclass(frozen=True)
 class DataCheck:
-    """The findings about a data set.
+    """Results of the checks of a data set.
 
     Attributes:
-        dataset: what was read.
-        format_reason: why the format was chosen.
-        balance: by split and aspect, numbers of rows by label.
-        tokens: how the tokenizer reads the texts.
-        rows: among which doubtful labels were looked for.
+        dataset: the checked data set.
+        format_reason: a line with the format and why it was chosen.
+        balance: number of rows by split, aspect and class index of the label.
+        tokens: counts of truncated texts, words and unknown pieces.
+        rows: the rows that were searched for doubtful labels.
         doubts: the doubtful labels, the most doubtful first.
-        doubted_by: what the doubts were found with.
+        doubted_by: description of the classifier that found the doubtful labels.
     """
 
     dataset: Dataset
@@ -49,7 +49,7 @@ class DataCheck:
     doubted_by: str
 
     def text(self, shown: int) -> str:
-        """The findings for a terminal, with the first `shown` doubts."""
+        """Returns the results as text for a terminal, with the first `shown` doubtful labels."""
         dataset, sentences = self.dataset, len(distinct(self.dataset.splits["train"], "sentence"))
         parts = [self.format_reason, *describe(dataset), *(one.describe() for one in dataset.warnings)]
         parts += [self._leak(*pair, count) for pair, count in dataset.overlap.items() if count]
@@ -94,7 +94,7 @@ class DataCheck:
                 rows.writerow([escape_formula(cell) for cell in self._cells(doubt)])
 
     def to_json(self) -> dict:
-        """The findings as JSON types; `doubts` has the line of each row."""
+        """Returns the results as JSON types; each item of `doubts` has the line of its row in the file."""
         dataset, labels = self.dataset, self.dataset.task.labels
         return {
             "format": self.format_reason,
@@ -113,7 +113,7 @@ class DataCheck:
 
 
 def doubted_rows(dataset: Dataset) -> list[Example]:
-    """The training rows, and the dev rows that were split off the same files."""
+    """Returns the rows to search for doubtful labels: the training rows, and dev rows that come from the same files."""
     rows = list(dataset.splits["train"])
     same = "dev" in dataset.splits and dataset.files["dev"] == dataset.files["train"]
     return rows + list(dataset.splits["dev"]) if same else rows
@@ -122,14 +122,14 @@ def doubted_rows(dataset: Dataset) -> list[Example]:
 def check_data(
     dataset: Dataset, options: TrainingOptions, rows: Sequence[Example], doubts: Sequence[Doubt], doubted_by: str
 ) -> DataCheck:
-    """Checks a data set.
+    """Checks a data set for a planned training.
 
     Args:
-        dataset: with the split train.
-        options: of the training that is planned.
-        rows: among which doubtful labels were looked for.
-        doubts: the doubtful labels.
-        doubted_by: what they were found with.
+        dataset: the data set; it has the split train.
+        options: options of the planned training.
+        rows: the rows that were searched for doubtful labels.
+        doubts: the doubtful labels, the most doubtful first.
+        doubted_by: description of the classifier that found the doubtful labels.
 
     Raises:
         InputError: the tokenizer or checkpoint of the options cannot be loaded.
@@ -147,7 +147,7 @@ def _balance(rows: Sequence[Example], dataset: Dataset) -> dict[str, Counter[int
 
 
 def _format_reason(dataset: Dataset) -> str:
-    """One line about the format and why it was chosen."""
+    """Returns a line with the format and why it was chosen."""
     source, options = dataset.sources[0], dataset.options
     chosen = find_format(source, options.format)
     if options.format != "auto":

@@ -1,11 +1,12 @@
-"""The quality to expect from the number of training sentences, from the committed learning curves."""
+"""Expected macro-F1 by the number of training sentences, from the measurements in benchmarks/results/learning."""
 
 from __future__ import annotations
 
 import math
 
-# Macro-F1 on test in %, lowest and highest mean over the kinds of texts of benchmarks/results/learning: SentiHood,
-# SemEval-2014 and, without MiniLM, generated English and German reviews. By sentences: TF-IDF, random weights, MiniLM.
+# By number of training sentences and model: lowest and highest macro-F1 on test in %, among the data sets of
+# benchmarks/results/learning (means over seeds): SentiHood, SemEval-2014, and generated English and German reviews,
+# the last two without MiniLM.
 CURVES: dict[int, dict[str, tuple[int, int]]] = {
     50: {"TF-IDF": (32, 48), "scratch": (25, 46), "minilm": (37, 46)},
     100: {"TF-IDF": (33, 58), "scratch": (21, 64), "minilm": (45, 53)},
@@ -16,7 +17,7 @@ CURVES: dict[int, dict[str, tuple[int, int]]] = {
 
 
 def expected_quality(sentences: int) -> str:
-    """One line about the macro-F1 of trainings with about as many sentences.
+    """Returns a line with the range of macro-F1 on test for each model, at the measured size nearest to `sentences`.
 
     Example:
         >>> expected_quality(320)

@@ -1,4 +1,4 @@
-"""Doubtful labels by the model: it is trained once for each fold, on the rows of the other folds."""
+"""Doubtful labels found by cross-validation: for each fold, the model is trained on the rows of the other folds."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ FOLDS = 3
 
 
 def model_doubts(dataset: Dataset, options: TrainingOptions, say: Callable[[str], None]) -> list[Doubt]:
-    """Doubtful labels of the training rows by the probabilities of trained models.
+    """Returns the training rows whose label contradicts a model that was trained without them.
 
-    Dev selects the checkpoint of every training.
+    Each training keeps the checkpoint with the best metric on the split dev.
 
     Args:
-        dataset: with the splits train and dev.
-        options: of the trainings.
-        say: receives a line for each training, and its log lines.
+        dataset: the data set; it has the splits train and dev.
+        options: options of every training.
+        say: is called with a line at the start of each training, and with its log lines.
 
     Raises:
-        InputError: as for `qacg_models.training.train`.
+        InputError: the options or the data cannot be used; the message has the reason.
     """
     rows = list(dataset.splits["train"])
     folds = fold_numbers(rows, FOLDS)
     found = np.zeros((len(rows), len(dataset.task.labels)))
     for fold in range(FOLDS):
-        say(f"training {fold + 1} of {FOLDS}, for the doubts")
+        say(f"training {fold + 1} of {FOLDS}, to find doubtful labels")
         kept = [row for row, one in zip(rows, folds) if one != fold]
         held = [row for row, one in zip(rows, folds) if one == fold]
         splits = {"train": kept, "dev": dataset.splits["dev"]}

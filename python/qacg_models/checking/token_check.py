@@ -1,4 +1,4 @@
-"""How the tokenizer of the model reads the texts: texts that are cut, and words that it does not have."""
+"""Counts of the texts that the tokenizer of the model truncates, and of the words that its vocabulary lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qacg_models.runs.options import SCRATCH, TrainingOptions
 from qacg_models.training.model_setup import begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options
 
-EXAMINED = 20_000  # most texts
+EXAMINED = 20_000  # maximum number of texts
 MOST_PIECES = 2.0  # pieces per word above which a vocabulary does not suit the texts: English reviews have 1.1 to 1.3
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -21,15 +21,15 @@ class TokenCheck:
     """Counts over the distinct training texts.
 
     Attributes:
-        start: what training starts from, and why.
-        vocabulary: of the checkpoint, or "learned from the texts".
-        texts: number of texts that were examined.
-        max_length: of the model, in tokens.
+        start: a line with the checkpoint from which training starts, and why.
+        vocabulary: checkpoint whose vocabulary is used, or "learned from the texts".
+        texts: number of examined texts.
+        max_length: maximum length of the model in tokens.
         cut: number of texts that are longer.
-        longest: tokens of the longest text.
-        words: number of words.
-        pieces: number of pieces of these words.
-        unknown: number of pieces that are unknown.
+        longest: length of the longest text in tokens, with the context and the special tokens.
+        words: number of words in the examined texts.
+        pieces: number of WordPiece tokens of these words.
+        unknown: number of these tokens that are the unknown token.
     """
 
     start: str
@@ -43,7 +43,7 @@ class TokenCheck:
     unknown: int
 
     def lines(self) -> list[str]:
-        """The findings, warnings last."""
+        """Returns the lines to print, with warnings at the end."""
         per_word, unknown = self.pieces / max(1, self.words), self.unknown / max(1, self.pieces)
         found = [
             self.start,
@@ -64,7 +64,7 @@ class TokenCheck:
 
 
 def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
-    """Encodes the distinct training texts, evenly spaced if there are more than EXAMINED.
+    """Counts the tokens of the distinct training texts, or of an evenly spaced sample if there are more than EXAMINED.
 
     Raises:
         InputError: the tokenizer or checkpoint cannot be loaded.
@@ -96,5 +96,5 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
 
 
 def _stride(count: int, most: int) -> int:
-    """The smallest stride with which at most `most` of `count` items are taken."""
+    """Returns the smallest stride that selects at most `most` of `count` items."""
     return max(1, -(-count // most))

@@ -24,7 +24,7 @@ _SIZES = {
     "num_contexts": ("bert.context_embeddings.weight", 0),
     "num_labels": ("classifier.weight", 0),
 }
-# Fields that no shape shows and that change the computation.
+# Fields that change the computation but no shape, so tensors cannot contradict them.
 _COMPUTATION = ("num_attention_heads", "hidden_act", "layer_norm_eps")
 _LABEL_NAMES = ("id2label", "label2id")
 _FOREIGN = (None, "bert")  # model types in configuration files of BERT by other programs
@@ -84,7 +84,7 @@ def configuration(
 def _of_another_model(
     source: Source, config_class: type[PreTrainedConfig], known: PreTrainedConfig, notes: list[str]
 ) -> dict[str, object]:
-    """The fields that a configuration of another model of this package shares with `config_class`."""
+    """Returns the fields of `source` that `config_class` has too; `source` is another model of this package."""
     kind = source.fields["model_type"]
     where, model_type = source.fields_path, config_class.model_type
     if kind not in ENCODER_CONFIGS:
@@ -141,7 +141,7 @@ def size_in_tensors(source: Source, field: str) -> int | None:
 def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozenset[str]) -> None:
     """Raises CheckpointError for the first size that differs in the tensors, except those in `may_differ`.
 
-    Fields that no shape shows are compared with the configuration file beside the weights.
+    Fields that change no shape are compared with the configuration file beside the weights.
     """
     for field in (*_SIZES, "num_hidden_layers"):
         size, found = getattr(config, field, None), size_in_tensors(source, field)

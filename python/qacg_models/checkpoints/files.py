@@ -19,7 +19,7 @@ from qacg_models.utils.plain_text import parse_json, read_text
 
 SAFETENSORS = (".safetensors",)
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
-# Keys under which training loops save the tensors of the model beside other values.
+# Keys under which training programs store the state dict of the model, beside other values.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _INDEX = ".index.json"
 _MOST_NAMED = 3
@@ -57,7 +57,7 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
         variant: as in transformers, the infix in `model.fp16.safetensors`.
 
     Raises:
-        CheckpointError: there is none, or there are several and none has a usual name.
+        CheckpointError: there is no file of weights, or there are several and none has a usual name.
     """
     infix = f".{variant}" if variant else ""
     usual = {
@@ -118,7 +118,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _check_length(path: Path) -> None:
-    """Raises CheckpointError for a truncated file, and names its missing tensors; safetensors does not."""
+    """Raises CheckpointError with the missing tensors if a file is truncated; safetensors does not name them."""
     size = path.stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
@@ -169,7 +169,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
 
 
 class _Inert:
-    """Replaces the classes of objects beside the tensors, such as options of a training program."""
+    """Is instantiated in place of the classes of objects beside the tensors, such as options of a training program."""
 
     def __init__(self, *_):
         pass
@@ -179,14 +179,17 @@ class _Inert:
 
 
 def _replacement(name: str) -> Callable:
-    """Returns what is called in place of the class or function `name`."""
+    """Returns the callable with which the unpickler replaces the class or function `name`."""
     if name == "collections.defaultdict":  # the state of optimizers; torch requires a dictionary
         return lambda *_: {}
     return type(name.rpartition(".")[2], (_Inert,), {})
 
 
 def _refused_class(error: pickle.UnpicklingError) -> str | None:
-    """Returns the class that torch refused, from its message, which also advises to run the pickle."""
+    """Returns the class that torch did not load, from torch's error; None if the error names none.
+
+    The error itself is not shown, because it advises to load the file with `weights_only=False`.
+    """
     match = re.search(r"GLOBAL ([\w.]+)", str(error))
     if match is None:
         return None
@@ -197,7 +200,7 @@ def read_json(path: Path) -> dict:
     """Returns the object in a JSON file.
 
     Raises:
-        CheckpointError: the file is missing or has no JSON object.
+        CheckpointError: the file is missing or does not contain a JSON object.
     """
     try:
         content = parse_json(read_text(path))

@@ -1,4 +1,4 @@
-"""Assignment of the tensors of a checkpoint to a model: loaded, missing, unexpected or reshaped."""
+"""Assignment of the tensors of a checkpoint to those of a model, and which are missing, unexpected or reshaped."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def _absent(name: str, shape: torch.Size, source: Source) -> tuple[Tensor | None
 def _reshaped(
     name: str, tensor: Tensor, shape: torch.Size, heads: int, initializer_range: float, permissions: Permissions
 ) -> tuple[Tensor | None, str]:
-    """Returns the tensor in the shape of the model and what was done; or None and advice."""
+    """Returns the tensor in the shape of the model and a note of the change; or None and advice for the error."""
     if tensor.shape == shape:
         return tensor, ""
     if name == WORDS and tensor.shape[1:] == shape[1:]:
@@ -126,7 +126,11 @@ def _reshaped(
 
 
 def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor | None, str]:
-    """Converts a context projection between its two forms: D x D shared by the heads, or hidden x hidden."""
+    """Converts a context projection between its two forms: D x D shared by the heads, or hidden x hidden.
+
+    Returns:
+        The tensor and a note of the change; or None and advice for the error.
+    """
     repeated = torch.block_diag(*[tensor] * heads) if tensor.dim() == 2 else tensor.repeat(heads)
     if repeated.shape == shape:
         return repeated, "the projection of one head repeated for every head, the same computation"
@@ -140,7 +144,11 @@ def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor |
 
 
 def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
-    """Converts a layer of the gate between one row for all heads and one row per head."""
+    """Converts a layer of the gate between one row for all heads and one row per head.
+
+    Returns:
+        The tensor and a note of the change; or None and advice for the error.
+    """
     if tensor.dim() != len(shape) or tensor.shape[1:] != shape[1:]:
         return None, ""
     if tensor.shape[0] == 1:

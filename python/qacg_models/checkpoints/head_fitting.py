@@ -36,7 +36,7 @@ def fit_head(
         expected: shapes of the tensors of the model by their names in this package.
         buffers: names of tensors that the model computes.
         base: prefix of the tensors of the encoder.
-        aliases: as for `HeadLayout.of`.
+        aliases: pairs of the published name of a head module and that in this package, each with a final dot.
         source: path of the checkpoint, for messages and the report.
         model: name of the model, for messages and the report.
         initialize_missing: initialise missing tensors at random.

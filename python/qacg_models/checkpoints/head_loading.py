@@ -43,8 +43,10 @@ class HeadCheckpointLoading(ReportedLoading):
             *model_args: further arguments of the class.
             config: a configuration or its file; None: the one beside the weights. Required for the checkpoint of an
                 encoder, whose configuration does not describe the head.
-            initialize_missing: initialise tensors at random that the checkpoint should contain.
-            ignore_mismatched_sizes: initialise tensors of the head with another size at random.
+            initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
+                raise an error.
+            ignore_mismatched_sizes: initialise at random the tensors of the head whose size differs; False: raise an
+                error.
             output_loading_info: return the model and the dictionary of transformers, with the report as "report".
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
@@ -85,10 +87,18 @@ class HeadCheckpointLoading(ReportedLoading):
         ignore_mismatched_sizes: bool = False,
         **kwargs,  # as for `from_pretrained`
     ):
-        """Loads one file, or the shards of an index; arguments as for `from_pretrained`.
+        """Loads one file, or the shards of an index.
+
+        Args:
+            weights: the file of weights, or the index of shards.
+            *model_args: further arguments of the class.
+            config: a configuration or its file; None: the one beside the weights.
+            initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks.
+            ignore_mismatched_sizes: initialise at random the tensors of the head whose size differs.
+            **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
         Returns:
-            The model in evaluation mode; the loading info of transformers, with the report as "report".
+            A pair: the model in evaluation mode, and the loading info of transformers, with the report as "report".
 
         Raises:
             CheckpointError: a ValueError that names the file and the field or tensor.
@@ -138,7 +148,7 @@ def head_configuration(
     """Returns the configuration in the file `config`, or beside the weights, with the values of `fields`.
 
     Raises:
-        CheckpointError: there is none, or a field is unknown or invalid.
+        CheckpointError: there is no configuration file, or a field is unknown or invalid.
     """
     path = config_file(weights, config)
     if path is None:

@@ -9,7 +9,7 @@ from qacg_models.checkpoints.source import CONFIG_NAMES
 
 @dataclass(frozen=True)
 class HubOptions:
-    """Options of downloads, with transformers' names."""
+    """Options of a download from the hub, with the names of transformers' from_pretrained."""
 
     cache_dir: str | Path | None = None
     force_download: bool = False

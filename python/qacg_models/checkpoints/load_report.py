@@ -20,7 +20,7 @@ class Report:
         unexpected: names in the source of tensors that the model does not have.
         unused: names in the source of tensors that no model requires: optimizer state, buffers that are computed from
             the sizes, the gate of a pooler that does not use it.
-        reshaped: tensors with values other than in the source, and what was done.
+        reshaped: tensors whose values differ from those in the source, with a note of the change.
         notes: other decisions, one sentence each.
     """
 
@@ -36,7 +36,7 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether every tensor of the model was loaded unchanged, and the source contains no others."""
+        """Whether every tensor of the model was loaded unchanged, and no model tensor of the source is left over."""
         return not (self.missing or self.unexpected or self.reshaped)
 
     def to_json(self) -> dict[str, object]:

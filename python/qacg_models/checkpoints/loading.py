@@ -27,7 +27,7 @@ class Prepared:
     Attributes:
         config: configuration of the model.
         tensors: the tensors that the checkpoint has for it, by their names in this package.
-        own_names: those names by the names in the model; in a base model the latter have no `bert.`.
+        own_names: names in this package by the names in the model, which lack the prefix `bert.` in a base model.
         report: the report about every tensor.
     """
 
@@ -111,7 +111,8 @@ class CheckpointLoading(ReportedLoading):
                 name of a repository on the hub.
             *model_args: further arguments of the class.
             config: a configuration or its file; None: the one beside the weights.
-            initialize_missing: initialise tensors at random that the checkpoint should contain.
+            initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
+                raise an error.
             truncate_positions: drop the last rows of the position table, with max_position_embeddings=N.
             truncate_contexts: drop the last rows of the context table, with fewer names in contexts. Tables of the
                 released code always have 8 rows.
@@ -162,10 +163,18 @@ class CheckpointLoading(ReportedLoading):
         permissions: Permissions = NOTHING,
         **kwargs,  # the options of transformers' from_pretrained, and of the class
     ):
-        """Builds a model from a checkpoint that has been read; arguments as for `prepare`.
+        """Builds a model from a checkpoint that has been read.
+
+        Args:
+            source: the checkpoint.
+            *model_args: further arguments of the class.
+            config: configuration of the model; None builds one from that of the checkpoint and `overrides`.
+            overrides: fields that replace those of the checkpoint.
+            permissions: what the user permits for tensors that do not fit.
+            **kwargs: options of transformers' from_pretrained, and of the class.
 
         Returns:
-            The model in evaluation mode; the loading info of transformers, with the report as "report".
+            A pair: the model in evaluation mode, and the loading info of transformers, with the report as "report".
 
         Raises:
             CheckpointError: the configuration or a tensor does not fit; the message names it.

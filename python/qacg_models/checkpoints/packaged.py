@@ -38,7 +38,7 @@ def is_installed(name: str) -> bool:
 
 
 def located(name: str) -> Path:
-    """Returns the path of a checkpoint, given by its path or by a name in PACKAGED.
+    """Returns the path of a checkpoint that is given as a path or as a name in PACKAGED.
 
     Raises:
         InputError: the package is not installed, or has no such checkpoint.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-_FLAGS = {"ignore_mismatched_sizes": "--new-head"}  # other flags have the name of the argument
+_FLAGS = {"ignore_mismatched_sizes": "--new-head"}  # flags of `qacg convert` whose name differs from the argument
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What every `from_pretrained` of this package shares: options, hub, report, and transformers' loading."""
+"""Code shared by every `from_pretrained` of this package: options, hub, report, and transformers' loading."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -72,13 +72,21 @@ class ReportedLoading:
 
     @classmethod
     def fields_among(cls, kwargs: dict[str, object]) -> dict[str, object]:
-        """Removes the fields of the configuration from the keyword arguments of `from_pretrained` and returns them."""
+        """Removes the fields of the configuration from `kwargs`, and returns them."""
         known = cls.config_class()
         return {name: kwargs.pop(name) for name in list(kwargs) if name not in OPTIONS and hasattr(known, name)}
 
     @classmethod
     def filled(cls, config: PreTrainedConfig, state_dict: dict, report, *model_args, **kwargs):
-        """Returns a model with tensors by its own names, and the loading info of transformers with the report."""
+        """Returns a model with the tensors of `state_dict`, and the loading info of transformers with the report.
+
+        Args:
+            config: configuration of the model.
+            state_dict: tensors by their names in the model.
+            report: the report about every tensor.
+            *model_args: further arguments of the class.
+            **kwargs: options of transformers' from_pretrained.
+        """
         with _hide_transformers_report():
             model, info = super().from_pretrained(
                 None, *model_args, config=config, state_dict=state_dict, output_loading_info=True, **kwargs

@@ -18,9 +18,9 @@ class Source:
 
     Attributes:
         path: the file of weights, or the index of its shards.
-        layout: its tensor names.
-        tensors: its tensors by their names in this package, not transposed.
-        names: the names in the checkpoint by those in this package, for messages.
+        layout: description of the tensor names in the file.
+        tensors: the tensors by their names in this package, in the orientation of this package.
+        names: names in the checkpoint by names in this package, for messages.
         unused: names in the checkpoint of tensors that no model has: optimizer state, computed buffers.
         fields: content of the configuration file; None if there is none.
         fields_path: path of the configuration file; None if there is none.
@@ -88,7 +88,7 @@ def open_source(
 
 
 def _fields(path: Path) -> dict[str, object]:
-    """Returns the content of a configuration file after checking the fields that loading reads itself."""
+    """Returns the content of a configuration file, after checking `model_type` and `architectures`."""
     fields = read_json(path)
     kind, classes = fields.get("model_type"), fields.get("architectures")
     if kind is not None and not isinstance(kind, str):
@@ -99,7 +99,11 @@ def _fields(path: Path) -> dict[str, object]:
 
 
 def config_file(weights: Path, config: Path | str | None) -> Path | None:
-    """Returns the path of the configuration file `config`, in the folder `config`, or beside the weights (None).
+    """Returns the path of the configuration file; None if there is none beside the weights.
+
+    Args:
+        weights: the file of weights.
+        config: the configuration file, or its folder; None: one of CONFIG_NAMES beside the weights.
 
     Raises:
         CheckpointError: `config` is a folder without a configuration file.

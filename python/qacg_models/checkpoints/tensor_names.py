@@ -1,7 +1,7 @@
 """Tensor names in checkpoints of other programs, and their conversion in both directions.
 
-The name of a tensor in this package is that in a model with a head and the released names of the attention:
-`bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` describes the names of a file.
+Tensors have the names of a model with a head, with the released names of the attention's parameters:
+`bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` describes the names in a file.
 `to_ours` and `from_ours` are inverse functions.
 
 | layout | the same tensor |
@@ -72,7 +72,7 @@ class Layout:
         """Returns the layout of a checkpoint with these names.
 
         Raises:
-            CheckpointError: the names contain no BERT, or several.
+            CheckpointError: the names are those of no BERT, or of several.
         """
         names = list(names)
         tensorflow = any("/" in name for name in names)
@@ -144,7 +144,7 @@ def norm_from_gamma_beta(name: str) -> str:
 
 
 def norm_to_gamma_beta(name: str) -> str:
-    """The inverse of `norm_from_gamma_beta`."""
+    """Returns a name with weight and bias of a LayerNorm renamed to gamma and beta."""
     module, _, kind = name.rpartition(".")
     return f"{module}.{_GAMMA_BETA[kind]}" if module.endswith("LayerNorm") else name
 

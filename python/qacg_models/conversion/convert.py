@@ -37,7 +37,7 @@ from qacg_models.utils.outputs import check_writable
 OWN = "own"
 LAYOUTS = {"huggingface": HUGGING_FACE, "released": RELEASED, "tensorflow-names": TENSORFLOW}
 FORMATS = (OWN, *LAYOUTS)
-RELEASED_CONTEXTS = 8  # rows of the released context table, for all data
+RELEASED_CONTEXTS = 8  # number of contexts in the released code's context table, whatever the data
 
 # Fixed values in the released code, which has no such fields.
 _RELEASED_FIELDS = {
@@ -87,14 +87,14 @@ def convert(
         src: a folder, a file of weights, or the index of shards.
         dst: the new folder.
         to: one of FORMATS.
-        model: name of a class of this package; None: see `choose_head` and `choose_model`.
+        model: name of a class of this package; None: the class is inferred from the configuration or the tensors.
         config: the configuration file; None: the one beside the weights.
         overrides: fields that replace those of the checkpoint.
         permissions: what the user permits for tensors that do not fit.
         drop_unplaced: drop tensors that the format cannot store, such as contexts in transformers' BERT; False: raise
             an error.
         overwrite: replace a model folder at `dst`.
-        seed: of tensors that the source does not contain and the format `own` requires.
+        seed: seed of the random values for tensors that the source lacks and the format `own` requires.
 
     Returns:
         The report about every tensor.
@@ -206,7 +206,7 @@ def _write_foreign(
 
 
 def renamed(tensors: Mapping[str, Tensor], layout: Layout) -> dict[str, Tensor]:
-    """Returns tensors with the names and the orientation of a layout, each in its own memory."""
+    """Returns copies of the tensors under the names of a layout, transposed where the layout stores them transposed."""
     state = {}
     for name, tensor in tensors.items():
         theirs, transposed = layout.from_ours(name)
@@ -224,8 +224,8 @@ def _drop_unplaced(tensors: dict[str, Tensor], config: PreTrainedConfig, report:
         return
     if not drop_unplaced:
         raise CheckpointError(
-            f"{report.source}: expected tensors of BERT, got {some(names)}. Set {asking_for('drop_unplaced')} to drop "
-            f"them; the result then differs from {report.model}."
+            f"{report.source}: expected only tensors that BERT has, got {some(names)}. Set "
+            f"{asking_for('drop_unplaced')} to drop them; predictions then differ from those of {report.model}."
         )
     for name in names:
         del tensors[name]
@@ -271,7 +271,7 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
 
 
 def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedConfig, report: Report) -> None:
-    """Adds the pooler, which the released BERT has with every head, even if the head does not use it."""
+    """Adds the tensors of the pooler, which the released BERT requires with every head, even if it has no use."""
     size = config.hidden_size
     shapes = {"bert.pooler.dense.weight": (size, size), "bert.pooler.dense.bias": (size,)}
     if shapes.keys() <= tensors.keys():

@@ -27,7 +27,20 @@ def write_head(
     permissions: Permissions,
     seed: int,
 ) -> Report:
-    """Writes `folder` in the format `to`; arguments as for `convert`.
+    """Converts a checkpoint with a head over any encoder, and writes it to `folder`.
+
+    Args:
+        folder: an existing folder to write to.
+        weights: the file of weights, or the index of shards.
+        model_class: class of the model.
+        to: "own", or "released" for a BertSum over BERT.
+        config: the configuration file; None: the one beside the weights.
+        overrides: fields that replace those of the checkpoint.
+        permissions: what the user permits for tensors that do not fit.
+        seed: seed of the random values for missing tensors.
+
+    Returns:
+        The report about every tensor.
 
     Raises:
         CheckpointError: the source cannot be read or converted.
@@ -39,7 +52,8 @@ def write_head(
     for name in ("truncate_positions", "truncate_contexts", "resize_vocabulary"):
         if getattr(permissions, name):
             raise CheckpointError(
-                f"{asking_for(name)}: expected False for {model_class.__name__}, which keeps the tables of its encoder"
+                f"{asking_for(name)}: expected False for {model_class.__name__}, got True. Its encoder keeps the sizes "
+                "of its embedding tables."
             )
     ready = head_configuration(model_class.config_class, weights, config, overrides)
     if to == "own":

@@ -32,9 +32,9 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
 
     Args:
         source: the checkpoint.
-        name: name of a class; None: that in a configuration of this package, otherwise inferred from the tensors.
-        plain: whether a checkpoint without context stays a BERT (with its head); False: it becomes the backbone of
-            DEFAULT_MODEL.
+        name: name of a class; None: the class in a configuration of this package, otherwise inferred from the tensors.
+        plain: whether a checkpoint without context becomes a BERT with its head (True), or the backbone of
+            DEFAULT_MODEL (False).
 
     Raises:
         CheckpointError: there is no such model, or the tensors fit several.
