@@ -33,10 +33,11 @@ def add_flags(
     Flags that are not given are absent from the parsed arguments.
 
     Args:
-        parser: gets the flags.
+        parser: the parser to which the flags are added.
         options: the dataclass.
         leave_out: fields without a flag.
-        default_of: returns the default of a field that is None, for its help text; None if the text has it.
+        default_of: function of a field's name, for fields whose default is None. It returns the default to print in
+            the help text, or None if the help text has it.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in fields(options):
@@ -64,13 +65,13 @@ def add_flags(
 
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
-    """Adds the flags of commands that run a trained model: how and where it runs."""
+    """Adds the flags of a command that runs a trained model: batch size, threads, attention, device and int8."""
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="rows per batch (default: %(default)s)")
     parser.add_argument(
         "--threads",
         type=int,
         metavar="N",
-        help="CPU threads; 0 uses every core of the process, which is faster for larger models only (default: as in"
+        help="number of CPU threads; 0: one for every core, which is faster for larger models only (default: as in"
         " training)",
     )
     parser.add_argument(
@@ -81,24 +82,24 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--device",
         default="auto",
-        help="device of the model; auto: a GPU if there is one, one per process (default: %(default)s)",
+        help="device of the model; auto: a GPU if there is one, another GPU for each process (default: %(default)s)",
     )
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="multiply in 8 bits on the CPU: faster for models of MiniLM's size and above, slower for small ones, with"
-        " slightly different probabilities; needs torchao (the extra int8)",
+        help="8-bit matrix products on the CPU: faster for models of MiniLM's size and above, slower for small ones, "
+        "with slightly different probabilities; requires torchao (the extra int8)",
     )
 
 
 def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
-    """Adds the threshold of confidence, below which predictions are marked."""
+    """Adds --min-confidence, the probability below which predictions are marked as uncertain."""
     parser.add_argument(
         "--min-confidence",
         type=float,
         metavar="P",
-        help="mark predictions whose label is less probable than P, such as 0.8, as uncertain, in a column of its own; "
-        "qacg evaluate shows coverage and accuracy for values of P",
+        help="mark a prediction as uncertain, in an additional column, if the probability of its label is below P, "
+        "such as 0.8; qacg evaluate prints coverage and accuracy for several values of P",
     )
 
 
@@ -110,7 +111,7 @@ def check_machine_flags(arguments: argparse.Namespace) -> None:
 
 
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
-    """Prints to stderr, in the main process, with which batch size and threads the model runs."""
+    """Prints batch size and number of threads to stderr, in the main process only."""
     if is_main():
         threads = "" if trained.model.device.type != "cpu" else f", {trained.thread_count} CPU threads"
         flags = "--batch-size, --threads" if threads else "--batch-size"

@@ -35,16 +35,16 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def resume_hint(command: ModuleType, arguments: argparse.Namespace, given: Sequence[str]) -> str:
-    """Returns the hint of an interrupted command: what continues or repeats it.
+    """Returns the hint that an interrupted command prints: the command line that resumes or repeats it.
 
     Args:
         command: module of the subcommand; its `arguments_to_resume` is called, if it has one.
-        arguments: parsed.
-        given: arguments of the process.
+        arguments: the parsed arguments.
+        given: the unparsed arguments of the process.
     """
     try:
         resumed = command.arguments_to_resume(arguments, given) if hasattr(command, "arguments_to_resume") else None
-    except (InputError, OSError, KeyError):  # of arguments that the command had not checked yet
+    except (InputError, OSError, KeyError):  # the command was interrupted before it checked its arguments
         resumed = None
     advice = "start again with:" if resumed is None else "resume with:"
     again = given if resumed is None else resumed
@@ -53,7 +53,7 @@ def resume_hint(command: ModuleType, arguments: argparse.Namespace, given: Seque
 
 
 def with_resume(given: Sequence[str], arguments: argparse.Namespace) -> list[str]:
-    """Returns the arguments of a command, the first of which is its name, with --resume."""
+    """Returns the arguments `given`, which begin with the name of a command, with --resume added."""
     return [*given] if arguments.resume else [given[0], "--resume", *given[1:]]
 
 

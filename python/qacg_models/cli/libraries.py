@@ -47,7 +47,7 @@ def load_libraries(*, alone: bool) -> None:
     """Imports torch and transformers and disables the progress bars of transformers.
 
     Args:
-        alone: whether this process runs one command only. Then packages that no command uses are not imported.
+        alone: whether this process runs one command only; True: packages that no command uses are not imported.
     """
     let_threads_sleep()
     if "transformers.modeling_utils" not in sys.modules:

@@ -84,7 +84,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _PrintVersion(argparse.Action):
-    """Prints the version; importing qacg_kernels imports torch, so it waits until the flag is used."""
+    """Prints the version. It imports qacg_kernels, and with it torch, only when the flag is used."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         from qacg_kernels import __version__

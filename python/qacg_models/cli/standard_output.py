@@ -1,4 +1,4 @@
-"""Writes to standard output, with errors for a full disk and for a reader that has ended."""
+"""Writes to standard output; a full disk or a closed pipe raises InputError."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ def flush_out() -> None:
 
 
 def discard_output() -> None:
-    """Discards rejected output, which Python would otherwise try to write again at exit."""
+    """Discards output that could not be written, which Python would otherwise try to write again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from qacg_models.data.options import DataOptions
 from qacg_models.data.requests import FORMATS
 
-# Options whose default is that of the model's training.
+# Options whose default is the value in the model's training.
 MODEL_DEFAULTS = ("text_column", "delimiter", "encoding")
 
 
@@ -14,7 +14,7 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
     """Adds --input-format, --text-column, --delimiter, --encoding and --skip-empty.
 
     Args:
-        group: gets the flags.
+        group: the argument group to which the flags are added.
         default: description of the default of MODEL_DEFAULTS, for the help texts.
     """
     group.add_argument(
@@ -46,8 +46,8 @@ def resolve_text_flags(arguments: argparse.Namespace, model: Path | None) -> Non
     """Sets the options of MODEL_DEFAULTS that are not given.
 
     Args:
-        arguments: parsed; changed in place.
-        model: folder whose training defines them; None for the defaults of DataOptions.
+        arguments: the parsed arguments, changed in place.
+        model: folder of the model whose training options are the defaults; None: the defaults of DataOptions.
 
     Raises:
         ModelFolderError: the folder has no usable record of its training.

@@ -11,8 +11,8 @@ OUTSIDE_POSITIONS = ("ignore", "clamp")
 class PlainBertConfig(EncoderConfig):
     """BERT with plain softmax attention.
 
-    The name differs from transformers' BertConfig, since its registry uses class names. It reads configuration files
-    of transformers' BERT.
+    The class is not called BertConfig, because transformers registers its own class under that name. This class reads
+    configuration files of transformers' BERT too.
 
     Args:
         outside_positions: what the loss of question answering does with answer positions outside the sequence, "ignore"

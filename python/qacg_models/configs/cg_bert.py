@@ -17,7 +17,7 @@ class CGBertFields(GatedContextFields, total=False):
 
 
 class CGBertConfig(GatedContextConfig):
-    """Sizes and variants of a CG-BERT.
+    """Configuration of CG-BERT: sizes, and variants of the context projection and the gates.
 
     The published code has `context_projection="head", lambda_bias=False` (the default here).
 

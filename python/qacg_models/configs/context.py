@@ -24,8 +24,8 @@ class ContextConfig(EncoderConfig):
 
     Args:
         contexts: names of the contexts, in the order of their ids, or their number.
-        context_standalone: whether the context enters by its id only, and not as a second segment too. The model then
-            raises ValueError for inputs with a second segment.
+        context_standalone: True: the model receives the context by its id only, and raises ValueError for inputs with
+            a second segment. False: inputs may also have the context's name as second segment.
         **kwargs: fields of `EncoderConfig`.
 
     Raises:
@@ -58,7 +58,7 @@ class ContextConfig(EncoderConfig):
         return {name: i for i, name in enumerate(self.contexts)}
 
     def context_id(self, name: str) -> int:
-        """Returns the id of a context; raises ValueError with the known names for another one."""
+        """Returns the id of a context; raises ValueError with the names of all contexts for an unknown name."""
         try:
             return self.contexts.index(name)
         except ValueError:
@@ -120,7 +120,7 @@ class GatedContextConfig(ContextConfig):
             check_flag(field, getattr(self, field))
         layer = self.context_from_layer
         if isinstance(layer, bool) or not isinstance(layer, int):
-            raise TypeError(f"context_from_layer: expected an int, got {layer!r}")
+            raise TypeError(f"context_from_layer: expected an integer, got {layer!r}")
         if not 0 <= layer < self.num_hidden_layers:
             raise ValueError(
                 f"context_from_layer: expected 0 to {self.num_hidden_layers - 1}, below num_hidden_layers, got {layer}."
@@ -128,7 +128,7 @@ class GatedContextConfig(ContextConfig):
 
     @property
     def shares_texts(self) -> bool:
-        """Whether layers are the same for all questions about a text, which has no second segment then."""
+        """Whether the first layers do not depend on the context, so that they run once per text for all contexts."""
         return self.context_standalone and self.context_from_layer > 0
 
 

@@ -35,7 +35,7 @@ _POSITIVE_INTEGERS = (
 )
 _PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
-# Fields of a transformers configuration that do not change what these models compute.
+# Fields of a transformers configuration that do not change the outputs of these models.
 _COMMON = {
     *inspect.signature(PreTrainedConfig.__init__).parameters,
     *("num_labels", "output_attentions", "attn_implementation", "experts_implementation", "torch_dtype"),
@@ -124,9 +124,9 @@ class EncoderConfig(PreTrainedConfig):
         num_attention_heads: number of attention heads.
         intermediate_size: width of the hidden layer of the feed-forward blocks.
         hidden_act: name of an activation of transformers; "gelu" is the exact one, with erf.
-        hidden_dropout_prob: dropout of hidden states, of the pooled output and in the attention pooler.
-        attention_probs_dropout_prob: dropout of attention matrices.
-        classifier_dropout: dropout before the classifier; None: hidden_dropout_prob.
+        hidden_dropout_prob: dropout probability of hidden states, of the pooled output and in the attention pooler.
+        attention_probs_dropout_prob: dropout probability of attention matrices.
+        classifier_dropout: dropout probability before the classifier; None: hidden_dropout_prob.
         max_position_embeddings: number of position embeddings, the largest length in tokens.
         type_vocab_size: number of token types.
         initializer_range: standard deviation of initial weights.
@@ -136,10 +136,10 @@ class EncoderConfig(PreTrainedConfig):
         pad_token_id: id of padding; its embedding is trained like any other.
         pooler: "cls" reads the first token, "attention" a learned average over tokens; None: "cls". The published
             field `full_pooler`, true or false, is read as "attention" or "cls".
-        unpad: compute padded batches without their padding. Results for tokens and the pooled output stay the same,
-            results for padding are 0, and hooks receive (T, ...) instead of (B, L, ...). It has no effect on a GPU,
-            where finding the padding would synchronise, under torch.compile, for models without pooler, and with
-            output_attentions.
+        unpad: remove the padding of padded batches inside the encoder. Outputs for tokens and the pooled output stay
+            the same, outputs for padding are 0, and hooks receive (T, ...) for T tokens instead of (B, L, ...). It has
+            no effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models
+            without pooler, and with output_attentions.
         **kwargs: fields of every transformers configuration.
 
     Raises:
@@ -218,7 +218,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
-        """Builds a configuration as transformers does; a new num_labels drops stored label names of another number."""
+        """Builds a configuration as transformers does; drops stored label names if `num_labels` is another number."""
         stored = config_dict.get("id2label")
         num_labels = kwargs.get("num_labels")
         if stored is not None and num_labels is not None and len(stored) != num_labels:
@@ -245,7 +245,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @property
     def least_weights(self) -> int:
-        """Number of weights in the embeddings and dense layers, without biases, contexts and heads."""
+        """Returns the number of weights in the embeddings and dense layers, without biases, contexts and heads."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * self.hidden_size + 2 * self.intermediate_size
         return self.hidden_size * (rows + self.num_hidden_layers * layer)
@@ -295,7 +295,7 @@ class EncoderConfig(PreTrainedConfig):
 
 
 def contents(config: PreTrainedConfig) -> dict[str, object]:
-    """Returns all fields but the private ones, which store where a configuration was loaded from."""
+    """Returns all public fields; the private ones store the path from which a configuration was loaded."""
     return {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
 
 

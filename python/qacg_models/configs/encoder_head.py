@@ -67,7 +67,7 @@ class EncoderHeadConfig(PreTrainedConfig):
     __hash__ = None  # type: ignore[assignment]  # fields may change
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
-        """Returns the configuration of the encoder, which has the sizes that transformers reads."""
+        """Returns the configuration of the encoder; transformers calls this to read sizes such as hidden_size."""
         return self.encoder
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from qacg_models.configs.limits import MOST, limit
 
 
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:
-    """Raises unless `value` is an integer, not a boolean, of at least `at_least` and below `below` (None: no limit)."""
+    """Raises TypeError unless `value` is an integer, ValueError unless it is in [at_least, below); None: no limit."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{field}: expected an integer, got {value!r}")
     if value < at_least:
@@ -20,7 +20,7 @@ def check_integer(field: str, value: object, at_least: int, below: int | None = 
 
 
 def check_size(field: str, value: Any, at_least: int = 1, path: str = "") -> None:
-    """Raises unless `value` is an integer, not a boolean, from `at_least` to the limit of `field` in `limits.MOST`.
+    """Raises TypeError unless `value` is an integer, ValueError unless it is from `at_least` to the limit in `MOST`.
 
     Messages have `path`, such as `encoder.`, before the name of the field.
     """
@@ -30,7 +30,7 @@ def check_size(field: str, value: Any, at_least: int = 1, path: str = "") -> Non
 
 
 def check_number(field: str, value: object, at_least: float | None = None) -> None:
-    """Raises unless `value` is a finite number, not a boolean, of at least `at_least`."""
+    """Raises TypeError unless `value` is a number, and ValueError unless it is finite and at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{field}: expected a number, got {value!r}")
     if not math.isfinite(value):
@@ -40,14 +40,14 @@ def check_number(field: str, value: object, at_least: float | None = None) -> No
 
 
 def check_probability(field: str, value: Any) -> None:
-    """Raises unless `value` is a number in [0, 1), the range of a dropout probability."""
+    """Raises TypeError or ValueError unless `value` is a number in [0, 1), the range of a dropout probability."""
     check_number(field, value)
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{field}: expected a probability in [0, 1), got {value}")
 
 
 def check_dtypes(fields: Mapping[str, object], path: str = "") -> None:
-    """Raises unless dtype and its old name are missing, None, a floating-point dtype of torch, or its name."""
+    """Raises ValueError unless `dtype` and `torch_dtype` are missing, None, or a floating-point dtype or its name."""
     for field in ("dtype", "torch_dtype"):
         value = fields.get(field)
         named = getattr(torch, value, None) if isinstance(value, str) else value
@@ -57,12 +57,12 @@ def check_dtypes(fields: Mapping[str, object], path: str = "") -> None:
 
 
 def check_flag(field: str, value: object) -> None:
-    """Raises unless `value` is True or False."""
+    """Raises TypeError unless `value` is True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{field}: expected True or False, got {value!r}")
 
 
 def check_one_of(field: str, value: object, known: tuple[str, ...]) -> None:
-    """Raises unless `value` is one of the names `known`."""
+    """Raises ValueError unless `value` is one of the names `known`."""
     if value not in known:
         raise ValueError(f"{field}: expected one of {', '.join(map(repr, known))}, got {value!r}")

@@ -6,7 +6,7 @@ fits into memory. This module does not import torch, since the command-line pars
 
 from types import MappingProxyType
 
-# By field of the configuration: the limit, and usual values.
+# By field of the configuration: the limit, and published values, which the error prints.
 MOST = MappingProxyType(
     {
         "vocab_size": (10_000_000, "the largest published vocabulary, XLM-V's, has 901,629 pieces"),

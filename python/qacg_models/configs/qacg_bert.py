@@ -8,7 +8,7 @@ from qacg_models.configs.field_checks import check_number, check_one_of
 
 
 class QACGBertConfig(GatedContextConfig):
-    """Sizes and variants of a QACG-BERT.
+    """Configuration of QACG-BERT: sizes, and variants of the pooler, the context projection and the gates.
 
     The published variants are `pooler="cls", context_projection="hidden", lambda_bias=True` (the released
     code, and the default) and `pooler="attention", context_projection="head", lambda_bias=False`.
@@ -17,13 +17,13 @@ class QACGBertConfig(GatedContextConfig):
         context_projection: "hidden" projects the whole context (hidden x hidden), "head" the slice of each head with
             one shared matrix (head size x head size).
         lambda_bias: whether the layers of the gates have biases.
-        quasi_scale: alpha, the factor of the sigmoid map; 1 in the published code.
+        quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.
         attention_naming: "released" or "compact", the published names of the attention parameters
             (`qacg_kernels.nn.NAMINGS`). Checkpoints with either naming load.
         **kwargs: fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. attention_probs_dropout_prob is
-            the dropout of A and of context queries and keys.
+            the dropout probability of the attention matrix A, and of context queries and keys.
 
     Raises:
         TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.

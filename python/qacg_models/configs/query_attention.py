@@ -26,10 +26,11 @@ class QueryAttentionConfig(EncoderHeadConfig):
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
         head: "linear" or "convolutional".
         conv_channels: channels of each of the three convolutions.
-        head_dropout: dropout before the last layer; None: 0.7 for the linear head, 0.3 for the convolutional one.
-        question_mean: divisor of the sum over the tokens of the question: "tokens", their number, or as published
-            "length", the length of the padded sequence. With "length" the vector of the question shrinks as the text
-            grows.
+        head_dropout: dropout probability before the last layer; None: 0.7 for the linear head, 0.3 for the
+            convolutional one.
+        question_mean: divisor of the sum over the tokens of the question: "tokens", their number; or "length", the
+            length of the padded sequence, as published. With "length" the vector of the question is smaller for longer
+            texts.
         attend_padding: whether the softmax includes padding, as published. Padding with token type 0, as tokenizers of
             BERT pad, then counts as question, and scores depend on the padding of the batch.
         num_question_types: classes of the question-type head.

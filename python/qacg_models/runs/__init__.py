@@ -1,4 +1,4 @@
-"""Options, recipes and records of trainings; importing options and recipes loads nothing heavy.
+"""Options, recipes and records of trainings. Importing options and recipes does not import torch.
 
 | question | module |
 |---|---|

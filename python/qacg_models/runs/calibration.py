@@ -11,7 +11,7 @@ from qacg_models.utils.json_fields import convert_json, read_model_file
 
 CALIBRATION_NAME = "calibration.json"
 CALIBRATION_FORMAT = 1
-# With fewer rows a fit is imprecise, and a warning is printed.
+# With fewer rows a fit is imprecise, and the line about the temperatures has a warning.
 MIN_FIT_ROWS = 100
 VALIDITY = (
     "Calibration is measured on dev, and is valid for similar text. On other text (another domain, another source)"
@@ -21,11 +21,11 @@ VALIDITY = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to set temperatures, evaluated on rows that were held out of its fit.
+    """A number of temperatures that was tried, evaluated on rows that were held out of its fit.
 
     Attributes:
         name: `none`, `one` for all labels, or `per label`.
-        log_loss: mean over the rows, in nats.
+        log_loss: mean log loss over the rows, in nats.
         error: expected calibration error, in [0, 1].
         gain: decrease of the log loss from the best previous candidate; 0 for `none`.
         gain_error: standard error of the gain, over sentences.
@@ -45,11 +45,11 @@ class Fit:
     Attributes:
         split: name of the split.
         rows: number of its rows.
-        error_before, error_after: expected calibration error on held-out rows, without temperatures and with those
-            that were kept, in [0, 1].
+        error_before, error_after: expected calibration error on held-out rows, without temperatures and with the best
+            candidate, in [0, 1].
         sentences: number of distinct sentences.
         folds: number of folds.
-        candidates: in the order in which they were compared.
+        candidates: the candidates, in the order in which they were compared.
     """
 
     split: str
@@ -67,12 +67,13 @@ class Calibration:
 
     Attributes:
         temperatures: divisors of the logits before the softmax: one per label, selected by the label with the highest
-            logit, or a single one for all; 1 if none is kept.
-        fit: None if none could be fitted.
-        skipped: why no temperature is kept; None if one is.
+            logit, or a single one for all. A single 1 without temperature scaling.
+        fit: the cross-validation; None if there was none.
+        skipped: the reason why there is no temperature scaling; None if there is.
 
     Raises:
-        InputError: there is no temperature, one is outside the range of a fit, or one is not 1 beside `skipped`.
+        InputError: there is no temperature, one is outside the range of a fit, or one is not 1 although `skipped` is
+            set.
     """
 
     temperatures: tuple[float, ...] = (1.0,)

@@ -1,7 +1,7 @@
 """The options of training, with their help texts and limits.
 
-An option that is not given gets the default of its recipe (`recipes.py`): random weights, a checkpoint, or the released
-code.
+An option that is not given gets the default of a recipe (`recipes.py`). There are recipes for random weights, for a
+checkpoint, for a given number of steps, and for the released code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _machine = option_group("machine")
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of training. The help text beside each field describes it.
+    """Options of training. Each field has a help text in its metadata, which `qacg train --help` prints.
 
     Raises:
         InputError: a value is outside its range, or two values exclude one another.
@@ -48,7 +48,9 @@ class TrainingOptions:
         metavar="PATH",
     )
     protocol: str = _what(
-        "dev", "how the model is trained and selected: on dev, or like the released code, on test", *PROTOCOLS
+        "dev",
+        "how the checkpoint is selected. dev: on dev; released: on test, with the defaults of the released code",
+        *PROTOCOLS,
     )
     tokenizer: str | None = _what(
         None,
@@ -56,22 +58,26 @@ class TrainingOptions:
         kind=str,
         metavar="PATH",
     )
-    cased: bool = _what(False, "the vocab.txt given as tokenizer is cased")
-    max_length: int = _what(128, "maximum number of tokens of an input, special tokens included; longer inputs are cut")
+    cased: bool = _what(False, "the vocab.txt of --tokenizer is cased, so texts are not lowercased")
+    max_length: int = _what(
+        128, "maximum number of tokens of an input, special tokens included; longer inputs are truncated"
+    )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
-    minutes: float | None = _step(None, "time limit of training, evaluations included; 0 for none", kind=float)
+    minutes: float | None = _step(
+        None, "time limit of training in minutes, evaluations included; 0: no limit", kind=float
+    )
     epochs: int | None = _step(
         None,
-        "passes over the training split (default: with a checkpoint and up to 24,000 rows, 4, or as many as 400 steps"
-        " take; otherwise training continues while dev improves)",
+        "passes over the training split (default: with a checkpoint and up to 24,000 rows, the larger of 4 epochs and"
+        " 400 steps; otherwise no limit, and training continues while the metric on dev improves)",
         kind=int,
     )
     max_steps: int | None = _step(None, "maximum number of steps, regardless of the epochs", kind=int)
     schedule: str | None = _step(
         None,
-        "schedule of the learning rate. steady: constant after the warm-up; the average of the weights is evaluated and"
-        " kept, so that training may end at any time. linear: decays to 0 at the last step",
+        "schedule of the learning rate. steady: constant after the warm-up; the running average of the weights is"
+        " evaluated and saved, so that training may end at any step. linear: decays to 0 at the last step",
         *SCHEDULES,
         kind=str,
     )
@@ -84,23 +90,28 @@ class TrainingOptions:
         kind=float,
     )
     warmup: float | None = _step(
-        None, "share of the steps with an increasing rate; of 1,000 steps if the number of steps is unknown", kind=float
+        None,
+        "share of the steps with an increasing learning rate, in [0, 1]; of 1,000 steps if their number is unknown",
+        kind=float,
     )
     balance: float | None = _step(
         None,
-        "class balance of the sampled rows: 0 keeps the shares of the data, 1 draws every class equally often",
+        "class balance of the sampled rows, in [0, 1]: 0 keeps the shares of the data, 1 samples every class equally"
+        " often",
         kind=float,
     )
     logit_adjustment: float | None = _step(
         None,
-        "weight of the log label frequencies that the loss adds to the logits, so that rare labels are predicted more"
-        " often, in [0, 1]; 1, with balance 0, for a checkpoint selected by macro-F1, unless either is given",
+        "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that rare labels are"
+        " predicted more often (with a checkpoint whose metric is macro-F1, the defaults are 1, and 0 for balance)",
         kind=float,
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")
     max_grad_norm: float = _step(1.0, "maximum norm of the gradients; 0 does not clip")
     dropout: float | None = _step(
-        None, "dropout of hidden states and of attention, in [0, 1); a checkpoint has its own", kind=float
+        None,
+        "dropout probability of hidden states and attention, in [0, 1) (default with a checkpoint: its own)",
+        kind=float,
     )
 
     word_dropout: float | None = _step(
@@ -108,8 +119,8 @@ class TrainingOptions:
     )
     join_texts: float | None = _step(
         None,
-        "share of the rows whose text is joined with another one that has no opinion on their aspect, in [0, 1); 0 if"
-        " no label means that, and for `bert`",
+        "share, in [0, 1), of the rows whose text is joined with a second text that has no opinion on the row's aspect;"
+        " 0 if no label means no opinion, and for `bert`",
         kind=float,
     )
 
@@ -124,10 +135,10 @@ class TrainingOptions:
     )
     checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume continues")
     keep_checkpoints: int = _watch(
-        2, "number of newest checkpoints that are kept during training; none is kept afterwards"
+        2, "number of newest checkpoints that are kept during training; all are deleted afterwards"
     )
     tensorboard: str | None = _watch(
-        None, "folder for TensorBoard logs; needs the extra `tensorboard`", kind=str, metavar="DIR"
+        None, "folder for TensorBoard logs; requires the extra `tensorboard`", kind=str, metavar="DIR"
     )
 
     hidden_size: int | None = _shape(None, "hidden size", kind=int)
@@ -140,19 +151,24 @@ class TrainingOptions:
         None, "input of the classifier: the first token or an attention-weighted average", "cls", "attention", kind=str
     )
     context_projection: str | None = _shape(
-        None, "context projections: hidden-to-hidden or head-to-head", "hidden", "head", kind=str
+        None,
+        "size of the matrices that project the context: hidden size x hidden size, or head size x head size (shared by"
+        " the heads)",
+        "hidden",
+        "head",
+        kind=str,
     )
     quasi_scale: float | None = _shape(
         None, "weight of quasi-attention (default: 1); 0 leaves softmax attention", kind=float
     )
     beta: float | None = _shape(
         None,
-        "weight of the query part of lambda (default: 1); lambda starts at 1 - (beta + gamma) / 2, which is 0",
+        "weight of the query part of lambda (default: 1); before training lambda is about 1 - (beta + gamma) / 2",
         kind=float,
     )
     gamma: float | None = _shape(None, "weight of the key part of lambda (default: 1)", kind=float)
     context_standalone: bool | None = _shape(
-        None, "pass the aspect by context id only, without its name as a second segment", kind=bool
+        None, "pass the aspect to the model by its context id only, without its name as a second segment", kind=bool
     )
     context_from_layer: int | None = _shape(
         None,
@@ -176,7 +192,7 @@ class TrainingOptions:
         kind=bool,
     )
     threads: int | None = _machine(
-        None, "CPU threads; 0 uses every core of the process, which is faster for larger models only", kind=int
+        None, "number of CPU threads; 0: one for every core, which is faster for larger models only", kind=int
     )
     fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
 
@@ -200,7 +216,7 @@ class TrainingOptions:
         for name in ("weight_decay", "max_grad_norm", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
-                raise InputError(f"{name}: expected a number from 0, got {value}.")
+                raise InputError(f"{name}: expected a finite number of at least 0, got {value}.")
         for name in ("balance", "warmup", "logit_adjustment"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
@@ -220,52 +236,58 @@ class TrainingOptions:
                 f"{given[0]}: expected none with the checkpoint {self.from_checkpoint}, which defines it. Omit it."
             )
         if self.cased and self.tokenizer is None:
-            raise InputError("cased: expected --tokenizer with a vocab.txt beside it, got no tokenizer.")
+            raise InputError("cased: expected --tokenizer FILE with it, a vocab.txt, got no tokenizer.")
         if self.schedule == "steady" and self.protocol == "released":
             raise InputError("schedule: expected 'linear' or none for the protocol 'released', got 'steady'.")
         if self.schedule == "linear" and not self._counted:
             raise InputError(
-                "schedule: expected epochs or max_steps beside 'linear', whose rate is 0 at the last step, got neither."
+                "schedule: expected epochs or max_steps with 'linear', whose rate is 0 at the last step, got neither."
             )
         if self.fsdp and (self.schedule == "steady" or not self._counted):
             raise InputError(
-                "fsdp: expected epochs or max_steps, and the schedule 'linear' or none: the average of the weights, of"
-                " 'steady', is not sharded."
+                "fsdp: expected epochs or max_steps with it, and not the schedule 'steady', got other options. The"
+                " running average of the weights cannot be sharded."
             )
         entry = BACKBONES[self.model]
         if not entry.contexts and (self.context_standalone or self.context_projection):
             raise InputError(
-                f"model: expected no context_standalone and no context_projection for {self.model!r}, which has no"
-                " contexts: the name of the aspect is its second segment."
+                f"model: expected no context_standalone and no context_projection for {self.model!r}, got one. This"
+                " model has no contexts; the name of the aspect is its second segment. Omit the option."
             )
         if not entry.contexts and self.join_texts:
             raise InputError(
-                f"model: expected no join_texts for {self.model!r}, which has no contexts by which texts are joined."
+                f"model: expected no join_texts for {self.model!r}, got {self.join_texts}. Texts with the same context"
+                " are joined, and this model has no contexts. Omit the option."
             )
         for name, value in self.quasi_attention.items():
             if not entry.quasi_attention:
-                raise InputError(f"model: expected no {name} for {self.model!r}, which has no quasi-attention.")
+                raise InputError(
+                    f"model: expected no {name} for {self.model!r}, which has no quasi-attention, got {value}. Omit it."
+                )
             if not math.isfinite(value):
                 raise InputError(f"{name}: expected a finite number, got {value}.")
         for name in ("context_projection", "context_from_layer"):
             if not entry.context_projection and getattr(self, name):
-                raise InputError(f"model: expected no {name} for {self.model!r}, which does not project its contexts.")
+                raise InputError(
+                    f"model: expected no {name} for {self.model!r}, which does not project contexts, got"
+                    f" {getattr(self, name)}. Omit it."
+                )
 
     @property
     def quasi_attention(self) -> dict[str, float]:
-        """The scalars of quasi-attention that are given, by their names in the configuration."""
+        """The given options among quasi_scale, beta and gamma, by their names in the configuration."""
         given = {name: getattr(self, name) for name in ("quasi_scale", "beta", "gamma")}
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def _counted(self) -> bool:
-        """Whether the number of steps is known."""
+        """Whether epochs, max_steps or the recipe determine the number of steps."""
         return self.epochs is not None or self.max_steps is not None or self.protocol == "released"
 
     def resolved(self) -> TrainingOptions:
         """Returns the options with the defaults of their recipe.
 
-        What a checkpoint or the size of the data defines stays None.
+        Options that a checkpoint or the size of the data determines stay None.
         """
         if self.from_checkpoint == SCRATCH:
             return replace(self, from_checkpoint=None).resolved()
@@ -288,7 +310,7 @@ _MIN = {
     **dict.fromkeys(("vocab_size", "max_length"), 1),
     **dict.fromkeys(("eval_every", "patience", "threads", "seed", "context_from_layer"), 0),
 }
-# The maximum of an option, and its description in messages.
+# By option: the maximum, and its description in messages.
 _MAX = {
     **{
         name: (MOST[field][0], limit(field))

@@ -49,7 +49,7 @@ RECIPES = MappingProxyType(
             "context_from_layer": 0,
             "threads": 0,
         },
-        # With a given number of steps, all of them are taken.
+        # With a given number of steps, training does not stop early.
         "counted": {
             "schedule": "linear",
             "minutes": 0.0,
@@ -59,7 +59,7 @@ RECIPES = MappingProxyType(
             "word_dropout": 0.0,
             "join_texts": 0.0,
         },
-        # Those of the released code; its weight decay, clipping and length are the defaults of all recipes.
+        # Values of the released code. Its weight decay, gradient clipping and length are defaults of all recipes.
         "released": {
             "epochs": 30,
             "batch_size": 64,
@@ -74,8 +74,8 @@ RECIPES = MappingProxyType(
 )
 
 
-# Limits of the steps between two evaluations. With fewer the difference is noise; with more the best weights may be
-# missed.
+# Limits of the number of steps between two evaluations. With fewer steps, differences between evaluations are noise;
+# with more, the best weights may be missed.
 MIN_BETWEEN, MAX_BETWEEN = 50, 500
 
 
@@ -84,7 +84,8 @@ def evaluation_steps(steps_per_epoch: int) -> int:
     return min(max(steps_per_epoch // 2, MIN_BETWEEN), MAX_BETWEEN)
 
 
-# Up to so many rows, a checkpoint is fine-tuned for a number of epochs; with more, until dev stops improving.
+# Up to this number of rows, a checkpoint is fine-tuned for a fixed number of epochs; with more, until the metric on dev
+# stops improving.
 COUNTED_ROWS = 24_000
 # With fewer dev rows, the best checkpoint on dev is a matter of chance, so the last one is kept.
 MIN_ROWS_TO_SELECT = 500
@@ -95,7 +96,7 @@ MIN_EPOCHS, MIN_STEPS = 4, 400
 
 
 def pretrained_epochs(steps_per_epoch: int) -> int:
-    """Returns the epochs of fine-tuning: at least MIN_EPOCHS, and at least MIN_STEPS steps."""
+    """Returns the number of epochs of fine-tuning: at least MIN_EPOCHS, and at least MIN_STEPS steps."""
     return max(MIN_EPOCHS, math.ceil(MIN_STEPS / steps_per_epoch))
 
 

@@ -29,10 +29,10 @@ class Selection:
     """The checkpoint that was selected.
 
     Attributes:
-        split: on which the metric was computed.
-        metric: by which checkpoints were compared.
-        step: of the checkpoint.
-        value: of the metric, in [0, 1].
+        split: split on which the metric was computed.
+        metric: name of the metric by which checkpoints were compared.
+        step: training step of the checkpoint.
+        value: value of the metric, in [0, 1].
     """
 
     split: str
@@ -43,7 +43,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SplitFile:
-    """The number of rows of a split, and the digest of its file."""
+    """The number of rows of a split, and the SHA-256 of its file."""
 
     rows: int
     sha256: str
@@ -57,20 +57,20 @@ class TrainingRecord:
         task: labels and aspects.
         contexts: names of the contexts; the index is the context id.
         max_length: maximum number of tokens of an input.
-        options: resolved.
-        data_options: how the data was read.
+        options: options of training, with a value for each.
+        data_options: options with which the data was read.
         selected: the checkpoint whose weights the model has.
         collapsed_steps: steps of evaluations at which one label was predicted for every row.
         label_shares: share of each label among the rows of the training split.
         overlap: pairs of splits, and the number of sentences in both.
-        data: the splits.
-        warnings: about the data, as `training_warnings` found them.
+        data: number of rows and digest of each split.
+        warnings: warnings about the data, from `training_warnings`.
         padding: share of padding in batches padded to their longest row.
         steps: number of optimizer steps.
         seconds: duration of training, evaluations included.
         loss: pairs of a step and its loss.
         ended: why training ended, one of ENDS.
-        parts: number of micro-batches into which a batch was split at the end, for lack of memory.
+        parts: number of micro-batches into which a batch was split at the end; above 1 if memory did not suffice.
         versions, machine, commit: software and hardware of the training; no commit for an installed package.
         written: time in UTC.
         metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority row, by
@@ -137,7 +137,7 @@ class TrainingRecord:
 
     @classmethod
     def from_json(cls, content: object) -> TrainingRecord:
-        """Returns the record of what `to_json` returned.
+        """Returns the record that `to_json` converted.
 
         Raises:
             InputError: a field is missing, unknown, of another type or out of its limits; the text names it.
@@ -160,7 +160,7 @@ def read_record(folder: Path | str) -> TrainingRecord:
     """Reads the record of a model folder.
 
     Raises:
-        ModelFolderError: the folder or the file does not exist, or is no record; the text names the field.
+        ModelFolderError: the folder or the file does not exist, or the file is not a record; the text names the field.
     """
     folder = Path(folder)
     path = folder / RECORD_NAME

@@ -49,11 +49,11 @@ def write_run_file(
     """Writes all options of a run, resolved ones included.
 
     Args:
-        path: of the file.
-        data: files or folder of the data; none for data from memory, which `--config` cannot read again.
-        data_options: of reading the data.
-        options: of training, resolved.
-        seeds: of all models.
+        path: path of the file.
+        data: files or folder of the data; empty for data from memory, which `--config` cannot read again.
+        data_options: options for reading the data.
+        options: options of training, with a value for each.
+        seeds: seeds of all models.
     """
     import yaml
 
@@ -84,7 +84,7 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
             raise InputError(f"{path}: {name}: expected text in UTF-8, got the surrogate {half}.")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if kind is float and isinstance(value, str):  # YAML reads 2e-5, which has no point, as a text
+    if kind is float and isinstance(value, str):  # YAML reads 2e-5 as a text, because it has no decimal point
         try:
             return float(value)
         except ValueError:

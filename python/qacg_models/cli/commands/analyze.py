@@ -8,7 +8,7 @@ from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 
 USES_MODELS = True
-HELP = "a page with signed attention maps, lambda and token scores of chosen sentences"
+HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
     "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
     "Aspects of the same sentence are shown side by side."
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text (default: those in the text)")
     parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="lines of --data")
     parser.add_argument(
-        "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder of the page (default: %(default)s)"
+        "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder to create (default: %(default)s)"
     )
     parser.add_argument(
         "--no-layer-figures",
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         trained,
         rows,
         arguments.output,
-        title="What the model looked at",
+        title="Attention maps and token scores",
         layer_figures=arguments.layer_figures,
         min_confidence=arguments.min_confidence,
     )
@@ -68,10 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     of_text = [name for name in ("aspects", "targets") if getattr(arguments, name)]
     if arguments.data is None and arguments.lines:
-        raise InputError("lines: expected --data FILE beside it, got --text.")
+        raise InputError("lines: expected --data FILE with it, got --text. Omit --lines, or pass a file.")
     if arguments.data is not None and of_text:
         raise InputError(
-            f"{of_text[0]}: expected none with --data, whose rows have their own. Select rows with --lines N."
+            f"{of_text[0]}: expected --text with it, got --data, whose rows name their {of_text[0]}. Select rows with "
+            "--lines N."
         )
     if arguments.data is not None and not arguments.lines:
         raise InputError("lines: expected the line numbers of rows in --data, got none.")
@@ -86,7 +87,7 @@ def _rows(arguments: argparse.Namespace, trained) -> list:
         rows.setdefault(row.line, []).append(row)
     missing = [line for line in arguments.lines if line not in rows]
     if missing:
-        raise InputError(f"lines: expected lines with rows, the first of which is {min(rows)}, got {missing[0]}.")
+        raise InputError(f"lines: expected line numbers of rows, from {min(rows)} to {max(rows)}, got {missing[0]}.")
     chosen = [row for line in dict.fromkeys(arguments.lines) for row in rows[line]]
     check_contexts(chosen, trained.contexts, arguments.data)
     return chosen

@@ -14,8 +14,9 @@ USES_MODELS = True
 HELP = "check labelled data before training: balance, repeated rows, leakage, long texts, doubtful labels"
 DESCRIPTION = (
     "Reads data as qacg train does, and prints the format and why it was chosen, rows by aspect and label, repeated "
-    "and contradictory rows, sentences in two splits, texts that are cut, words that the vocabulary lacks, the quality "
-    "to expect from the number of sentences, and training rows whose label a model of the other rows contradicts."
+    "and contradictory rows, sentences in two splits, texts that are truncated, words that the vocabulary lacks, the "
+    "expected macro-F1 for the number of sentences, and doubtful labels: training rows whose label contradicts a "
+    "classifier that was trained on other rows."
 )
 
 
@@ -24,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s DATA [DATA ...] [option ...]"
     parser.add_argument("data", type=Path, nargs="+", metavar="DATA", help="folder or files, as for qacg train --data")
     parser.add_argument(
-        "--from", dest="start", metavar="PATH", help="planned start of training, as for qacg train (default: the same)"
+        "--from",
+        dest="start",
+        metavar="PATH",
+        help="checkpoint with which training will start, or scratch (default: that of qacg train)",
     )
     parser.add_argument(
         "--max-length",
@@ -40,14 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--thorough",
         action="store_true",
-        help="find doubtful labels by trainings of the model, one for each of three folds, in place of TF-IDF",
+        help="find doubtful labels with the model, which is trained once for each of three folds, instead of TF-IDF",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     add_flags(parser, DataOptions)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the findings."""
+    """Checks the data, and prints the results."""
     from qacg_models.checking.data_check import check_data, doubted_rows
     from qacg_models.checking.thorough import FOLDS, model_doubts
     from qacg_models.data import load_data

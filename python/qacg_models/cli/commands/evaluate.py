@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from qacg_models.reporting.evaluation_page import Evaluation
 
 USES_MODELS = True
-HELP = "metrics of a trained model, and the calibration of its probabilities"
+HELP = "print metrics of a trained model, and the calibration of its probabilities"
 DESCRIPTION = (
-    "Prints the task's metrics with intervals beside the majority row, the expected calibration error before and after "
-    "the temperatures that training fitted, and accuracy by coverage: what is left, and how right it is, where answers "
-    "below a probability are put aside, as `qacg predict --min-confidence` does."
+    "Prints the task's metrics with confidence intervals, the metrics of always predicting the most frequent label, "
+    "and the expected calibration error before and after temperature scaling. The last table has, for several "
+    "thresholds, the share of predictions with at least that probability (coverage) and their accuracy; `qacg predict "
+    "--min-confidence` marks the other predictions."
 )
 
 
@@ -59,14 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1000,
         metavar="N",
-        help="samples for the intervals; 0: none (default: %(default)s)",
+        help="bootstrap samples for the confidence intervals; 0: no intervals (default: %(default)s)",
     )
     parser.add_argument(
-        "--bootstrap-seed", type=int, default=0, metavar="N", help="of the samples (default: %(default)s)"
+        "--bootstrap-seed", type=int, default=0, metavar="N", help="seed of these samples (default: %(default)s)"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with all digits")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with unrounded values")
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="folder to make, with a page that has a picture of the reliability"
+        "--report", type=Path, metavar="DIR", help="folder to create, with a page that has a reliability diagram"
     )
     parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
@@ -99,7 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
     stored = compare_with_stored(trained.record, paths, len(rows), metrics)
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
     if bounds:
-        samples = f"from, to: 95 % of {arguments.bootstrap} samples of sentences, seed {arguments.bootstrap_seed}"
+        samples = (
+            f"from, to: 95 % confidence interval from {arguments.bootstrap} bootstrap samples of sentences, seed "
+            f"{arguments.bootstrap_seed}"
+        )
         notes.insert(0, samples)
     evaluation = Evaluation(
         described=describe_examples(split, rows, trained.task),
@@ -153,7 +157,7 @@ def _load_model(arguments: argparse.Namespace) -> TrainedModel:
 def _load_rows(
     arguments: argparse.Namespace, trained: TrainedModel
 ) -> tuple[Sequence[Example], str, tuple[Path, ...], list[str]]:
-    """The rows, the name of their split or file, their files, and notes about skipped rows."""
+    """Returns the rows, the name of their split or file, their files, and notes about skipped rows."""
     from qacg_models.data import check_contexts, load_data, load_file
     from qacg_models.utils.outputs import check_not_input
 
@@ -186,7 +190,7 @@ def _write(output: Path | None, text: str) -> None:
 
 
 def _text(evaluation: Evaluation) -> str:
-    """The tables for the terminal; the JSON and the page also have scores by aspect, confusion matrix and errors."""
+    """Returns the tables for the terminal; JSON and page also have scores by aspect, confusion matrix and errors."""
     from qacg_models.reporting.confidence import DEFINITION
     from qacg_models.reporting.result_tables import show
     from qacg_models.reporting.tables import text_table

@@ -28,7 +28,7 @@ DESCRIPTION = (
     "metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared with the "
     "model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status is 1. With "
     "--int8, 3 % of the labels may differ, and probabilities by 0.5. A page contains an int8 model and its runtime: "
-    "in a browser it predicts texts or a CSV, and connects to nothing."
+    "opened in a browser, it predicts texts or a CSV without a network."
 )
 
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="quantize linear layers to 8 bits: a smaller file, with larger tolerances of the check; a page always is",
+        help="quantize linear layers to 8 bits: a smaller file, with larger tolerances of the check; implied by a page",
     )
     parser.add_argument(
         "--runtime",
@@ -127,7 +127,7 @@ def _runtime(arguments: argparse.Namespace) -> Runtime | None:
     if arguments.to == PAGE:
         return read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE))
     if arguments.runtime is not None:
-        raise InputError(f"runtime: expected --to {PAGE} beside it, got {arguments.to}.")
+        raise InputError(f"runtime: expected --to {PAGE} with it, got {arguments.to}. Omit --runtime.")
     return None
 
 

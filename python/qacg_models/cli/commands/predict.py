@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         default="text",
         choices=("text", "sentence", "document"),
-        help="unit of a prediction: the text, cut to the maximum length of the model; each of its sentences; or the "
-        "document, all of its sentences together (default: %(default)s)",
+        help="unit of a prediction: text, truncated to the maximum length of the model; sentence, each sentence of the "
+        "text; or document, one prediction from all sentences of the text (default: %(default)s)",
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of training")
@@ -68,24 +68,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--escape-formulas",
         action="store_true",
-        help="for spreadsheets: put an apostrophe before cells of a .csv that they would run as formulas (= + - @) "
-        "(default: write texts unchanged)",
+        help="put an apostrophe before cells of a .csv that a spreadsheet would run as formulas (= + - @) (default: "
+        "write texts unchanged)",
     )
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="write all other columns of a table after the predictions, or none (default: all for a table; JSONL is "
-        "no table)",
+        help="which other columns of the input are written after the predictions (default: all for a CSV, Excel or "
+        "Parquet file)",
     )
     add_confidence_flag(output)
     output.add_argument(
         "--summary",
         type=Path,
         metavar="FILE",
-        help="page to write beside --output: shares by aspect and label with intervals, and the most telling sentences",
+        help="page to write in addition to --output: shares of each label by aspect, with confidence intervals, and "
+        "the sentences with the highest probabilities",
     )
-    output.add_argument("--group-column", metavar="NAME", help="column of the input by which --summary groups too")
-    output.add_argument("--date-column", metavar="NAME", help="column with dates, by whose months --summary groups too")
+    output.add_argument(
+        "--group-column", metavar="NAME", help="column of the input; --summary also has a table by its values"
+    )
+    output.add_argument(
+        "--date-column", metavar="NAME", help="column of the input with dates; --summary also has a table by month"
+    )
     output.add_argument("--resume", action="store_true", help="continue an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace an existing output or unfinished run")
     machine = parser.add_argument_group("machine")
@@ -138,7 +143,9 @@ def run(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
     )
     if arguments.target_column is not None and not ask.targets:
-        raise InputError("target-column: expected none for this model, whose contexts have no targets.")
+        raise InputError(
+            f"target-column: expected none, because this model has no targets, got {arguments.target_column}."
+        )
     questions = ask.questions(arguments.aspects, arguments.targets)
     if arguments.input is not None and source.is_file():  # other inputs, such as a pipe, can be read only once
         ignored = RowProblems(source) if arguments.skip_empty else None
@@ -157,7 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     bulk = BulkPrediction(ask, questions, lines, source, arguments.window, arguments.batch_size, arguments.by)
     if arguments.output is None and arguments.input is None:
-        table = _table(bulk, requests)  # first, since an unusable text ends the command with one line
+        table = _table(bulk, requests)  # before other output: an unusable text raises an error here
         print_machine_line(ask.trained, arguments.batch_size)
         print(table)
         return 0
@@ -191,7 +198,7 @@ def _write(
         )
     if not is_main():
         return
-    note = f", {reused} windows of the main process from the run before" if reused else ""
+    note = f", of which the main process reused {reused} windows of the interrupted run" if reused else ""
     print(f"predictions in {arguments.output}{note}")
     if skipped.total:
         print(_describe_skipped(skipped))
@@ -257,12 +264,12 @@ def _keeps_columns(columns: str | None, data_format: str) -> bool:
     from qacg_models.data.requests import WITH_COLUMNS
 
     if columns == "all" and data_format not in WITH_COLUMNS:
-        raise InputError(f"columns: expected a CSV or another table for all, got {data_format}, which has no columns.")
+        raise InputError(f"columns: expected none for the format {data_format}, which is no table, got all.")
     return data_format in WITH_COLUMNS and columns != "none"
 
 
 def _with_names(requests: Iterator) -> tuple[Iterator, tuple[str, ...]]:
-    """Returns the same texts, and the names of their other columns, which are those of the first one."""
+    """Returns the same requests, and the names of their other columns, read from the first request."""
     first = next(requests)
     return chain([first], requests), tuple(first.others or ())
 
@@ -275,17 +282,15 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     if arguments.output is None:
         for name in ("resume", "overwrite", "summary"):
             if getattr(arguments, name):
-                raise InputError(f"{name}: expected --output FILE beside it, got none.")
+                raise InputError(f"{name}: expected --output FILE with it, got none.")
         if processes > 1:
-            raise InputError(
-                f"output: expected --output FILE, because {processes} processes predict together, got none."
-            )
+            raise InputError(f"output: expected a file, got none. {processes} processes cannot print together.")
     if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
-        raise InputError("escape-formulas: expected --output FILE.csv beside it, got none.")
+        raise InputError("escape-formulas: expected --output FILE.csv with it, got none.")
     if arguments.columns is not None and arguments.input is None:
-        raise InputError("columns: expected a CSV as --input, got --text.")
+        raise InputError("columns: expected a table as --input, got --text.")
     if arguments.input == STANDARD_INPUT and processes > 1:
-        raise InputError(f"input: expected a file for {processes} processes, which each of them reads, got -.")
+        raise InputError(f"input: expected a file, because each of {processes} processes reads it, got -.")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
         arguments.input_format = "txt"
     records = [f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column")]
@@ -294,7 +299,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     lines_only = arguments.input is None or data_format == "txt" or by_suffix
     if lines_only and arguments.skip_empty:
         raise InputError(
-            "skip-empty: expected a table as --input, got lines of text, of which empty ones are always skipped."
+            "skip-empty: expected a table as --input, got lines of text. Omit it: empty lines are always skipped."
         )
     if lines_only and records:
         raise InputError(f"{records[0]}: expected a CSV or JSONL as --input, got texts without columns.")
@@ -308,10 +313,10 @@ def _check_groups(arguments: argparse.Namespace, others: Sequence[str]) -> None:
     for name in ("group_column", "date_column"):
         flag, column = name.replace("_", "-"), getattr(arguments, name)
         if column is not None and arguments.summary is None:
-            raise InputError(f"{flag}: expected --summary FILE beside it, got none.")
+            raise InputError(f"{flag}: expected --summary FILE with it, got none.")
         if column is not None and column not in others:
-            known = ", ".join(map(repr, others)) or "none; it needs a table and --columns all"
-            raise InputError(f"{flag}: expected another column of the input ({known}), got {column!r}.")
+            known = ", ".join(map(repr, others)) or "none: a table and --columns all are required"
+            raise InputError(f"{flag}: expected a column that the output copies ({known}), got {column!r}.")
 
 
 def _check_output(arguments: argparse.Namespace) -> None:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 MAX_ASPECTS = 10  # with more, the default sheet has too few rows for each aspect
 HELP = "propose aspects for texts without labels, and write a sheet to label for qacg train"
 DESCRIPTION = (
-    "Proposes aspects, clusters of frequent nouns with example sentences, English or German, and writes a CSV with a "
-    "row for a sentence and an aspect, whose label is empty. Rows marked dev in the column split are a random sample "
-    "of sentences and aspects: qacg train measures the model on them, which estimates its score on new texts. With a "
-    "model, the sheet asks about the model's aspects, the least certain predictions first, and keeps the rows that are "
-    "labelled already."
+    "Proposes aspects, which are clusters of frequent English or German nouns, and writes a CSV with a row for each "
+    "chosen sentence and aspect, whose label is empty. Rows marked dev in the column split are a random sample of "
+    "sentences and aspects: qacg train measures the model on them, which estimates its score on new texts. With a "
+    "model, the new rows have the model's aspects, the least certain predictions first, and rows that are labelled "
+    "already are kept."
 )
 
 
@@ -41,13 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="model",
         type=Path,
         metavar="MODEL",
-        help="folder that qacg train wrote: ask about the rows of which it is least certain; needs --labelled",
+        help="folder that qacg train wrote; the new rows are those with the least certain predictions; requires "
+        "--labelled",
     )
     parser.add_argument(
         "--labelled",
         type=Path,
         metavar="FILE",
-        help="CSV with rows that are labelled already; the new sheet has them too, and asks about none of them again",
+        help="CSV with labelled rows; they are copied to the new sheet, and no new row repeats them",
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of --with MODEL, or text, auto and utf-8")
@@ -68,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         nargs="+",
         metavar="NAME[=WORD,...]",
-        help="aspects to ask about: proposed ones, and your own, with the words that name them (default: the NAME)",
+        help="aspects of the sheet: names of proposed ones, and your own with words by which a sentence mentions them "
+        "(default of WORD: the NAME)",
     )
     sheet.add_argument(
         "--rows", type=int, default=500, metavar="N", help="maximum number of rows to label (default: %(default)s)"
@@ -77,13 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dev-rows",
         type=int,
         metavar="N",
-        help="how many of them are random rows for evaluation (default: a quarter; 0 if --labelled has such rows)",
+        help="number of the rows that are random ones for evaluation (default: a quarter; 0 if --labelled has such "
+        "rows)",
     )
     sheet.add_argument(
         "--random-rows",
         type=int,
         metavar="N",
-        help="how many of them are random rows for training (default: a quarter; 0 with a model)",
+        help="number of the rows that are random ones for training (default: a quarter; 0 with a model)",
     )
     sheet.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the random rows (default: %(default)s)"
@@ -222,12 +225,15 @@ def _load(arguments: argparse.Namespace) -> AspectPredictor:
 
 
 def _columns_of(model: AspectPredictor) -> Columns:
-    """Returns the columns of the model's training data, which are those of the sheet."""
+    """Returns the column names of the model's training data, which the sheet takes over."""
     from dataclasses import replace
 
     columns = model.trained.data_options.columns()
     if columns.wide:
-        raise InputError("with: expected a model trained on rows of a text and an aspect, got one of a wide table")
+        raise InputError(
+            "with: expected a model that was trained on a table with a row for each text and aspect, got one that was "
+            "trained on a wide table."
+        )
     return replace(columns, id=None, target=None)
 
 
@@ -242,12 +248,12 @@ def _check(arguments: argparse.Namespace) -> None:
             check_range(name.replace("_", "-"), value, 0, arguments.rows)
     if arguments.model is not None and arguments.keep is not None:
         raise InputError(
-            "keep: expected no --keep beside --with, whose model has its own aspects; leave one of them out"
+            "keep: expected none with --with, whose model has its own aspects, got names. Omit --keep or --with."
         )
     if arguments.model is not None and arguments.labelled is None:
         raise InputError(
-            "labelled: expected the labelled CSV that the model was trained on, beside --with; the new sheet keeps its"
-            " rows, and asks about none of them again"
+            "labelled: expected the CSV on which the model of --with was trained, got none. Its rows are copied to the "
+            "new sheet."
         )
     if arguments.labelled is not None and arguments.labelled.suffix.lower() != ".csv":
         raise InputError(f"labelled: expected a name that ends in .csv, got {arguments.labelled}")
