@@ -2,15 +2,15 @@
 
 | question | module |
 |---|---|
-| what an example is, and where a label becomes a class index (`class_index`) | `example.py` |
+| the class `Example`, and the class index of a label (`class_index`) | `example.py` |
 | labels, aspects and contexts of a task | `task.py` |
-| which format a folder or file has | `formats.py` |
+| the formats, and their detection for a folder or file | `formats.py` |
 | readers of the formats | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
 | CSV delimiters, text encodings, Excel and Parquet | `delimiters.py`, `encodings.py`, `tables.py` |
 | records of your own tables as examples, and their task | `records.py` |
 | rows with empty cells, and the error that lists them | `row_problems.py` |
 | reading a data set, its splits and their overlap | `dataset.py` |
-| how dev is split from the training file | `splitting.py` |
+| dev rows from the training file | `splitting.py` |
 | Arrow storage for millions of examples and features | `example_table.py`, `feature_table.py` |
 | warnings about the data | `data_warnings.py` |
 | sentence splitting and text normalisation | `sentences.py` |

@@ -46,7 +46,7 @@ class ArrowRows(Sequence[dict]):
             yield from batch.to_pylist()
 
     def column(self, name: str) -> np.ndarray:
-        """All values of a numeric column."""
+        """Returns all values of a numeric column."""
         import numpy as np
 
         if not self.batches:
@@ -75,7 +75,7 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema)
 
 
 def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
-    """Memory-mapped record batches of a file that `write_rows` wrote, and its schema's metadata.
+    """Returns memory-mapped record batches of a file that `write_rows` wrote, and the metadata of its schema.
 
     Raises:
         ValueError: the file is not an Arrow file.
@@ -87,9 +87,9 @@ def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
 
 
 def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """The record batches, in memory if they are small, else mapped from a temporary file.
+    """Returns the record batches: in memory if they are small, else mapped from a temporary file.
 
-    The file is deleted when the process ends.
+    The temporary file is deleted when the process ends.
 
     Raises:
         InputError: the temporary file cannot be written.
@@ -118,7 +118,7 @@ def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa
 
 
 def _drained(kept: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields both, and releases the batches of `kept` as it goes."""
+    """Yields the batches of `kept`, and releases each after it is used; then yields those of `rest`."""
     while kept:
         yield kept.pop(0)
     yield from rest

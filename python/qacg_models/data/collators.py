@@ -17,14 +17,15 @@ class PaddingCollator:
 
     Args:
         pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
-        share_texts: give each text once, and the text of each feature as `text_ids`.
+        share_texts: True: the batch has each of B distinct texts once, and `text_ids`, the index of the text of each
+            of N features. For models whose `config.shares_texts` is True.
     """
 
     def __init__(self, pad_token_id: int, share_texts: bool = False):
         self.pad_token_id, self.share_texts = pad_token_id, share_texts
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Int64 tensors: (B, L) token ids, types and mask; (N,) labels, context ids and text ids if present."""
+        """Returns int64 tensors: (B, L) token ids, types and mask; (N,) labels, context ids and text ids if present."""
         texts, batch = _texts_and_answers(features, self.share_texts)
         lengths = torch.tensor([len(text["input_ids"]) for text in texts])
         return batch | {
@@ -34,7 +35,7 @@ class PaddingCollator:
         }
 
     def describe(self, padding: float) -> str:
-        """One line about a share of padding."""
+        """Returns a log line for the share of padding among the tokens."""
         return f"batches are padded to their longest row: {padding:.0%} of their tokens are padding"
 
 
@@ -46,8 +47,8 @@ class PackingCollator:
     token_type_ids and position_ids; cu_seqlens (B + 1,) int32; and the integer max_seqlen.
 
     Args:
-        share_texts: give each of B distinct texts once, and the text of each of N features as (N,) text_ids; labels and
-            context_ids are (N,) then. For models whose `config.shares_texts` is True.
+        share_texts: True: the batch has each of B distinct texts once, and `text_ids` (N,), the index of the text of
+            each of N features; labels and context_ids are (N,). For models whose `config.shares_texts` is True.
     """
 
     def __init__(self, share_texts: bool = False):
@@ -75,12 +76,16 @@ class PackingCollator:
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
     def describe(self, padding: float) -> str:
-        """One line about the share of padding that packing avoids."""
+        """Returns a log line for the share of padding that packing avoids."""
         return f"batches are packed: without it {padding:.0%} of their tokens would be padding"
 
 
 def _texts_and_answers(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
-    """The features whose texts a batch has, and what it has for each feature: labels, context ids, text ids."""
+    """Returns the features whose tokens the batch contains, and its tensors with a value for each feature.
+
+    These tensors are labels, context ids and, with `share_texts`, text ids. With `share_texts`, the returned features
+    are the first ones with each distinct text; otherwise all.
+    """
     batch = {
         name: torch.tensor([feature[name] for feature in features])
         for name in ("labels", "context_ids")
@@ -100,13 +105,13 @@ def _texts_and_answers(features: Sequence[dict], share_texts: bool) -> tuple[Seq
 
 
 def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
-    """Rows as one int64 tensor, padded at their ends to the longest."""
+    """Returns rows as one int64 tensor, padded on the right with `fill` to the longest row."""
     length = max(map(len, rows))
     return torch.tensor([row + [fill] * (length - len(row)) for row in rows], dtype=torch.int64)
 
 
 def slice_batch(batch: dict, start: int, end: int) -> dict:
-    """Rows `start` to `end` (exclusive) of a padded or packed batch, with the texts that they ask about."""
+    """Returns rows `start` to `end` (exclusive) of a padded or packed batch, with only the texts of these rows."""
     answers = {name: batch[name][start:end] for name in ("labels", "context_ids") if name in batch}
     if "text_ids" in batch:
         texts, answers["text_ids"] = batch["text_ids"][start:end].unique(return_inverse=True)
@@ -128,7 +133,7 @@ def slice_batch(batch: dict, start: int, end: int) -> dict:
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
-    """The collator that suits a model: packed for fused attention, padded for others.
+    """Returns the collator for a model: packed batches for fused attention, padded ones for other implementations.
 
     Only fused attention reads packed batches directly; other implementations would pad them again.
     """
@@ -139,7 +144,7 @@ def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> P
 
 
 def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:
-    """Share of padding tokens in random batches of rows with these lengths."""
+    """Returns the share of padding among the tokens of random batches of rows with these lengths."""
     shuffled = [*lengths]
     random.Random(seed).shuffle(shuffled)
     batches = [shuffled[start : start + batch_size] for start in range(0, len(shuffled), batch_size)]
@@ -147,5 +152,5 @@ def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:
 
 
 def by_length(lengths: Sequence[int]) -> list[int]:
-    """Row indices, shortest first, so that batches have little padding."""
+    """Returns row indices ordered by length, shortest first, so that batches have little padding."""
     return sorted(range(len(lengths)), key=lengths.__getitem__)

@@ -26,10 +26,10 @@ from qacg_models.utils.plain_text import parse_json, unescape_formula
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
 
-Record = tuple[int, dict[str, str]]  # number of its first line; texts by the names of `Columns`
-# Optional column with the split of a labelled row.
+Record = tuple[int, dict[str, str]]  # number of the record's first line, and texts by the names of `Columns`
+# Optional column that assigns a labelled row to a split.
 SPLIT_COLUMN = "split"
-# Sheets of `qacg suggest` have both columns, and their cells are escaped for spreadsheets.
+# A file with both columns is a sheet of `qacg suggest`, whose cells are escaped for spreadsheets.
 SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
 
 
@@ -39,16 +39,16 @@ class Columns:
 
     Attributes:
         text: name of the text column.
-        aspect, label: names of their columns; None for texts to predict, which have neither. Records of a wide table
-            get these names.
-        id, target: names of their columns; None if the data has none.
-        delimiter: of CSV files; backslash and t is a tab, "auto" detects it from the header.
-        encoding: of CSV, JSON and JSONL files.
+        aspect, label: names of the aspect column and the label column; None for texts to predict. For a wide table,
+            which has no such columns, they are the keys of a record.
+        id, target: names of the id column and the target column; None if the data has none.
+        delimiter: delimiter of CSV files; a backslash followed by t is a tab, "auto" detects it from the header.
+        encoding: encoding of CSV, JSON and JSONL files.
         wide: whether there is a column for each aspect.
         aspect_columns: the aspect columns of a wide table; None: all except text, id and target.
 
     Raises:
-        InputError: repeated names, a delimiter of several characters, or an unknown encoding.
+        InputError: two columns have the same name, the delimiter has several characters, or the encoding is unknown.
     """
 
     text: str = "text"
@@ -72,12 +72,12 @@ class Columns:
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
     def names(self) -> list[str]:
-        """Keys of a record."""
+        """Returns the keys of a record."""
         optional = (self.aspect, self.label, self.id, self.target)
         return [self.text, *(name for name in optional if name is not None)]
 
     def required(self) -> list[str]:
-        """Columns that a file must have."""
+        """Returns the columns that a file must have."""
         if not self.wide:
             return self.names()
         optional = (self.id, self.target, *(self.aspect_columns or ()))
@@ -85,28 +85,27 @@ class Columns:
 
     @property
     def split(self) -> str | None:
-        """SPLIT_COLUMN; None if rows have no labels, or another field has that name."""
+        """The name of the split column; None if rows have no labels, or another field has that name."""
         others = [*self.names(), *(self.aspect_columns or ())]
         return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
 
     def of_texts(self, **names: str | None) -> Columns:
-        """The columns of a file of texts without labels; `names` sets aspect, id and target."""
+        """Returns these columns for a file of texts without labels; `names` sets aspect, id and target."""
         without = {"aspect": None, "label": None, "id": None, "target": None}
         return replace(self, **without | names, wide=False, aspect_columns=None)
 
 
 def records(path: Path, columns: Columns, suffix: str | None = None, others: bool = False) -> Iterator[Record]:
-    """Yields line number and requested fields of every record; an empty cell gives an empty text.
+    """Yields the line number and the requested fields of every record; an empty cell becomes an empty text.
 
     Args:
         path: the file.
         columns: names of the fields.
-        suffix: one of SUFFIXES; None: the file's own.
-        others: for TABLES, also return the other columns.
+        suffix: one of SUFFIXES, which selects the format; None: the suffix of `path`.
+        others: for TABLES, also yield the other columns.
 
     Raises:
-        DataError: an unknown suffix, content that does not match the suffix, a missing column, or a field that is not
-            a text.
+        DataError: the suffix is unknown, the content does not match it, a column is missing, or a field is not a text.
     """
     suffix = suffix or path.suffix.lower()
     names = columns.names()
@@ -123,17 +122,17 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
 
 
 def file_aspects(path: Path, columns: Columns) -> list[str]:
-    """The aspects of a wide table, in column order; empty for a file without rows.
+    """Returns the aspects of a wide table, in column order; an empty list for a file without rows.
 
     Raises:
-        DataError: as for `records`.
+        DataError: the suffix is unknown, the content does not match it, or a column is missing.
     """
     record = next(_raw_records(path, columns, path.suffix.lower()), None)
     return [] if record is None else _wide_aspects(record[1], columns)
 
 
 def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[int, dict]]:
-    """Yields line number and all fields of every row, unchanged."""
+    """Yields the line number and all fields of every row, unchanged."""
     readers = {".csv": _csv_records, ".tsv": _csv_records, ".json": _json_records, ".jsonl": _jsonl_records}
     readers |= {".xlsx": _excel_records, ".parquet": _parquet_records, ".txt": _csv_records}
     if suffix not in readers:
@@ -142,7 +141,7 @@ def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[in
 
 
 def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
-    """The aspects among the columns of a wide table; unnamed columns are ignored."""
+    """Returns the aspect columns among all columns of a wide table; unnamed columns are ignored."""
     if columns.aspect_columns is not None:
         return list(columns.aspect_columns)
     others = (*columns.required(), columns.split)
@@ -151,7 +150,7 @@ def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
 
 
 def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
-    """A record for each aspect; a row without a text gives one record, so that it is reported once."""
+    """Yields a record for each aspect of a row; only one for a row without a text, so that it is reported once."""
     same = {name: record[name] for name in (columns.text, columns.id, columns.target, columns.split) if name in record}
     aspects = _wide_aspects(record, columns)
     for aspect in aspects if str(record[columns.text] or "").strip() else aspects[:1]:
@@ -159,7 +158,7 @@ def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
 
 
 def _text(path: Path, line: int, name: str, value: object) -> str:
-    """A cell as text. Numbers are accepted, so that 1 and "1" are the same id or label."""
+    """Returns a cell as text. Numbers are accepted, so that 1 and "1" are the same id or label."""
     if isinstance(value, str):
         return value if value.strip() else ""
     if value is None or (isinstance(value, float) and math.isnan(value)):  # how other programs store an empty cell
@@ -172,7 +171,7 @@ def _text(path: Path, line: int, name: str, value: object) -> str:
 
 
 def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
-    # The csv module keeps line ends inside quotes only if its input has them.
+    # The csv module keeps line ends inside quoted fields only if the lines that it receives end with one.
     lines: Iterator[str] = (text + "\n" for _, text in numbered_lines(path, columns.encoding))
     delimiter, before = columns.delimiter, 0
     if delimiter == AUTO:
@@ -196,7 +195,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                     path, line, f"expected {len(header)} fields as in the header, got {len(fields)}; {advice}"
                 )
             else:
-                # Excel omits trailing empty cells if 16 rows in a block have them.
+                # Excel omits trailing empty cells if 16 consecutive rows have them.
                 missing = [""] * (len(header) - len(fields))
                 yield line, dict(zip(header, fields + missing))
     except csv.Error as error:
@@ -254,7 +253,7 @@ def _json_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Column names, with a number appended to repeated ones, so that no column hides another."""
+    """Returns the column names with a number appended to repeated ones, so that no column hides another."""
     found: list[str] = []
     for name in names:
         numbers = itertools.count(2)
@@ -283,11 +282,11 @@ def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> N
     if twice:
         raise DataError(path, line, f"columns: expected each name once, got {', '.join(map(repr, twice))} twice")
     if columns.wide and not _wide_aspects(names, columns):
-        raise DataError(path, line, f"columns: expected one for each aspect, got {', '.join(map(repr, names))}")
+        raise DataError(path, line, f"columns: expected one for each aspect, got only {', '.join(map(repr, names))}")
 
 
 def _advice(path: Path, names: list[str]) -> str:
-    """What to do about missing columns."""
+    """Returns advice for an error about missing columns."""
     other = next((mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
         return f"pass the delimiter by --delimiter '{shown_delimiter(other)}'"

@@ -15,11 +15,11 @@ from qacg_models.data.task import Task
 if TYPE_CHECKING:
     import numpy as np
 
-# An accuracy over 50 rows has a standard error of up to 7 points; over 30 sentences up to 9, since errors within a
-# sentence are correlated. With fewer than 10 rows of a label, dev has about one of them.
+# An accuracy over 50 rows has a standard error of up to 7 percentage points; over 30 sentences up to 9, since errors
+# within a sentence are correlated. With fewer than 10 rows of a label, dev has about one of them.
 LEAST_ROWS, LEAST_DEV_SENTENCES, LEAST_CLASS_ROWS = 50, 30, 10
-SHOWN = 3  # most examples of a warning
-_TEXT = 60  # most characters of a text in an example
+SHOWN = 3  # maximum number of examples in a warning
+_TEXT = 60  # maximum number of characters of a text in an example
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class DataWarning:
 
     Attributes:
         code: `no_absent_rows`, `rare_class`, `contradictory_labels`, `duplicate_rows`, `few_dev_sentences` or
-            `few_rows`; stable, for programs.
+            `few_rows`. Programs can compare it; it does not change between releases.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: number of rows, labels, sentences, or pairs of text and aspect that it concerns.
-        examples: the first of them, with line numbers.
+        count: number of rows, labels, sentences, or pairs of text and aspect that have the problem.
+        examples: the first of these, with line numbers.
     """
 
     code: str
@@ -42,23 +42,23 @@ class DataWarning:
     examples: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """One line for a terminal or a page."""
+        """Returns the warning as one line for a terminal or a page."""
         shown = f" ({'; '.join(self.examples)}{'; ...' if self.count > len(self.examples) else ''})"
         return f"warning: {self.split}: {self.message}{shown if self.examples else ''}"
 
 
 def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tuple[DataWarning, ...]:
-    """Warnings about training data.
+    """Returns warnings about training data.
 
-    Rows are read in blocks, with about 60 bytes per row of a split in memory.
+    Rows are read in blocks; about 60 bytes per row of a split are in memory.
 
     Args:
         splits: rows by split name; train, dev and test are optional.
         task: labels and aspects of the rows.
 
     Returns:
-        For train: no row without an opinion, labels with few rows, contradictory labels, and duplicate rows. For dev
-        and test: contradictory labels, and few sentences or rows.
+        For train: warnings if no row has the label "no opinion", if labels have few rows, and about contradictory
+        labels and duplicate rows. For dev and test: about contradictory labels, and about too few sentences or rows.
 
     Example:
         >>> from qacg_models.data import load_data, sample_directory
@@ -78,7 +78,7 @@ def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tu
 
 
 def evaluation_warnings(split: str, rows: Sequence[Example], task: Task) -> tuple[DataWarning, ...]:
-    """Warnings about evaluation data: few rows, and contradictory labels.
+    """Returns warnings about evaluation data: too few rows, and contradictory labels.
 
     Args:
         split: name of the split or file, for the messages.
@@ -140,7 +140,7 @@ def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
 
 
 def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicates: bool) -> Iterator[DataWarning]:
-    """Warnings about rows with the same text, ignoring case and spaces, and context."""
+    """Yields warnings about rows that have the same context and, ignoring case and spaces, the same text."""
     import numpy as np
 
     keys, labels = _keys(rows), np.fromiter((label for (label,) in column_values(rows, "label")), np.int32, len(rows))
@@ -171,14 +171,14 @@ def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicate
 
 
 def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The first row of each of the first SHOWN different keys among the rows `found` (ascending indices)."""
+    """Returns the first row of each of the first SHOWN distinct keys among the rows `found` (ascending indices)."""
     import numpy as np
 
     return found[np.sort(np.unique(keys[found], return_index=True)[1])[:SHOWN]]
 
 
 def _shown(rows: Sequence[Example], indices: np.ndarray, task: Task) -> str:
-    """The shared text and context of some rows, with line and label of the first of them."""
+    """Formats the text and context that some rows share, with line and label of the first rows."""
     group = [rows[int(index)] for index in sorted(indices)[:SHOWN]]
     text = " ".join(group[0].sentence.split())
     text = text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
@@ -187,7 +187,7 @@ def _shown(rows: Sequence[Example], indices: np.ndarray, task: Task) -> str:
 
 
 def _keys(rows: Sequence[Example]) -> np.ndarray:
-    """(N) uint64 hashes of each row's normalised text and context."""
+    """Returns (N) uint64 hashes of each row's normalised text and context."""
     import numpy as np
 
     def hashes() -> Iterator[int]:

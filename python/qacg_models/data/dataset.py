@@ -23,10 +23,10 @@ from qacg_models.errors import InputError
 
 Sources = Path | str | Sequence[Path | str]
 
-# What the dev metric estimates, by the origin of dev.
+# Descriptions of where the dev rows come from, and what the metric on them estimates.
 RESERVED = (
-    "rows that the column 'split' reserves; if they are a random sample, as in a sheet of qacg suggest, the dev metric"
-    " estimates the metric on new texts"
+    "rows that the column 'split' marks as dev; if they are a random sample, as in a sheet of qacg suggest, the dev"
+    " metric estimates the metric on new texts"
 )
 CUT = (
     "split off the training file; the dev metric estimates the metric on new texts only if the file is a random sample"
@@ -42,14 +42,15 @@ class Dataset:
         task: labels and aspects.
         splits: rows by split name, in file order.
         files: the files of each split.
-        contexts: every context of the training split (of all splits if there is none), targets in natural order and
-            aspects in the task's order; the position is the context id.
+        contexts: every context of the training split (of all splits without a training split), targets in natural
+            order (2 before 10) and aspects in the task's order; the position is the context id.
         overlap: number of distinct sentences shared by each pair of splits.
-        sources: the folder or files that were given.
-        options: how they were read.
+        sources: the folder or files passed to `load_data`.
+        options: the options with which they were read.
         notes: decisions made while reading, one line each.
-        skipped: the notes about rows that were left out.
-        dev_origin: how dev was split from the training file, and what its metric estimates; empty if dev is a file.
+        skipped: those of the notes that are about skipped rows.
+        dev_origin: where the dev rows of the training file come from, and what their metric estimates; empty if dev is
+            a file of its own.
     """
 
     task: Task
@@ -65,12 +66,12 @@ class Dataset:
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
-        """Warnings about the data, as `training_warnings` returns them."""
+        """The warnings of `training_warnings` about the splits."""
         return training_warnings(self.splits, self.task)
 
 
 def sample_directory() -> Path:
-    """Folder of the sample data set of this package."""
+    """Returns the folder of the sample data set of this package."""
     return Path(__file__).parents[1] / "sample"
 
 
@@ -99,9 +100,9 @@ def load_data(
         The data set.
 
     Raises:
-        DataError: no such folder or file, no file for a required split, a file that violates its format, files in
-            different formats, or a context that the training split does not have.
-        InputError: no files, or options that the format does not support.
+        DataError: the folder or a file does not exist, a required split has no file, a file violates its format, files
+            have different formats, or a context does not occur in the training split.
+        InputError: `path` has no files, or the format does not support an option.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -155,13 +156,14 @@ def load_file(
         task: labels and aspects of the rows.
         options: how to read them; None: the defaults.
         contexts: the contexts that rows may have; None: any.
-        notes: receives a line per file about skipped rows.
+        notes: list to which a line for each file with skipped rows is appended.
 
     Returns:
         The rows.
 
     Raises:
-        DataError: as for `load_data`, a format of another task, or a context that is not among `contexts`.
+        DataError: a file does not exist or violates its format, files have different formats, the format is for
+            another task, or a context is not among `contexts`.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -175,18 +177,18 @@ def load_file(
 
 
 def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
-    """A line for each file with skipped rows."""
+    """Returns a line for each file with skipped rows."""
     return [f"left out of {one.path.name}: {one.total:,} rows ({one.summary()})" for one in skipped if one.total]
 
 
 def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
-    """All contexts of some splits: targets in natural order (2 before 10), aspects in the task's order."""
+    """Returns all contexts of some splits: targets in natural order (2 before 10), aspects in the task's order."""
     targets = sorted({target for rows in splits for (target,) in distinct(rows, "target")}, key=natural_key)
     return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
 
 
 def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
-    """Raises DataError, with the line of the first such row, for a context that is not among `contexts`."""
+    """Raises DataError, with its line number, for the first row whose context is not among `contexts`."""
     known = set(contexts)
     if all(context in known for (context,) in distinct(rows, "context")):
         return
@@ -195,7 +197,7 @@ def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path 
 
 
 def describe(dataset: Dataset) -> list[str]:
-    """Lines that describe a data set: notes, a line per split, and shared sentences."""
+    """Returns lines that describe a data set: notes, a line per split, and the number of shared sentences."""
     lines = [*dataset.notes]
     lines += [describe_examples(split, rows, dataset.task) for split, rows in dataset.splits.items()]
     if len(dataset.splits) > 1:
@@ -204,20 +206,20 @@ def describe(dataset: Dataset) -> list[str]:
 
 
 def label_shares(rows: Sequence[Example], task: Task) -> list[float]:
-    """Share of each label among the rows, in the task's order; they sum to 1."""
+    """Returns the share of each label among the rows, in the task's order; the shares sum to 1."""
     found = counts(rows, "label")
     return [found.get(index, 0) / len(rows) for index in range(len(task.labels))]
 
 
 def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
-    """One line with the size and label shares of a split."""
+    """Returns one line with the size and the label shares of a split."""
     shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
     sentences, groups = len(distinct(rows, "sentence")), len(distinct(rows, "id", "target"))
     return f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({shares})"
 
 
 def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
-    """Number of distinct sentences shared by each pair of splits, ignoring case and spaces."""
+    """Returns the number of distinct sentences shared by each pair of splits, ignoring case and spaces."""
     found = {
         name: {text_digest(normalized(text)) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()
     }
@@ -225,13 +227,13 @@ def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, st
 
 
 def describe_overlap(overlap: Mapping[tuple[str, str], int]) -> str:
-    """One line about sentences shared between splits."""
+    """Returns one line with the number of sentences shared by each pair of splits."""
     shared = [f"{count} in both {a} and {b}" for (a, b), count in overlap.items() if count]
     return "sentences shared between splits: " + (", ".join(shared) or "none")
 
 
 def file_digest(*paths: Path) -> str:
-    """SHA-256 of the concatenated files, by which a later evaluation recognises the same data."""
+    """Returns the SHA-256 of the concatenated files, by which a later evaluation recognises the same data."""
     digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
     for path in paths:
         with path.open("rb") as handle:
@@ -241,7 +243,7 @@ def file_digest(*paths: Path) -> str:
 
 
 def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], Format]:
-    """The folder or files, and their common format."""
+    """Returns the folder or files as paths, and their common format."""
     given = [path] if isinstance(path, str | Path) else path
     sources = tuple(Path(one) for one in given)
     if not sources:
@@ -264,7 +266,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
 
 
 def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Path, ...]]:
-    """The files of each split that exists, in the order of SPLITS."""
+    """Returns the files of each existing split, in the order of SPLITS."""
     if sources[0].is_file():
         return {"train": sources}
     return {split: (file,) for split in SPLITS if (file := data_format.file(sources[0], split)) is not None}
@@ -273,7 +275,7 @@ def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Pa
 def _read_tables(
     data_format: Format, files: dict[str, tuple[Path, ...]], task: Task, options: DataOptions
 ) -> tuple[dict[str, ExampleTable], tuple[str, ...], tuple[str, ...]]:
-    """The rows of each split, the contexts, and a line for each file with skipped rows."""
+    """Returns the rows of each split, the contexts, and a line for each file with skipped rows."""
     names = options.columns()
     skipped = {file: RowProblems(file) for parts in files.values() for file in parts} if options.skip_empty else {}
     tables = {
@@ -326,7 +328,7 @@ def _divide(
     """Divides the rows of the training files into splits.
 
     Returns:
-        The splits by name, a line about how they were made, and what the dev metric estimates.
+        The splits by name, a line about the division, and where the dev rows come from (RESERVED or CUT).
     """
     reserved, left_out = split_by_column(rows, files["train"])
     parts: dict[str, Sequence[Example]] = {**reserved}

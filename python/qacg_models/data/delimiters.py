@@ -7,21 +7,21 @@ from itertools import chain
 
 AUTO = "auto"
 DELIMITERS = (",", ";", "\t", "|")
-_LONGEST_HEADER = 100  # lines; quoted names may contain line ends
-# Excel stores the delimiter in a hidden first line.
+_LONGEST_HEADER = 100  # maximum number of lines; quoted names may contain line ends
+# Excel reads the delimiter from a first line `sep=;`, which it does not show.
 _EXCEL = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
 
 def shown_delimiter(delimiter: str) -> str:
-    """The delimiter as typed in a shell."""
+    """Returns the delimiter as users type it in a shell."""
     return "\\t" if delimiter == "\t" else delimiter
 
 
 def find_delimiter(lines: Iterable[str], names: list[str]) -> tuple[str, int, Iterator[str]]:
     """Detects the delimiter of a CSV.
 
-    An Excel line `sep=;` decides; else the delimiter with which the header has all of `names`; else the one that gives
-    the most fields.
+    The first rule that applies decides: a first line `sep=;` of Excel; the delimiter with which the header has all of
+    `names`; the delimiter with which the header has the most fields.
 
     Returns:
         The delimiter, the number of lines before the table, and the lines of the table.
@@ -36,7 +36,7 @@ def find_delimiter(lines: Iterable[str], names: list[str]) -> tuple[str, int, It
 
 
 def _header(lines: Iterator[str]) -> list[str]:
-    """The first lines, up to the end of the first non-blank record."""
+    """Returns the first lines, up to the end of the first non-blank record."""
     head: list[str] = []
     quotes = 0
     for line in lines:

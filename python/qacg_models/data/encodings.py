@@ -11,7 +11,7 @@ from qacg_models.errors import InputError
 
 UTF_8 = "utf-8"
 _NOT_FOR_FILES = ("escape", "utf-7", "idna", "punycode", "undefined")
-# Western languages have no three accented letters in a row.
+# No word of a Western language has three consecutive accented letters.
 _NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
 _BLOCK = 1 << 16
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -20,7 +20,7 @@ _WESTERN = ("iso8859-1", "iso8859-15", "cp1252")
 
 
 def checked_encoding(name: str) -> str:
-    """The name of a text encoding, with "utf-8" for all spellings of it.
+    """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged.
 
     Raises:
         InputError: Python has no text encoding of that name.
@@ -38,7 +38,7 @@ def checked_encoding(name: str) -> str:
 
 
 def open_as_utf8(path: Path, handle: BinaryIO, encoding: str) -> BinaryIO:
-    """A stream that converts a file from another encoding to UTF-8; closing it closes the handle.
+    """Returns a stream that converts a file from another encoding to UTF-8; closing it closes `handle`.
 
     Reading it raises DataError, with line and byte, if the text is not in that encoding.
     """
@@ -46,7 +46,7 @@ def open_as_utf8(path: Path, handle: BinaryIO, encoding: str) -> BinaryIO:
 
 
 def encoding_advice(raw: bytes, is_first: bool) -> str:
-    """What to do about a line that is not UTF-8.
+    """Returns advice for an error about a line that is not UTF-8.
 
     Args:
         raw: the bytes of the line.

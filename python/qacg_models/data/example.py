@@ -24,8 +24,8 @@ class Example:
     Attributes:
         id: id of the sentence in its file; made from its first line if the file has no ids.
         sentence: the text.
-        context: name of the context, as `Task.context` makes it.
-        target: empty if the task has no targets.
+        context: name of the context, as `Task.context` returns it.
+        target: name of the target; empty if the task has no targets.
         aspect: name of the aspect.
         label: class index; None for texts to predict.
         line: line number in the file, from 1.
@@ -43,19 +43,19 @@ class Example:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Key of the rows that group metrics judge together: one sentence and target, all aspects."""
+        """Key of the rows that metrics by group evaluate together: all aspects of one sentence and target."""
         return self.id, self.target
 
 
 def class_index(label: str, task: Task, path: Path | str, line: int) -> int:
-    """The class index of a label that was read from a file: its place in `task.labels`.
+    """Returns the class index of a label that was read from a file: its position in `task.labels`.
 
     Every reader of labelled data calls this function.
 
     Args:
         label: name of the label; spelling and case must match.
         task: the labels.
-        path, line: where the label was read, for the error.
+        path, line: file and line number of the label, for the error.
 
     Raises:
         DataError: the task has no such label.
@@ -67,7 +67,7 @@ def class_index(label: str, task: Task, path: Path | str, line: int) -> int:
 
 
 def split_context(context: str, task: Task, path: Path | str, line: int) -> tuple[str, str]:
-    """Target and aspect of a context name that was read from a file.
+    """Returns target and aspect of a context name that was read from a file.
 
     Raises:
         DataError: the task has no such context.
@@ -88,11 +88,11 @@ class _Group:
 def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[Example]:
     """Yields the rows, and checks that each agrees with earlier rows of its group.
 
-    Keeps a few hundred bytes per group.
+    A group consists of the rows of one sentence and target. A few hundred bytes per group are kept in memory.
 
     Raises:
-        DataError: a row repeats an aspect of its group, or its id has another sentence in an earlier row; or, at the
-            end, there are no rows, or the task requires complete groups and one is not.
+        DataError: a row repeats an aspect of its group, or its id has another sentence in an earlier row. At the end:
+            there are no rows, or a group lacks aspects although the task requires complete groups.
     """
     groups: dict[tuple[str, str], _Group] = {}
     numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
@@ -123,10 +123,10 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
 
 
 def text_digest(text: str) -> bytes:
-    """A 16-byte digest, for comparing millions of texts in little memory."""
+    """Returns a 16-byte digest of a text, to compare millions of texts in little memory."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def text_fraction(text: str) -> float:
-    """A hash of a text, in [0, 1), for drawing texts independently of their order."""
+    """Returns a hash of a text, in [0, 1), to sample texts independently of their order."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64

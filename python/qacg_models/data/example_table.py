@@ -19,9 +19,9 @@ _NUMBERS = {"label": "int32", "line": "int64"}  # other columns are text
 
 
 class ExampleTable(Sequence[Example]):
-    """A read-only sequence of examples, equal to any sequence of equal examples.
+    """A read-only sequence of examples; it compares equal to any sequence of the same examples.
 
-    It needs about the size of the texts: in memory below 64 MB, else in a memory-mapped temporary file.
+    It takes about as many bytes as the texts: in memory below 64 MB, otherwise in a memory-mapped temporary file.
 
     Args:
         examples: consumed in blocks, so that a generator's examples are never in memory together.
@@ -45,7 +45,12 @@ class ExampleTable(Sequence[Example]):
         self.rows = ArrowRows(gather_rows(batches, _schema()))
 
     def where(self, condition: Callable[[list[str]], list[bool]], name: str) -> ExampleTable:
-        """The examples whose value in column `name` meets a condition, which is called with blocks of values."""
+        """Returns the examples that meet a condition on the field `name`.
+
+        Args:
+            condition: function from a block of values of the field to a list with True or False for each value.
+            name: name of the field.
+        """
         import pyarrow as pa
 
         kept = ExampleTable.__new__(ExampleTable)
@@ -77,7 +82,7 @@ class ExampleTable(Sequence[Example]):
 
 
 def distinct(examples: Sequence[Example], *names: str) -> list[tuple]:
-    """Distinct values of some fields, as tuples in order of first occurrence."""
+    """Returns the distinct values of some fields, as tuples in the order of first occurrence."""
     if not isinstance(examples, ExampleTable):
         return list(dict.fromkeys(tuple(getattr(row, name) for name in names) for row in examples))
     import pyarrow as pa
@@ -97,7 +102,7 @@ def column_values(examples: Sequence[Example], *names: str) -> Iterator[tuple]:
 
 
 def counts(examples: Sequence[Example], name: str) -> dict[Any, int]:
-    """Number of occurrences of each value of a field, in order of first occurrence."""
+    """Returns the number of occurrences of each value of a field, in the order of first occurrence."""
     if not isinstance(examples, ExampleTable):
         return dict(Counter(getattr(row, name) for row in examples))
     import pyarrow as pa

@@ -26,17 +26,17 @@ class FeatureTable(ArrowRows):
     """A read-only sequence of the features of labelled examples, as `encode_examples` returns them."""
 
     def labels(self) -> np.ndarray:
-        """(N) class indices."""
+        """(N) class indices of the labels."""
         return self.column("labels")
 
     def lengths(self) -> np.ndarray:
-        """(N) numbers of tokens."""
+        """(N) number of tokens of each row."""
         import numpy as np
 
         return np.concatenate([batch.column("input_ids").value_lengths().to_numpy() for batch in self.batches])
 
     def texts(self) -> np.ndarray:
-        """(N) number of the distinct text of each row, in the order of their first rows."""
+        """(N) index of the text of each row; distinct texts are numbered in the order of their first rows."""
         import numpy as np
 
         numbers: dict[bytes, int] = {}
@@ -50,7 +50,7 @@ class FeatureTable(ArrowRows):
 
 @dataclass(frozen=True)
 class Encoding:
-    """The arguments of `encode_examples`."""
+    """The arguments of `encode_examples`, except the rows."""
 
     tokenizer: PreTrainedTokenizerFast
     contexts: Sequence[str] | None
@@ -58,8 +58,8 @@ class Encoding:
     context_standalone: bool = False
 
     def digest(self, rows: int) -> bytes:
-        """Digest of the arguments and the number of rows."""
-        # Truncation is set by the first call, and is no property of the tokenizer.
+        """Returns a digest of the arguments and the number of rows."""
+        # The first call sets truncation and padding, so they must not change the digest.
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
         choices = [
             FORMAT,
@@ -76,7 +76,7 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
     """Encodes labelled rows, at least one, and writes their features; returns the number of truncated rows.
 
     Raises:
-        InputError: as for `encode_examples`, or the file cannot be written.
+        InputError: the context of a row is unknown, `max_length` is too small, or the file cannot be written.
     """
     schema, cut = _schema(encoding.contexts is not None, encoding.digest(len(rows))), 0
 
@@ -96,7 +96,7 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
 
 
 def read_features(path: Path, rows: int, encoding: Encoding) -> FeatureTable | None:
-    """Memory-mapped features of a file; None if it was not written with this encoding and number of rows.
+    """Returns memory-mapped features of a file; None if it was written with another encoding or number of rows.
 
     The rows themselves are not compared: use another path if the data may have changed.
     """

@@ -28,7 +28,7 @@ class Format:
         records: reads the records of a table of your own, which `records.py` converts to rows.
         suffixes: suffixes by which a single file with another name is detected.
         recognises: whether the content of a file with such a name or suffix has this format.
-        note: what users should know about the format, such as what it leaves out.
+        note: a line to print when the format is read, such as which rows it leaves out.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Format:
             raise ValueError(f"{self.name}: expected either task and published, or records, got another combination")
 
     def file(self, folder: Path, split: str) -> Path | None:
-        """The file of a split; None if the folder has none.
+        """Returns the file of a split; None if the folder has none.
 
         Raises:
             DataError: the folder has two files for the split.
@@ -64,7 +64,7 @@ class Format:
             path: the file.
             task: labels and aspects.
             names: columns of a table of your own.
-            skipped: counts rows with an empty cell, which are left out; None: they are an error.
+            skipped: counter of rows with an empty cell, which are skipped; None: such rows raise DataError.
 
         Raises:
             DataError: a line or group violates the format; or, if `skipped` is None, rows have an empty cell.

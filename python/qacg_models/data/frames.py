@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ON_EMPTY = ("raise", "skip")
-LISTED = 10  # most rows in an error
+LISTED = 10  # maximum number of rows in an error message
 
 
 def is_frame(value: object) -> bool:
@@ -30,7 +30,7 @@ def _is_pandas(value: object, name: str) -> bool:
 
 
 def cells(values: Any) -> list:
-    """The values of a column as Python objects; missing values (NaN, None, NA, NaT) become None."""
+    """Returns the values of a column as Python objects; missing values (NaN, None, NA, NaT) become None."""
     if is_series(values):
         return values.astype(object).where(values.notna(), None).tolist()
     return [None if _is_nan(value) else value for value in values]
@@ -41,20 +41,20 @@ def _is_nan(value: object) -> bool:
 
 
 def column_names(frame: Any) -> list:
-    """The names of a frame's columns."""
+    """Returns the column names of a frame."""
     return list(frame.keys())
 
 
 def column(frame: Any, name: str, argument: str) -> list:
-    """The cells of a column.
+    """Returns the cells of a column.
 
     Args:
         frame: a DataFrame or a mapping.
-        name: of the column.
-        argument: that gives the name, for the error.
+        name: name of the column.
+        argument: the argument in which the user passed the name, for the error.
 
     Raises:
-        TypeError: `frame` is neither.
+        TypeError: `frame` is neither a DataFrame nor a mapping.
         InputError: there is no such column, or there are several.
     """
     if not is_frame(frame):
@@ -69,7 +69,7 @@ def column(frame: Any, name: str, argument: str) -> list:
 
 
 def index_of(values: Any, count: int) -> list:
-    """The index of a DataFrame or Series; 0 to `count` - 1 for other values."""
+    """Returns the index of a DataFrame or Series; for other values the numbers 0 to `count` - 1."""
     has_index = _is_pandas(values, "DataFrame") or is_series(values)
     return values.index.tolist() if has_index else list(range(count))
 
@@ -80,15 +80,15 @@ def is_empty(cell: object) -> bool:
 
 
 def check_empty(columns: Mapping[str, Sequence], on_empty: str, index: Sequence | None = None) -> list[int]:
-    """The numbers of the rows without an empty cell.
+    """Returns the numbers (from 0) of the rows without an empty cell.
 
     Args:
-        columns: cells by column, of one length.
-        on_empty: "raise", or "skip" to leave rows with an empty cell out.
-        index: labels of the rows in errors; None: their numbers from 0.
+        columns: cells by column name; all columns have the same length.
+        on_empty: "raise": an empty cell is an error; "skip": rows with an empty cell are left out.
+        index: labels of the rows in the error; None: their numbers from 0.
 
     Raises:
-        InputError: another `on_empty`, columns of different lengths, or an empty cell with "raise".
+        InputError: `on_empty` has another value, columns have different lengths, or with "raise" a cell is empty.
     """
     if on_empty not in ON_EMPTY:
         raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
@@ -115,7 +115,7 @@ def check_empty(columns: Mapping[str, Sequence], on_empty: str, index: Sequence 
 
 
 def data_frame(columns: Mapping[str, Sequence], index: Sequence) -> DataFrame:
-    """A DataFrame of columns.
+    """Returns a DataFrame of the columns.
 
     Raises:
         InputError: pandas is not installed.

@@ -20,7 +20,7 @@ def open_file(path: Path, encoding: str = UTF_8):
     """Opens a file, or standard input for STANDARD_INPUT, as a stream of UTF-8 bytes.
 
     Raises:
-        DataError: it cannot be opened.
+        DataError: the file cannot be opened.
     """
     try:
         # closefd=False: closing the reader must not close the process's standard input.
@@ -31,14 +31,14 @@ def open_file(path: Path, encoding: str = UTF_8):
 
 
 def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = None) -> Iterator[tuple[int, str]]:
-    """Yields number and text, without line end, of every line, with one line in memory at a time.
+    """Yields the number (from 1) and the text of every line, with one line in memory at a time.
 
-    Only line feeds end lines: other Unicode line ends occur inside texts.
+    The text has no line end. Only line feeds end lines: other Unicode line ends occur inside texts.
 
     Args:
         path: the file, or STANDARD_INPUT.
-        encoding: of the file.
-        most_bytes: limit of a line; None: `MOST_LINE_BYTES`.
+        encoding: encoding of the file.
+        most_bytes: maximum number of bytes of a line; None: `MOST_LINE_BYTES`.
 
     Raises:
         DataError: the file cannot be read, a line is too long, or the text is not in that encoding.
@@ -73,7 +73,7 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
 
 
 def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
-    """Yields first line and value of every item of a JSON array; the whole text is in memory.
+    """Yields the first line number and the value of every item of a JSON array; the whole text is in memory.
 
     Raises:
         DataError: the file cannot be read, is larger than `MOST_FILE_BYTES`, or is not a JSON array.

@@ -18,17 +18,17 @@ _own = option_group("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Options for reading data; the help text of each field describes it.
+    """Options for reading data. Each field has a help text in its metadata, which `qacg train --help` prints.
 
     Raises:
-        InputError: a value outside its range.
+        InputError: a value is out of range, or contradicts another one.
     """
 
     format: str = _data("auto", "format of the data; auto: detect it from the file names", metavar="FORMAT")
     dev_fraction: float = _data(
         0.1, "share of the training sentences used as dev if there is no dev file and no column split with dev rows"
     )
-    dev_seed: int = _data(0, "seed of that division")
+    dev_seed: int = _data(0, "seed of the division into training and dev sentences")
 
     text_column: str = _own("text", "column or key of the sentence", metavar="NAME")
     aspect_column: str = _own("aspect", "column or key of the aspect", metavar="NAME")
@@ -56,7 +56,7 @@ class DataOptions:
     labels: tuple[str, ...] | None = _own(None, "the labels; default: those of the training split", kind=list)
     absent_label: str | None = _own(
         None,
-        'the label that means "no opinion"; default: the one named none, if there is one',
+        'the label that means "no opinion on this aspect"; default: the label named none, if there is one',
         kind=str,
         metavar="NAME",
     )
@@ -89,7 +89,7 @@ class DataOptions:
         return self.wide or self.aspect_columns is not None
 
     def overridden(self, given: Mapping[str, Any]) -> DataOptions:
-        """These options with some replaced.
+        """Returns a copy of these options with some replaced.
 
         Args:
             given: values by field; `wide=False` also resets `aspect_columns`, so that a model that was trained on a
@@ -99,7 +99,7 @@ class DataOptions:
         return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """Column names of your own tables."""
+        """Returns the column names of a user's table."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,

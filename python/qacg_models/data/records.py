@@ -13,7 +13,7 @@ from qacg_models.data.example import DataError, Example, class_index
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
-MOST_LABELS = 20  # different values of a column that is detected as an aspect
+MOST_LABELS = 20  # maximum number of distinct values of a column that is detected as an aspect
 
 
 def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Columns) -> Iterator[Example]:
@@ -49,17 +49,18 @@ def discover(
     labels: tuple[str, ...] | None,
     absent_label: str | None,
 ) -> Task:
-    """The task of a training file.
+    """Returns the task of a training file.
 
     Args:
-        records: of the file; read only if `aspects` or `labels` is None.
-        path: of the file, for errors.
+        records: the records of the file; read only if `aspects` or `labels` is None.
+        path: path of the file, for errors.
         columns: names of the record's fields.
-        aspects, labels: in the order of their indices; None: those of the records in natural order.
-        absent_label: the label that means "no opinion"; None: the label named "none" in any case, if there is one.
+        aspects, labels: names in the order of their indices; None: those of the records in natural order.
+        absent_label: the label that means "no opinion"; None: the label "none" in upper or lower case, if there is one.
 
     Raises:
-        DataError: no records, fewer than two labels, or a column of a wide table that does not look like an aspect.
+        DataError: there are no records or fewer than two labels, or a column of a wide table is probably no aspect: it
+            has too many distinct values, or shares no label with other columns.
         InputError: `absent_label` is not a label.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
@@ -105,7 +106,7 @@ def _check_shared(path: Path, by_aspect: dict[str, set[str]]) -> None:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sort key that orders numbers inside texts by value: 2 before 10."""
+    """Returns a sort key that orders numbers inside texts by value: 2 before 10."""
     key = []
     for part in re.split(r"([0-9]+)", text):
         if part and part[0] in "0123456789":

@@ -22,9 +22,9 @@ class Request:
     Attributes:
         line: number of its first line in the file.
         text: the text.
-        id, target, aspect: None if the file has no such column.
-        others: the other columns of a table, by name, if requested.
-        skipped: whether a field is empty, so that there is no prediction.
+        id, target, aspect: the cells of these columns; None if the file has no such column.
+        others: the cells of the other columns of a table, by name, if requested.
+        skipped: whether a cell is empty, so that the row gets no prediction.
     """
 
     line: int
@@ -37,11 +37,11 @@ class Request:
 
 
 def format_of(path: Path, data_format: str = "auto") -> str:
-    """The format of a file, one of FORMATS.
+    """Returns the format of a file, one of FORMATS.
 
     Raises:
-        DataError: no such file, or "auto" and an unknown suffix.
-        InputError: a binary format on standard input.
+        DataError: the file does not exist, or `data_format` is "auto" and the suffix is unknown.
+        InputError: standard input has a binary format.
     """
     if data_format == "auto":
         data_format = path.suffix.lower().removeprefix(".")
@@ -68,11 +68,12 @@ def read_requests(
         path: the file, or `lines.STANDARD_INPUT`.
         data_format: one of FORMATS; a txt file has one text per line.
         columns: names of the columns of a table.
-        others: also return the other columns of a table.
-        skipped: counts rows with an empty field, which are marked as skipped; None: they are an error.
+        others: also yield the other columns of a table.
+        skipped: counter of rows with an empty cell, which are yielded as skipped; None: such rows raise DataError.
 
     Raises:
-        DataError: as for `columns.records`, rows with an empty field, or a file without texts.
+        DataError: the file cannot be read, violates its format or has no texts, a column is missing, or, if `skipped`
+            is None, a cell is empty.
     """
     request = None
     if data_format == "txt":
@@ -97,15 +98,15 @@ def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Req
     """Checks all texts of a file before any is predicted.
 
     Args:
-        requests: the texts.
-        path: of their file, for errors.
-        check: raises InputError for a text that cannot be predicted; not called for skipped texts.
+        requests: the texts, from `read_requests`.
+        path: path of their file, for errors.
+        check: function that raises InputError for a text that cannot be predicted; it is not called for skipped texts.
 
     Returns:
         The number of texts.
 
     Raises:
-        DataError: as for `read_requests`, or `check` failed; lists the texts.
+        DataError: `check` raised InputError; the message lists these texts. Also the errors of `read_requests`.
     """
     problems, count = RowProblems(path), 0
     for request in requests:

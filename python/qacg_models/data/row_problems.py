@@ -7,9 +7,9 @@ from pathlib import Path
 from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError
 
-LISTED = 20  # most lines in an error
-MOST_KINDS = 1000  # most different problems that are counted, to limit memory
-LONGEST = 150  # most characters of each problem after the first
+LISTED = 20  # maximum number of lines in an error message
+MOST_KINDS = 1000  # maximum number of different problems that are counted, to limit memory
+LONGEST = 150  # maximum number of characters of each problem after the first
 
 
 class RowProblems:
@@ -17,8 +17,8 @@ class RowProblems:
 
     Attributes:
         path: the file.
-        total: number of rows.
-        counts: number of rows by problem.
+        total: number of unusable rows.
+        counts: number of unusable rows by problem.
     """
 
     def __init__(self, path: Path):
@@ -29,7 +29,7 @@ class RowProblems:
         self._listed = 0
 
     def add(self, line: int, problem: str) -> None:
-        """Adds a row; the problem is a predicate of the row such as "has an empty 'label'"."""
+        """Adds a row by its line number; `problem` is a predicate such as "has an empty 'label'"."""
         self.total += 1
         if problem in self.counts or len(self.counts) < MOST_KINDS:
             self.counts[problem] += 1
@@ -38,7 +38,7 @@ class RowProblems:
             self._listed += 1
 
     def error(self, advice: str) -> DataError:
-        """An error that lists the rows, starting with the first one's line."""
+        """Returns an error that lists the rows; it begins with the line of the first row, and ends with `advice`."""
         (problem, (first, *same)), *others = self._lines.items()
         parts = [f"{problem} (also {_lines(same)})" if same else problem]
         parts += [f"{_lines(lines)}: {_shortened(other)}" for other, lines in others]
@@ -47,7 +47,7 @@ class RowProblems:
         return DataError(self.path, first, "; ".join([*parts, advice]))
 
     def summary(self) -> str:
-        """The number of rows with each problem, as text."""
+        """Returns the number of rows with each problem as text, such as "3 with an empty 'label'"."""
         return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
 
 
@@ -56,17 +56,18 @@ def filled(
 ) -> Iterator[Record]:
     """Yields the records without an empty field.
 
-    After a record with an empty field no more are yielded; the rest is read so that the error can list all of them.
+    Without `skipped`, no record is yielded after the first one with an empty field; the others are still read, so that
+    the error can list all records with an empty field.
 
     Args:
-        records: of the file.
-        path: of the file, for errors.
+        records: the records of the file.
+        path: path of the file, for errors.
         columns: names of the fields.
-        skipped: counts records with an empty field, which are left out; None: they are an error.
-        keep: yield counted records too.
+        skipped: counter of records with an empty field, which are left out; None: such records raise DataError.
+        keep: yield the counted records too.
 
     Raises:
-        DataError: a record has an empty field, or all have.
+        DataError: all records have an empty field, or one has and `skipped` is None.
     """
     names, problems, whole = columns.names(), skipped or RowProblems(path), 0
     for line, record in records:

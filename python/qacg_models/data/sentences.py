@@ -1,4 +1,4 @@
-"""Sentences of plain prose, and the form by which two sentences count as equal."""
+"""Splits prose into sentences, and normalises sentences so that they can be compared."""
 
 import re
 
@@ -20,5 +20,5 @@ def split_sentences(text: str) -> list[str]:
 
 
 def normalized(sentence: str) -> str:
-    """Lower case with single spaces: sentences that agree in this form count as the same sentence."""
+    """Returns a sentence in lower case with single spaces; sentences equal in this form count as the same sentence."""
     return " ".join(sentence.casefold().split())

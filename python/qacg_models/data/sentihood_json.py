@@ -84,7 +84,7 @@ _STEPS = tuple(
 
 
 def prepared(text: str) -> str:
-    """A sentence tokenised as in the published pairs, with single spaces."""
+    """Returns a sentence tokenised as in the published pairs, with single spaces between tokens."""
     text = text.strip().lower()
     for pattern, replacement in _STEPS:
         text = pattern.sub(replacement, text)

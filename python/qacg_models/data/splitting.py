@@ -15,10 +15,10 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
     """Splits rows into training and dev rows, each in the original order.
 
     Sentences are ordered by a hash of seed and text, and the first `fraction` of them become dev. All rows of a
-    sentence, and sentences with the same text, stay together.
+    sentence, and of sentences with the same text, are in the same part.
 
     Raises:
-        InputError: a part would be empty.
+        InputError: one of the two parts would be empty.
     """
     table = rows if isinstance(rows, ExampleTable) else ExampleTable(rows)
     ranks = sorted({_rank(text, seed) for (text,) in distinct(table, "sentence")})
@@ -41,14 +41,15 @@ def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str
     Rows with an empty cell are training rows. Training rows whose text is also in dev or test are left out.
 
     Args:
-        rows: of the training files.
-        paths: of the files, for errors.
+        rows: the rows of the training files.
+        paths: paths of these files, for errors.
 
     Returns:
-        Non-empty splits by name (none if no row is marked as dev or test), and the number of rows left out.
+        The non-empty splits by name (an empty dictionary if no row is marked as dev or test), and the number of rows
+        left out.
 
     Raises:
-        DataError: an unknown value in the column, or no training row is left.
+        DataError: the column has an unknown value, or no training row is left.
     """
     names = {"train": ("", "train"), "dev": ("dev",), "test": ("test",)}
     marks = counts(rows, "split")

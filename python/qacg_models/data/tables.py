@@ -11,9 +11,9 @@ _DAMAGED = "is damaged, or is not {}; open it in the program that wrote it and s
 
 
 def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
-    """Yields number and cells of every row of the first sheet; None is an empty cell.
+    """Yields the number and the cells of every row of the first sheet; an empty cell is None.
 
-    Formulas give their saved values.
+    The value of a formula is the one that the file stores.
 
     Raises:
         InputError: openpyxl is not installed.
@@ -39,7 +39,7 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yields number (from 1) and fields of every row, with one batch in memory at a time.
+    """Yields the number (from 1) and the fields of every row, with one batch in memory at a time.
 
     Raises:
         DataError: the file cannot be read, or is not Parquet.
@@ -67,7 +67,7 @@ def _check_file(path: Path) -> None:
 
 
 def _plain(value: object) -> object:
-    """A cell as JSON has it: dates become texts, and floats with integer values become integers."""
+    """Returns a cell as a JSON value: dates become texts, and floats with integer values become integers."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return str(value) if isinstance(value, datetime.date | datetime.time) else value

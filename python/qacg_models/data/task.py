@@ -16,13 +16,13 @@ class Task:
         labels: label names; the position is the class index (`data.example.class_index`).
         aspects: aspect names, in the order of tables and groups.
         metrics: one of METRICS.
-        selection: the metric by which training selects a checkpoint.
+        selection: name of the metric by which training selects a checkpoint.
         has_absent: whether the first label means "no opinion on this aspect".
         has_targets: whether a context also names a target, as in `location - 1 - price`.
         complete: whether every sentence and target has a row for every aspect.
 
     Raises:
-        InputError: no label or aspect, one that is empty or repeated, or unknown metrics.
+        InputError: there is no aspect or label, a name is empty or repeated, or `metrics` is unknown.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Task:
             raise InputError(f"metrics: expected one of {', '.join(METRICS)}, got {self.metrics!r}")
 
     def context(self, target: str, aspect: str) -> str:
-        """Name of a context: "target - aspect" if the task has targets, else the aspect."""
+        """Returns the name of a context: "target - aspect" if the task has targets, else the aspect."""
         return f"{target} - {aspect}" if self.has_targets else aspect
 
     def split_context(self, context: str) -> tuple[str, str]:
-        """Target (empty if the task has none) and aspect of a context name.
+        """Returns target (empty if the task has none) and aspect of a context name.
 
         Raises:
-            ValueError: the name does not end in one of the task's aspects, or lacks its target.
+            ValueError: the name does not end in an aspect of the task, or has no target although the task has targets.
         """
         target, dash, aspect = context.rpartition(" - ") if self.has_targets else ("", "-", context)
         if not dash or bool(target.strip()) != self.has_targets or aspect not in self.aspects:

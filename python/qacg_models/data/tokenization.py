@@ -1,4 +1,4 @@
-"""Offline tokenizers, and model inputs of examples.
+"""Training and loading of tokenizers without a network, and encoding of examples as model inputs.
 
 Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1, or `[CLS] sentence [SEP]` if the
 configuration has `context_standalone`; both also have the context id.
@@ -35,8 +35,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
 
     Args:
         texts: the training sentences, and the context names if they are part of the input.
-        vocab_size: most pieces, special tokens included; every letter is a piece, even beyond this limit.
-        min_frequency: number of occurrences from which a pair of pieces is merged.
+        vocab_size: maximum number of pieces, special tokens included; every letter is a piece, even beyond this limit.
+        min_frequency: number of times that a pair of pieces must occur to be merged.
 
     Returns:
         The tokenizer.
@@ -70,7 +70,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
 
 
 def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTrainedTokenizerFast:
-    """A BERT tokenizer from its `vocab.txt`, one piece per line.
+    """Returns a BERT tokenizer with the vocabulary of a `vocab.txt`, which has one piece per line.
 
     Args:
         path: the file.
@@ -106,7 +106,7 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
         lowercase: for a `vocab.txt` only; a folder stores its own setting.
 
     Raises:
-        InputError: no such folder or file, no tokenizer in the folder, or a required special token is missing.
+        InputError: the path does not exist, the folder has no tokenizer, or a required special token is missing.
     """
     path = Path(path)
     if path.is_file():
@@ -142,9 +142,9 @@ def encode_examples(
         rows: the examples; a row without a label gives inputs without `labels`.
         tokenizer: adds token types and special tokens to one or two segments.
         contexts: context names; the position is the context id. None: the model has no contexts.
-        max_length: most tokens of one input, special tokens included; longer inputs are truncated
-            ("longest_first").
-        context_standalone: give the context by id only, and not as a second segment.
+        max_length: maximum number of tokens of an input, special tokens included; longer inputs are truncated with
+            the strategy "longest_first".
+        context_standalone: True: the context's name is not added as second segment; only its id is given.
 
     Returns:
         The features of each row, and the number of truncated rows.
@@ -190,7 +190,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:
-    """Sets BERT's normaliser, pre-tokeniser and decoder; `keep_marks` keeps accents in uncased text."""
+    """Sets BERT's normaliser, pre-tokeniser and decoder; with `keep_marks`, uncased text keeps its accents."""
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if keep_marks else None)

@@ -6,7 +6,6 @@
 | `AspectSentimentClassifier`: the same as a scikit-learn estimator | `classifier.py` |
 | a DataFrame as a data set | `memory_data.py` |
 
-The scikit-learn estimator is a class of its own. scikit-learn creates estimators from their parameters and requires
-`predict` to return one label per row; `AspectSentiment` is created from a trained model, and its predictions have an
-aspect and probabilities.
+The two are separate classes. scikit-learn creates estimators from their parameters and requires `predict` to return one
+label per row; `AspectSentiment` is created from a trained model, and its predictions have an aspect and probabilities.
 """

@@ -70,17 +70,18 @@ class AspectSentiment(AspectPredictor):
                 installed and the texts are English, else random weights.
             dev: a frame that selects the checkpoint; None: a tenth of the sentences, or the rows that `split` marks.
             output: folder to create for the model; None: keep it in memory only.
-            on_empty: rows with NaN, None or an empty text in one of these columns: "raise", or "skip" them.
-            say: receives log lines.
+            on_empty: for rows with NaN, None or an empty text in one of these columns: "raise" InputError, or "skip"
+                the rows.
+            say: is called with each log line.
             **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`
                 for a wide frame, `id_column` or `absent_label`.
 
         Returns:
-            The trained model, which answers texts.
+            The trained model, ready to predict.
 
         Raises:
-            TypeError: `frame` is no frame, or an option is unknown.
-            InputError: a column is missing, a cell is empty, or for a reason that `qacg_models.training.train` lists.
+            TypeError: `frame` is neither a DataFrame nor a mapping, or an option is unknown.
+            InputError: a column is missing, a cell is empty, or the options or the data cannot be used.
         """
         from qacg_models.data import describe
         from qacg_models.training import train
@@ -120,11 +121,11 @@ class AspectSentiment(AspectPredictor):
             token: access token of the hub; None: the stored one.
 
         Returns:
-            The model, which answers texts.
+            The model, ready to predict.
 
         Raises:
             ModelFolderError: a file of the folder is missing or unreadable.
-            InputError: an attention implementation, a device or int8 that is not available, or a failed download.
+            InputError: the attention implementation, the device or int8 is not available, or the download failed.
         """
         if not Path(folder).exists() and _HUB_NAME.fullmatch(str(folder)):
             folder = download(str(folder), revision=revision, token=token)
@@ -153,17 +154,20 @@ class AspectSentiment(AspectPredictor):
             aspect: the column with the single aspect of each row of a frame.
             target: the column with the single target of each row of a frame.
             by: "text", "sentence" or "document", as in `qacg predict`.
-            batch_size: most pairs of text and context in one batch.
-            on_empty: an empty text, aspect or target raises InputError ("raise"), or has no prediction ("skip").
+            batch_size: maximum number of pairs of text and context in one batch.
+            on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
+                prediction.
 
         Returns:
-            For a frame or a Series a DataFrame with the columns of `qacg predict`: [sentence], [target], text, aspect,
+            For a frame or a Series: a DataFrame with the columns of `qacg predict`: [sentence], [target], text, aspect,
             label and p(LABEL) for every label. It has a row for every prediction, with the index of the text; a skipped
-            text has one row without a label. Otherwise what a call returns, with an empty list for a skipped text.
+            text has one row without a label. For other inputs: the same as `ask(texts)`, with an empty list for a
+            skipped text.
 
         Raises:
-            TypeError: an argument of another type.
-            InputError: an empty text, a missing column, an unknown aspect or target, or pandas is not installed.
+            TypeError: an argument has another type.
+            InputError: a text is empty, a column is missing, an aspect or target is unknown, or pandas is not
+                installed.
         """
         framed = is_frame(texts)
         if not framed and (text, aspect, target) != (None, None, None):
@@ -200,7 +204,14 @@ class AspectSentiment(AspectPredictor):
         columns: dict[str, list],
         asked: dict[int, int] | None,
     ) -> Any:
-        """The DataFrame of predictions; `asked` is the number of contexts of each text, for predictions by sentence."""
+        """Returns the predictions as a DataFrame.
+
+        Args:
+            found: the predictions of each text.
+            index: the index of each text in the user's frame.
+            columns: the cells that were read, by column, for rows of skipped texts.
+            asked: the number of contexts of each text, if predictions are by sentence; otherwise None.
+        """
         names = ["target"] if self.trained.task.has_targets else []
         names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]
         result: dict[str, list] = {name: [] for name in [*names, *(f"p({label})" for label in self.labels)]}
@@ -228,20 +239,21 @@ class AspectSentiment(AspectPredictor):
         label: str | None = None,
         on_empty: str = "raise",
     ) -> Metrics:
-        """The metrics of the model on labelled rows, as `qacg evaluate` computes them.
+        """Returns the metrics of the model on labelled rows, as `qacg evaluate` computes them.
 
         Args:
-            frame: as for `fit`, for the labels and aspects of the model.
+            frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect.
             text: name of the column of texts; None: that of training.
             aspect: name of the column of aspects; None: that of training.
             label: name of the column of labels; None: that of training.
-            on_empty: as for `fit`.
+            on_empty: for rows with NaN, None or an empty text in one of these columns: "raise" InputError, or "skip"
+                the rows.
 
         Returns:
-            The metrics, those of the kind of task on which the model was trained.
+            The metrics of the task on which the model was trained.
 
         Raises:
-            TypeError: `frame` is no frame.
+            TypeError: `frame` is neither a DataFrame nor a mapping.
             InputError: a column is missing, a cell is empty, or a label or aspect is not one of the model's.
         """
         given = {"text_column": text, "aspect_column": aspect, "label_column": label}
@@ -254,7 +266,7 @@ class AspectSentiment(AspectPredictor):
         `from_pretrained` and the commands of `qacg` read it.
 
         Raises:
-            InputError: an int8 model, or `folder` has files that are not a model.
+            InputError: the model was loaded with int8, or `folder` has files that are not a model.
         """
         save_trained(self.trained, folder)
 
@@ -273,11 +285,11 @@ class AspectSentiment(AspectPredictor):
         Args:
             repo_id: name of the repository, which is created if it does not exist.
             private: whether a new repository is private; None: the default of the hub.
-            token: of the hub; None: the stored one.
-            commit_message: of the upload.
+            token: access token of the hub; None: the stored one.
+            commit_message: message of the commit.
 
         Returns:
-            The address of the commit.
+            The URL of the commit.
         """
         return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
 
@@ -286,10 +298,10 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Divides options into those of training and those of reading the data.
 
     Returns:
-        Both by name.
+        The options of training, and the options of reading the data, both by name.
 
     Raises:
-        TypeError: an option is neither, or has an argument of its own.
+        TypeError: an option is unknown, or is an argument of `fit` under another name.
     """
     own = {"from_checkpoint": "start", "text_column": "text", "aspect_column": "aspect", "label_column": "label"}
     training = {field.name for field in fields(TrainingOptions)} - own.keys()
@@ -315,7 +327,7 @@ def _sequence(texts: Any) -> Any:
 
 
 def _as_text(argument: str, value: object) -> str:
-    """A cell as text; a whole number, such as an aspect, as in a file."""
+    """Returns a cell as text; a whole number becomes its digits, as in a file."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(f"{argument}: expected a text, got {type(value).__name__}.")
     return str(value)

@@ -27,7 +27,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         text, aspect: names of the columns in X.
-        start: as for `AspectSentiment.fit`.
+        start: "minilm", "scratch" (random weights) or the folder of a checkpoint; None: MiniLM if its package is
+            installed and the texts are English, else random weights.
         options: other options of `qacg train` by name, such as {"epochs": 4}.
         random_state: seed of initial weights, order of rows and dropout.
         verbose: whether log lines and progress are printed.
@@ -79,7 +80,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            InputError: an empty cell, y of another length, or for a reason that `AspectSentiment.fit` lists.
+            InputError: a cell is empty, y has another length than X, or the options or the data cannot be used.
         """
         if y is None:
             raise InputError("y: expected labels, got None. This estimator requires y to be passed.")
@@ -112,7 +113,17 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(N, classes) probabilities of the rows of X, in the order of `classes_`; errors as for `predict`."""
+        """Predicts probabilities.
+
+        Args:
+            X: (N) rows with a text and an aspect.
+
+        Returns:
+            (N, classes) float64 probabilities, in the order of `classes_`.
+
+        Raises:
+            InputError: a cell is empty, or an aspect was not in the training rows.
+        """
         check_is_fitted(self)
         questions = self.sentiment_.questions()
         rows: list[Example] = []

@@ -24,16 +24,17 @@ _OF_FILES = ("format", "delimiter", "encoding", "skip_empty")
 def frames_as_data(
     frames: Mapping[str, Any], options: DataOptions, on_empty: str, say: Callable[[str], None]
 ) -> Iterator[Dataset]:
-    """Yields the data set of DataFrames, whose files exist inside the block.
+    """Yields the data set of DataFrames; its temporary files exist until the context is left.
 
     Args:
         frames: DataFrames, or mappings of columns, by split; without dev, a part of train becomes dev, as for a file.
         options: names of the columns.
-        on_empty: as for `AspectSentiment.fit`.
-        say: receives lines about skipped rows.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows.
+        say: is called with a line for each split with skipped rows.
 
     Raises:
-        TypeError, InputError: as for `AspectSentiment.fit`.
+        TypeError: a frame is neither a DataFrame nor a mapping.
+        InputError: a column is missing, a cell is empty, or the data violates its format.
     """
     with TemporaryDirectory() as folder:
         for split, frame in frames.items():
@@ -45,7 +46,18 @@ def frames_as_data(
 
 
 def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_empty: str) -> Sequence[Example]:
-    """The rows of a DataFrame, for the task of a model; arguments and errors as for `AspectSentiment.evaluate`."""
+    """Returns the rows of a DataFrame as examples of the task of a model.
+
+    Args:
+        trained: the model.
+        frame: a DataFrame, or a mapping of column names to sequences.
+        options: names of the columns.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows.
+
+    Raises:
+        TypeError: `frame` is neither a DataFrame nor a mapping.
+        InputError: a column is missing, a cell is empty, or a label or aspect is not one of the model's.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "frame.jsonl"
         _write(frame, path, "frame", options, on_empty, lambda line: None)
@@ -55,13 +67,10 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
 
 
 def data_options(given: Mapping[str, object]) -> DataOptions:
-    """Returns the options with which a frame is read.
+    """Returns the options for reading a frame.
 
     Args:
-        given: the options that the user sets, by name.
-
-    Returns:
-        The options, with defaults for the others.
+        given: the options that the user set, by name; the others have their defaults.
 
     Raises:
         TypeError: an option is unknown, or applies to files only.
@@ -80,9 +89,9 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
     kept = check_empty(required, on_empty, index_of(frame, len(next(iter(columns.values())))))
     count = len(next(iter(columns.values())))
     if not kept:
-        raise InputError(f"frame: expected rows, got none ({count - len(kept):,} of {count:,} have an empty cell).")
+        raise InputError(f"frame: expected rows without an empty cell, got none of {count:,}. Fill in the cells.")
     if len(kept) < count:
-        say(f"left out of {split}: {count - len(kept):,} of {count:,} rows, with an empty cell")
+        say(f"left out of {split}: {count - len(kept):,} of {count:,} rows, because they have an empty cell")
     with path.open("w", encoding="utf-8") as handle:
         for row in kept:
             record = {name: values[row] for name, values in columns.items()}
@@ -90,7 +99,7 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
 
 
 def _columns(frame: Any, options: DataOptions) -> dict[str, list]:
-    """The cells of the columns that are read, by name."""
+    """Returns the cells of the columns that are read, by name."""
     names = options.columns()
     arguments = {"text": names.text, "id_column": names.id, "target_column": names.target}
     if not options.is_wide:
@@ -103,7 +112,7 @@ def _columns(frame: Any, options: DataOptions) -> dict[str, list]:
 
 
 def _aspects(frame: Any, options: DataOptions) -> tuple[str, ...]:
-    """The aspect columns of a wide frame; none for a frame with a row for each aspect."""
+    """Returns the aspect columns of a wide frame; an empty tuple for a frame with a row for each aspect."""
     if not options.is_wide:
         return ()
     others = {*options.columns().required(), SPLIT_COLUMN}
@@ -111,12 +120,12 @@ def _aspects(frame: Any, options: DataOptions) -> tuple[str, ...]:
 
 
 def _reading(options: DataOptions, on_empty: str) -> DataOptions:
-    """Options of reading the temporary file: empty cells of a wide frame are left out there."""
+    """Returns the options for reading the temporary file; they skip the empty cells of a wide frame."""
     return replace(options, skip_empty=options.is_wide and on_empty == "skip")
 
 
 def _with_rows_named(load: Callable[[], Any]) -> Any:
-    """Calls a reader; its errors name rows of the frame and not lines of the temporary file."""
+    """Calls a reader, and replaces line numbers of the temporary file in its errors by row numbers of the frame."""
     try:
         return load()
     except DataError as error:

@@ -3,7 +3,7 @@
 | question | module |
 |---|---|
 | the formats and their packages | `formats.py` |
-| the model as a graph of tensors | `traced.py` |
+| tracing the model | `traced.py` |
 | writing and running a file | `onnx_file.py`, `torch_file.py` |
 | comparing a file with the model, and on which examples | `check.py`, `check_rows.py` |
 | writing, checking and then publishing a file | `write.py` |

@@ -1,4 +1,4 @@
-"""Comparison of an exported file with the model, as `qacg predict` runs it."""
+"""Comparison of an exported file with the model: labels and probabilities of examples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ class Limits:
     """The allowed differences between a file and its model.
 
     Attributes:
-        probability: largest difference of a probability.
-        labels: smallest share of examples with the same label.
+        probability: maximum allowed difference of a probability.
+        labels: minimum required share of examples with the same label, from 0 to 1.
     """
 
     probability: float
@@ -55,7 +55,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether labels and probabilities are within the limits; False for NaN."""
+        """Whether labels and probabilities are within the limits; False if a probability is NaN."""
         return self.equal >= self.limits.labels * self.rows and self.largest <= self.limits.probability
 
     def __str__(self) -> str:
@@ -74,8 +74,8 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
     Args:
         trained: the model.
         rows: the examples.
-        run: the file, a function from inputs by name to logits (B, classes).
-        runtime: program that runs it.
+        run: function that runs the file: inputs by name to logits (B, classes).
+        runtime: name and version of the program that runs the file.
         limits: the allowed differences.
 
     Raises:
@@ -102,7 +102,10 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
 
 
 def _batches(count: int) -> list[tuple[int, int]]:
-    """Returns batches of 1, 2, 4, ... examples in their order, whose lengths differ, so that there is padding."""
+    """Returns start and end of consecutive batches of 1, 2, 4, ... examples.
+
+    Examples are not sorted by length, so that the batches have padding.
+    """
     found, start, size = [], 0, 1
     while start < count:
         found.append((start, min(start + size, count)))

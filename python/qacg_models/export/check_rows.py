@@ -1,4 +1,4 @@
-"""Examples to check an exported file on: from a file, from the training data, or from the bundled sample."""
+"""Examples on which an exported file is checked: from a file, from the training data, or from the bundled sample."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -52,14 +52,14 @@ def spread(rows: Sequence[Example], most: int) -> list[Example]:
 
 
 def with_longest(rows: Sequence[Example], max_length: int) -> list[Example]:
-    """Returns the examples and one more, whose text has at least `max_length` tokens."""
+    """Returns the examples and an additional one, whose text has at least `max_length` tokens."""
     text = " ".join(row.sentence for row in rows[:max_length])
     words = text.split()
     return [*rows, replace(rows[0], sentence=" ".join(words * (max_length // len(words) + 1)), label=None)]
 
 
 def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example], str] | None:
-    """Returns examples of test and dev if their files still exist unchanged."""
+    """Returns examples of test and dev, and a description of them; None if the files have changed or do not exist."""
     record = trained.record
     try:
         paths = read_run_file(folder / RUN_NAME)["data"]

@@ -10,7 +10,7 @@ from qacg_models.errors import InputError
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """One format.
+    """A format of exported files.
 
     Attributes:
         suffix: suffix of file names.

@@ -3,8 +3,8 @@
 Weights have one scale per output channel, inputs one per token, so a prediction does not depend on the rest of its
 batch. A scale is the largest absolute value over 127.5; values are rounded to [-128, 127].
 
-Both factors are stored as unsigned numbers with the zero point 128, because processors without VNNI saturate sums of
-unsigned by signed products, while sums of unsigned by unsigned ones are exact everywhere.
+Inputs and weights are stored as unsigned numbers with the zero point 128. Processors without VNNI saturate the sums of
+unsigned by signed products; with unsigned by unsigned products the sums are exact on every processor.
 """
 
 import numpy as np
@@ -27,12 +27,12 @@ _CONSTANTS = {
 
 
 def to_int8(graph: onnx.GraphProto) -> int:
-    """Replaces the products of tokens by a matrix of an encoder layer, in place; returns their number.
+    """Replaces the float matrix products of the encoder layers by int8 ones, in place; returns their number.
 
-    Products with the vectors of gates, pooler and classifier stay in float.
+    Products of gates, pooler and classifier stay in float.
 
     Args:
-        graph: of torch's exporter, from a model whose context path is folded, if it has one.
+        graph: graph from torch's exporter, of a model whose context path is folded, if it has one.
     """
     weights = {constant.name: constant for constant in graph.initializer}
     chosen = [node for node in graph.node if _multiplies_tokens(node, weights)]
@@ -75,14 +75,14 @@ def _scopes(node: onnx.NodeProto) -> str:
 
 
 def _quantized_weight(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scales (out), and the matrix (in, out) as unsigned numbers with the zero point 128."""
+    """Returns the scales (out), and the matrix (in, out) as uint8 with the zero point 128."""
     scale = np.maximum(np.abs(weight).max(0) / np.float32(_HALF), np.float32(_EPSILON)).astype(np.float32)
     steps = np.rint(weight * (np.float32(1) / scale)).clip(-128, 127)
     return scale, (steps + 128).astype(np.uint8)
 
 
 def _quantize(values: str) -> list[onnx.NodeProto]:
-    """Nodes that quantize float values, with a scale for each token."""
+    """Returns nodes that quantize float values, with one scale per token."""
     steps = [
         ("Abs", [values], "magnitude", {}),
         ("ReduceMax", ["magnitude", "int8_last"], "largest", {"keepdims": 1}),
@@ -99,7 +99,7 @@ def _quantize(values: str) -> list[onnx.NodeProto]:
 
 
 def _multiply(values: str, weight: str, output: str) -> list[onnx.NodeProto]:
-    """Nodes that multiply quantized values by a quantized weight."""
+    """Returns nodes that multiply quantized values by a quantized weight."""
     given = {f"{values}_int8", f"{values}_scale", f"{weight}_int8", f"{weight}_scale", "int8_zero", output}
     steps = [
         ("MatMulInteger", [f"{values}_int8", f"{weight}_int8", "int8_zero", "int8_zero"], "sums", {}),
@@ -111,7 +111,7 @@ def _multiply(values: str, weight: str, output: str) -> list[onnx.NodeProto]:
 
 
 def _chain(prefix: str, given: set[str], steps: list) -> list[onnx.NodeProto]:
-    """Nodes, with a prefix before all names that are not `given`."""
+    """Returns a node for each step, with `prefix` before all names except those in `given`."""
 
     def named(name: str) -> str:
         return name if name in given else f"{prefix}_{name}"

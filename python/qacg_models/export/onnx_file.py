@@ -1,4 +1,4 @@
-"""Export to ONNX, one file with the weights inside, for onnxruntime; optionally with int8 linear layers."""
+"""Export to one ONNX file that contains the weights, for onnxruntime; optionally with int8 linear layers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,11 @@ def write(traced: TracedModel, path: Path) -> None:
 
 
 def write_int8(traced: TracedModel, path: Path) -> None:
-    """Writes the file with int8 linear layers in the encoder (`int8_layers.py`); errors as for `write`."""
+    """Writes the file with int8 linear layers in the encoder (`int8_layers.py`).
+
+    Raises:
+        InputError: the weights do not fit into one file.
+    """
     model = _graph(traced).model_proto
     to_int8(model.graph)
     onnx.save(model, path)

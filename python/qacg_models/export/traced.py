@@ -1,4 +1,4 @@
-"""Tracing a trained classifier with eager attention, for any batch size and every length it has positions for."""
+"""Tracing a trained classifier with eager attention, for any batch size and lengths up to its number of positions."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class TracedModel:
         program: maps int64 tensors (B, L), and (B) context ids, to float32 logits (B, classes).
         example: the inputs of the trace, by name.
         dimensions: names and limits of their dynamic dimensions.
-        metadata: values for servers, each as JSON; see `metadata_of`.
+        metadata: labels, contexts and other values that a server needs, each as JSON; see `metadata_of`.
     """
 
     program: ExportedProgram
@@ -31,7 +31,7 @@ class TracedModel:
 
 
 class _Logits(nn.Module):
-    """The model as a function from its inputs to its logits; context ids only for models with contexts."""
+    """Maps token ids, mask and types, and context ids if the model has contexts, to the logits of a model."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -50,7 +50,7 @@ class _Logits(nn.Module):
 
 
 def trace(trained: TrainedModel) -> TracedModel:
-    """Traces a trained model with eager attention; other implementations require operators of this package."""
+    """Traces a trained model with eager attention, since other implementations call operators of this package."""
     model, config = trained.model, trained.model.config
     before = config._attn_implementation
     batch, length = Dim("batch", min=1), Dim("length", min=1, max=config.max_position_embeddings)
@@ -76,8 +76,8 @@ def metadata_of(trained: TrainedModel) -> dict[str, str]:
 
     - labels: in the order of the logits.
     - contexts: in the order of their ids.
-    - context_standalone: whether a context enters by its id only, and not as a second segment too.
-    - max_length: largest number of tokens.
+    - context_standalone: true if the context is given by its id only; false if its name is the second segment too.
+    - max_length: maximum number of tokens.
     - pad_token_id: id of padding.
     - temperatures: divisors of the logits before the softmax: one for all, or one per label, selected by the label with
       the highest logit.

@@ -40,14 +40,14 @@ def export(
     Args:
         trained: the model.
         output: path of the file.
-        rows: examples to check on, at least one; one that fills the length of the model is added.
+        rows: examples on which the file is checked, at least one; an example of the model's maximum length is added.
         to: a key of FORMATS.
         overwrite: replace an existing file.
         int8: use int8 linear layers, with the wider limits `check.INT8`.
-        say: receives a line before each step.
+        say: is called with a line before each step.
 
     Returns:
-        The comparison of the file with the model; unless it passed there is no new file.
+        The comparison of the file with the model. If it has not passed, no file is written.
 
     Raises:
         InputError: `output` or `rows` is invalid, a package is missing, the format has no int8, or the file cannot be
@@ -67,7 +67,7 @@ def export(
         with explain_write_errors(output.absolute().parent):
             (file.write_int8 if int8 else file.write)(traced, made.path)
         checked = with_longest(rows, trained.record.max_length)
-        say(f"checking it on {len(checked):,} examples")
+        say(f"comparing the file with the model on {len(checked):,} examples")
         found = compare(trained, checked, file.load(made.path), file.RUNTIME, INT8 if int8 else EXACT)
         if found.passed:
             made.publish()
