@@ -18,7 +18,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 
-# The inputs of the models; every other entry of a batch is passed on to `postprocess`.
+# Arguments of the models; `forward` copies other entries of a batch to the output, for `postprocess`.
 _INPUTS = ("input_ids", "token_type_ids", "attention_mask", "context_ids")
 
 
@@ -26,8 +26,8 @@ class AspectSentimentPipeline(ChunkPipeline):
     """Predicts the sentiment of each aspect of a text.
 
     A call takes a text or a list of texts, and `aspects`, names of contexts of the model (None: all). It returns, for
-    each text, a list of {"aspect", "label", "score", "probabilities"}. Probabilities are those of `AspectSentiment`:
-    `config.task_specific_params` has the contexts, the maximum length and the temperatures of a trained model.
+    each text, a list of {"aspect", "label", "score", "probabilities"}. Probabilities equal those of `AspectSentiment`,
+    because `config.task_specific_params` has the contexts, the maximum length and the temperatures of a trained model.
     """
 
     _load_processor = False
@@ -57,7 +57,7 @@ class AspectSentimentPipeline(ChunkPipeline):
 
         Raises:
             TypeError: the text is not a str.
-            InputError: an empty text, no aspects, or one that the model does not have.
+            InputError: the text is empty, there are no aspects, or the model does not have one of them.
         """
         if not isinstance(inputs, str):
             raise TypeError(f"text: expected str, got {type(inputs).__name__}")
@@ -96,7 +96,7 @@ class AspectSentimentPipeline(ChunkPipeline):
         return {**others, "logits": self.model(**inputs).logits}
 
     def postprocess(self, model_outputs: list[dict]) -> list[dict]:
-        """The answers of one text, one for each aspect."""
+        """Returns a dictionary for each aspect of one text, with its label and probabilities."""
         answers, names = [], self.model.config.id2label
         for output in model_outputs:
             logits = output["logits"].double().cpu().numpy().reshape(1, -1)

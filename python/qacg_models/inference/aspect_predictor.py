@@ -27,10 +27,10 @@ class AspectPrediction:
 
     Attributes:
         text: the input text.
-        target: of the aspect; empty for a model without targets.
+        target: name of the target; empty for a model without targets.
         aspect: name of the aspect.
         label: the most probable label.
-        probabilities: by label, in the order of the model's classes; they sum to 1.
+        probabilities: probability of each label, in the order of the model's classes; they sum to 1.
 
     Example:
         >>> answer = AspectPrediction("a fine soup", "", "food", "good", {"none": 0.1, "good": 0.9})
@@ -45,7 +45,7 @@ class AspectPrediction:
     probabilities: dict[str, float]
 
     def to_json(self) -> dict:
-        """The prediction as JSON types."""
+        """Returns the prediction as JSON types."""
         return asdict(self)
 
 
@@ -88,7 +88,7 @@ class AspectPredictor:
 
         Raises:
             ModelFolderError: a file of the folder is missing or unreadable.
-            InputError: an attention implementation, a device or int8 that is not available.
+            InputError: the attention implementation, the device or int8 is not available.
         """
         trained = load_trained(folder, attention, device=device, threads=threads)
         return cls(in_int8(trained) if int8 else trained)
@@ -105,11 +105,20 @@ class AspectPredictor:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Names of the targets; none for a model without targets."""
+        """Names of the targets; an empty tuple for a model without targets."""
         return self.questions().known_targets if self.trained.task.has_targets else ()
 
     def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
-        """The questions for all texts; arguments and errors as for a call."""
+        """Returns the contexts for which texts are predicted.
+
+        Args:
+            aspects: names; None: all aspects of the model.
+            targets: names, for a model with targets; None: the targets that occur in each text.
+
+        Raises:
+            TypeError: an argument has another type.
+            InputError: an aspect or target is unknown or repeated.
+        """
         return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
 
     def __call__(
@@ -126,7 +135,7 @@ class AspectPredictor:
             texts: one text, or a sequence of texts.
             aspects: names; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
-            batch_size: most pairs of text and context in one packed batch.
+            batch_size: maximum number of pairs of text and context in one packed batch.
             by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
                 "document": one prediction from all sentences (`pieces.combine`).
 
@@ -135,8 +144,8 @@ class AspectPredictor:
             texts a list of such lists.
 
         Raises:
-            TypeError: an argument of another type.
-            InputError: an empty text, an unknown aspect or target, a text without a target, or an unknown `by`.
+            TypeError: an argument has another type.
+            InputError: a text is empty, an aspect, a target or `by` is unknown, or a text has no target.
         """
         questions = self.questions(aspects, targets)
         if isinstance(texts, str):
@@ -156,12 +165,16 @@ class AspectPredictor:
 
         Args:
             asked: the rows of each text.
-            batch_size: most rows of a batch.
-            by: one of `pieces.BY`.
+            batch_size: maximum number of rows in a batch.
+            by: "text", "sentence" or "document".
             seen: called after every batch with its share of all rows; the shares add up to 1.
 
+        Returns:
+            The predictions of each text.
+
         Raises:
-            TypeError, InputError: as for `predict_rows`, or an unknown `by`.
+            TypeError: `batch_size` is not an integer.
+            InputError: `batch_size` is below 1, `by` is unknown, or the context of a row is unknown.
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
@@ -191,7 +204,7 @@ class AspectPredictor:
         return pieces(text, tokenizer, max(room, 1))
 
     def _together(self, text: str, group: Sequence[AspectPrediction]) -> AspectPrediction:
-        """The prediction of a document from those of its sentences for the same context."""
+        """Returns the prediction of a document from those of its sentences for the same context."""
         probabilities = np.array([list(one.probabilities.values()) for one in group])
         by_label = dict(zip(self.labels, combine(probabilities, self.trained.task.has_absent).tolist()))
         label = max(by_label, key=by_label.__getitem__)
@@ -204,11 +217,12 @@ class AspectPredictor:
 
         Args:
             rows: the rows.
-            batch_size: most rows of a batch.
+            batch_size: maximum number of rows in a batch.
             seen: called after every batch with its number of rows.
 
         Raises:
-            TypeError, InputError: `batch_size` is not a positive int, or a row's context is none of the model's.
+            TypeError: `batch_size` is not an integer.
+            InputError: `batch_size` is below 1, or the context of a row is unknown.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
             raise TypeError(f"batch_size: expected int, got {type(batch_size).__name__}")

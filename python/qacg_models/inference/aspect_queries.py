@@ -18,9 +18,9 @@ class Questions:
 
     Attributes:
         task: labels and aspects of the model.
-        aspects: for texts without an aspect of their own.
+        aspects: aspects for every text that does not name its own.
         known_targets: targets of the model's contexts; ("",) for a model without targets.
-        targets: for texts without a target of their own; None: the targets that occur in the text.
+        targets: targets for every text that does not name its own; None: the targets that occur in the text.
     """
 
     task: Task
@@ -45,8 +45,8 @@ class Questions:
             targets: names; None: the targets that occur in the text.
 
         Raises:
-            TypeError: names that are not a sequence of texts.
-            InputError: no names, a repeated name, or one that the model does not have.
+            TypeError: the names are not a sequence of texts.
+            InputError: there are no names, or a name is repeated or unknown.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
@@ -61,16 +61,16 @@ class Questions:
     def rows(
         self, text: str, *, row_id: str = "", line: int = 0, target: str | None = None, aspect: str | None = None
     ) -> list[Example]:
-        """Unlabelled rows of a text, one for each target and aspect (aspects vary fastest).
+        """Returns unlabelled rows of a text, one for each target and aspect (aspects vary fastest).
 
         Args:
             text: the text.
-            row_id, line: of the rows.
-            target, aspect: of this text; None: those of the questions.
+            row_id, line: id and line number of the rows.
+            target, aspect: names for this text; None: `targets` and `aspects` of this object.
 
         Raises:
             TypeError: `text` is not a str.
-            InputError: an empty text, no target given or found in the text, or an unknown target or aspect.
+            InputError: the text is empty, has no target, or a target or aspect is unknown.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -82,7 +82,16 @@ class Questions:
     def contexts(
         self, text: str, target: str | None = None, aspect: str | None = None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Targets and aspects for which a text is predicted; arguments and errors as for `rows`."""
+        """Returns the targets and the aspects for which a text is predicted.
+
+        Args:
+            text: the text.
+            target, aspect: names for this text; None: `targets` and `aspects` of this object.
+
+        Raises:
+            TypeError: `text` is not a str.
+            InputError: the text is empty, has no target, or a target or aspect is unknown.
+        """
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")
         if not text.strip():

@@ -3,7 +3,7 @@
 Texts are read in windows. Window k belongs to rank k modulo the number of processes, which writes it atomically to
 `OUTPUT.parts/K`. At the end the main process joins the parts into the output file, and removes them. A part begins with
 a digest of its texts and a digest of its content, so that a resumed run, with any number of processes, reuses parts
-that are valid and makes the others again.
+that are valid and writes the others again.
 """
 
 import hashlib
@@ -28,19 +28,19 @@ from qacg_models.utils.output_lock import lock_output, parts_path
 
 PLAN_NAME = "plan.json"
 JOINED = "joined"
-# This file exists once all parts have been joined: the output next to the parts can be that of this run.
+# This file marks that all parts have been joined. With it, an output file beside the parts belongs to this run.
 DONE = "done"
 PLAN_FORMAT = 1
 
 
 class TextProgress(Protocol):
-    """Receives the number of finished texts from `BulkPrediction.write`."""
+    """Interface of the object to which `BulkPrediction.write` reports the number of finished texts."""
 
     def begin(self) -> None:
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """Called with the number of texts finished; fractional, since a batch can have part of a text's rows."""
+        """Called with a number of finished texts; it can be fractional, since batches can divide the rows of a text."""
 
     def skip(self, texts: int) -> None:
         """Called with the number of texts that an earlier run finished."""
@@ -52,11 +52,11 @@ class BulkPrediction:
 
     Attributes:
         ask: the model.
-        questions: aspects and targets of texts that have none of their own.
+        questions: aspects and targets of texts that do not name their own.
         lines: format of the output lines.
         source: file of the texts, for errors.
         window: number of texts that are read, sorted by length and predicted together.
-        batch_size: most pairs of text and context in one batch.
+        batch_size: maximum number of pairs of text and context in one batch.
         by: unit of a prediction, one of `pieces.BY`.
     """
 
@@ -84,7 +84,12 @@ class BulkPrediction:
             yield from self.answers(texts)
 
     def answers(self, texts: list[Request], seen: Callable[[float], None] | None = None) -> list[str]:
-        """The lines of one window; a skipped text has one line without a prediction; `seen` as for `predictions`."""
+        """Returns the output lines of one window; a skipped text has one line without a prediction.
+
+        Args:
+            texts: the texts of the window.
+            seen: called after every batch with the (fractional) number of texts in it; None: no calls.
+        """
         asked = [request for request in texts if not request.skipped]
         found = iter(self.predictions(asked, seen))
         if seen is not None and len(asked) < len(texts):
@@ -100,7 +105,7 @@ class BulkPrediction:
     def predictions(
         self, texts: list[Request], seen: Callable[[float], None] | None = None
     ) -> list[list[tuple[int, AspectPrediction]]]:
-        """The predictions of each text, with the number of the sentence from 1.
+        """Returns the predictions of each text, each with the number of its sentence, from 1.
 
         Args:
             texts: the texts.
@@ -108,7 +113,7 @@ class BulkPrediction:
                 number of texts.
 
         Raises:
-            DataError: as for `stream`.
+            DataError: a text has an unknown aspect or target, or no target.
         """
         asked = []
         for request in texts:
@@ -140,19 +145,20 @@ class BulkPrediction:
         Args:
             requests: the texts, the same in every process.
             output: the file.
-            model_digest: of the model; parts of another model are not reused.
+            model_digest: digest of the model; parts of another model are not reused.
             resume: reuse the parts of an unfinished run, if there are any.
             overwrite: replace an existing file or parts.
-            say: receives a line for each damaged part of this process.
-            progress: receives finished texts: those of this process by batch, those of others by window.
+            say: called with a line for each damaged part of this process.
+            progress: called with the number of finished texts: after every batch of this process, and for every window
+                of another process.
 
         Returns:
             The number of windows that this process reused from an earlier run.
 
         Raises:
-            InputError: an existing file or parts, parts of a run with other options, a part damaged during the run, or
-                another run that writes `output`.
-            DataError: as for `stream`.
+            InputError: the file or its parts exist already, the parts are of a run with other options, a part was
+                damaged during the run, or another run writes `output`.
+            DataError: a text has an unknown aspect or target, or no target.
         """
         if resume and overwrite:
             raise InputError("resume, overwrite: expected one of them, got both")
@@ -174,10 +180,17 @@ class BulkPrediction:
         say: Callable[[str], None],
         progress: TextProgress,
     ) -> tuple[int, int]:
-        """Writes the parts of this process; returns the number of windows, and of reused windows.
+        """Writes the parts of this process.
 
         Args:
+            requests: the texts.
+            parts: folder of the parts.
             before: names of the parts of an earlier run.
+            say: called with a line for each damaged part.
+            progress: called with the number of finished texts.
+
+        Returns:
+            The number of windows of all processes, and the number of windows that this process reused.
         """
         count = taken = 0
         progress.begin()
@@ -246,10 +259,10 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
 
 
 def _check_plan(parts: Path, plan: dict) -> bool:
-    """Whether the unfinished run of these parts was started with `overwrite`.
+    """Returns whether the unfinished run of these parts was started with `overwrite`.
 
     Raises:
-        InputError: the run has other options, or an unreadable plan.
+        InputError: the run has other options, or its plan cannot be read.
     """
     path = parts / PLAN_NAME
     if not path.exists() and all(other.name.startswith(f".{PLAN_NAME}.") for other in parts.iterdir()):
@@ -293,10 +306,10 @@ def _is_reusable(part: Path, digest: str, say: Callable[[str], None]) -> bool:
 
 
 def _read_part(part: Path) -> tuple[str, list[str]]:
-    """The digest of a part's texts, and its lines.
+    """Returns the digest of a part's texts, and its lines.
 
     Raises:
-        InputError: it cannot be read, or is damaged.
+        InputError: the part cannot be read, or is damaged.
     """
     try:
         with part.open(encoding="utf-8", newline="") as handle:

@@ -17,7 +17,7 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.quiet import quiet
 
-# The oldest tested release; some older ones multiply in int32 on the CPU, which is slow.
+# The oldest tested release; some older releases compute int8 products as int32 ones on the CPU, which is slow.
 LEAST_TORCHAO = (0, 18)
 
 
@@ -47,7 +47,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
 
 
 def load_quantizer() -> Callable[[nn.Module], None]:
-    """A function that quantizes a linear layer to int8, in place.
+    """Returns a function that quantizes a linear layer to int8, in place.
 
     Raises:
         InputError: torchao is not installed, too old, or incompatible with this torch.
@@ -77,7 +77,7 @@ def load_quantizer() -> Callable[[nn.Module], None]:
 
 
 def _quantized(weight: Tensor, quantize: Callable[[nn.Module], None]) -> Tensor:
-    """An (out, in) weight in the representation of an int8 linear layer."""
+    """Returns an (out, in) float weight as the quantized tensor of an int8 linear layer."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
     layer.weight = nn.Parameter(weight, requires_grad=False)
     quantize(layer)

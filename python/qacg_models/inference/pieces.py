@@ -11,17 +11,17 @@ from qacg_models.data.sentences import split_sentences
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# Unit of a prediction: the text, truncated to the model's length; each of its sentences; or all sentences combined.
+# Unit of a prediction: the whole text, truncated to the model's length; each sentence; or all sentences combined.
 BY = ("text", "sentence", "document")
 
 
 def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
-    """The sentences of a text; sentences of more than `room` tokens are divided into windows of whole words.
+    """Returns the sentences of a text; sentences of more than `room` tokens are divided into pieces of whole words.
 
     Args:
         text: the text, with at least one letter.
-        tokenizer: of the model.
-        room: most tokens of a piece, without special tokens and context.
+        tokenizer: the tokenizer of the model.
+        room: maximum number of tokens of a piece, without special tokens and context.
     """
     return [piece for sentence in split_sentences(text) for piece in _windows(sentence, tokenizer, room)]
 
@@ -41,7 +41,7 @@ def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> li
 
 
 def combine(probabilities: np.ndarray, has_absent: bool) -> np.ndarray:
-    """Probabilities of a document from those of its sentences.
+    """Returns the probabilities of a document, computed from those of its sentences.
 
     A document has an opinion if one of its sentences has one: P(no opinion) is the minimum over the sentences. The
     other labels share the rest in proportion to the sum of their probabilities over the sentences. Without a label for

@@ -23,7 +23,7 @@ DIGITS = 6  # decimals of a probability
 
 
 def certainty(probability: float, min_confidence: float | None) -> str:
-    """Whether a prediction with the probability is CERTAIN or UNCERTAIN; without a threshold it is CERTAIN."""
+    """Returns UNCERTAIN for a probability below the threshold, else CERTAIN; without a threshold always CERTAIN."""
     return CERTAIN if min_confidence is None or probability >= min_confidence else UNCERTAIN
 
 
@@ -42,16 +42,16 @@ class PredictionLines:
 
     Attributes:
         data_format: one of FORMATS.
-        task: of the model; there is a target field only if it has targets.
+        task: task of the model; lines have the field `target` only if the task has targets.
         has_id: whether the input has ids.
-        by_sentence: whether a line is about one sentence, which is then its text.
+        by_sentence: whether each line is for one sentence; the field `text` is then the sentence.
         escape_formulas: put an apostrophe before CSV cells that a spreadsheet would run as formulas.
         others: other columns of the input; one with the name of an output field becomes `NAME (input)`.
         min_confidence: predictions with a lower probability are marked as uncertain in the field `certainty`; None: no
             such field.
 
     Raises:
-        InputError: `escape_formulas` with a format other than CSV, or `min_confidence` outside (0, 1].
+        InputError: `escape_formulas` is set for a format other than CSV, or `min_confidence` is outside (0, 1].
     """
 
     data_format: str
@@ -69,18 +69,18 @@ class PredictionLines:
 
     @property
     def written_as(self) -> str:
-        """The format as text; lines of one file must have the same format."""
+        """A description of the format. An interrupted run is resumed only if it is the same."""
         words = [self.data_format, *(["formulas escaped"] if self.escape_formulas else [])]
         if self.min_confidence is not None:
             words.append(f"uncertain below {self.min_confidence}")
         return ", ".join(words)
 
     def certainty(self, prediction: AspectPrediction) -> str:
-        """Whether a prediction is CERTAIN or UNCERTAIN."""
+        """Returns CERTAIN or UNCERTAIN for a prediction."""
         return certainty(prediction.probabilities[prediction.label], self.min_confidence)
 
     def header(self) -> str:
-        """The first line of a file; empty for JSONL."""
+        """Returns the first line of a file; an empty text for JSONL."""
         if self.data_format == "jsonl":
             return ""
         names = self._own_names()
@@ -91,12 +91,12 @@ class PredictionLines:
         return self._csv_line(names)
 
     def line(self, request: Request, prediction: AspectPrediction, sentence: int = 1) -> str:
-        """The line of a prediction, with line end.
+        """Returns the line of a prediction, with its line end.
 
         Args:
             request: the input.
-            prediction: of the input.
-            sentence: number of the sentence in its text.
+            prediction: a prediction for the input.
+            sentence: number of the sentence in its text, from 1.
         """
         shares = {label: round(share, DIGITS) for label, share in prediction.probabilities.items()}
         return self._line(
@@ -114,7 +114,7 @@ class PredictionLines:
         )
 
     def skipped_line(self, request: Request) -> str:
-        """The line of a skipped text, with an empty label and no probabilities."""
+        """Returns the line of a skipped text, with an empty label and without probabilities."""
         fields = {"id": request.id, "target": request.target, "text": request.text, "aspect": request.aspect}
         return self._line(request, {name: value or None for name, value in fields.items()}, None)
 
@@ -129,7 +129,7 @@ class PredictionLines:
         return self._csv_line([*fields.values(), *cells, *others.values()])
 
     def count_uncertain(self, lines: Iterable[str]) -> tuple[int, int]:
-        """Number of uncertain predictions, and of all predictions, in the lines of a file with this format."""
+        """Returns the numbers of uncertain and of all predictions in the lines of a file of this format."""
         counts: Counter[str] = Counter()
         if self.data_format == "jsonl":
             counts.update(json.loads(line)["certainty"] for line in lines)

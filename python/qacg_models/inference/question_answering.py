@@ -18,7 +18,7 @@ from qacg_models.models.encoder_head import position_limit
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-DEFAULT_LENGTH = 384  # tokens of a window, if the encoder has as many positions
+DEFAULT_LENGTH = 384  # maximum number of tokens in a window, unless the encoder has fewer positions
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ class Answer:
 
     Attributes:
         text: `context[start:end]`; empty for "no answer".
-        start, end: character positions; None for "no answer".
-        score: sum of the logits of first and last token; comparable between answers to one question.
+        start, end: character positions of the answer in the text; None for "no answer".
+        score: sum of the start logit of the first token and the end logit of the last token. Scores of answers to the
+            same question can be compared.
 
     Example:
         >>> Answer("a bridge", 0, 8, 4.5).text
@@ -46,9 +47,9 @@ class Window:
     """A question with a part of the text, as model input.
 
     Attributes:
-        input_ids: of each token.
-        token_type_ids: of each token; None if the tokenizer has no types.
-        offsets: character range in the text of each token; None for other tokens.
+        input_ids: token ids.
+        token_type_ids: token types; None if the tokenizer has none.
+        offsets: for each token its character range in the text; None for tokens that are not part of the text.
     """
 
     input_ids: list[int]
@@ -65,14 +66,14 @@ def windows(
         question: the question.
         context: the text.
         tokenizer: a fast tokenizer.
-        max_length: most tokens of a window.
+        max_length: maximum number of tokens in a window.
         stride: number of tokens that consecutive windows share.
 
     Returns:
         The windows in the order of the text; together they contain each of its tokens.
 
     Raises:
-        InputError: an empty question or text, a tokenizer without offsets, or no room for text.
+        InputError: question or text is empty, the tokenizer has no offsets, or `max_length` leaves no room for text.
     """
     for name, text in (("question", question), ("context", context)):
         if not isinstance(text, str) or not text.strip():
@@ -112,10 +113,11 @@ class QuestionAnswerer:
     Args:
         model: `QueryAttentionForQuestionAnswering`, or another model with `start_logits` and `end_logits`.
         tokenizer: the model's fast tokenizer.
-        max_length: tokens of a window; None: 384, or fewer if the encoder has fewer positions.
-        stride: tokens that consecutive windows share; a longer answer can be cut by both windows.
-        max_answer_tokens: most tokens of an answer.
-        batch_size: windows per batch.
+        max_length: maximum number of tokens in a window; None: 384, or fewer if the encoder has fewer positions.
+        stride: number of tokens that consecutive windows share. Longer answers may not be found, since a window
+            boundary can divide them.
+        max_answer_tokens: maximum number of tokens in an answer.
+        batch_size: number of windows in a batch.
 
     Raises:
         InputError: the tokenizer does not fit the model, or a number is out of range.
@@ -166,41 +168,41 @@ class QuestionAnswerer:
             context: the text.
 
         Returns:
-            The answer with its score and its place in the text.
+            The answer with its score and its position in the text.
 
         Raises:
-            InputError: an empty question or text, or a question that leaves no room for text.
+            InputError: question or text is empty, or the question leaves no room for text.
         """
         return self.answers(question, context, 1)[0]
 
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
-        """Up to `count` different answers over all windows, best first.
+        """Returns up to `count` different answers over all windows, best first.
 
         If the configuration has `allow_no_answer`, "no answer" is first if its score exceeds that of the best span by
-        more than `no_answer_threshold`. Its score is the minimum over all windows, since the answer can be in another
-        window.
+        more than `no_answer_threshold`. Its score is the minimum over all windows, since a window without the answer
+        has a high score for "no answer".
 
         Args:
             question: the question.
             context: the text.
-            count: most answers.
+            count: maximum number of answers.
 
         Returns:
             The answers, best first.
 
         Raises:
-            InputError: an empty question or text, a question that leaves no room for text, or a text without tokens.
+            InputError: question or text is empty, the question leaves no room for text, or the text has no tokens.
         """
         spans: dict[tuple[int, int], float] = {}
         nothing = float("inf")
         read = windows(question, context, self.tokenizer, self.max_length, self.stride)
         for part, starts, ends in self._scores(read):
             allowed = allowed_tokens([w.offsets for w in part], starts.shape[1], starts.device)
-            # Different token spans can have the same characters: get more than `count`.
+            # Different token spans can have the same characters, so more than `count` spans are computed.
             for window, found in zip(part, best_spans(starts, ends, allowed, self.max_answer_tokens, 4 * count)):
                 for span in found:
                     first, last = window.offsets[span.first], window.offsets[span.last]
-                    # Only tokens of the text are allowed.
+                    # Answers may only consist of tokens of the text.
                     place = _trimmed(context, first[0], last[1]) if first and last else None
                     if place is not None:
                         spans[place] = max(span.score, spans.get(place, float("-inf")))
@@ -244,7 +246,7 @@ def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
 
 
 def _trimmed(context: str, start: int, end: int) -> tuple[int, int] | None:
-    """The span without surrounding spaces, which some tokenizers include in a token; None if nothing is left."""
+    """Returns the span without surrounding spaces, which some tokenizers include in a token; None if it is empty."""
     text = context[start:end]
     start += len(text) - len(text.lstrip())
     end -= len(text) - len(text.rstrip())

@@ -23,7 +23,7 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     The weights are those in memory. run.yaml has the options of the training, but not the paths of its data.
 
     Raises:
-        InputError: an int8 model, or `folder` is a file or has files that are not a model.
+        InputError: the model was loaded with int8, or `folder` is a file or has files that are not a model.
     """
     folder = Path(folder)
     if trained.int8:
@@ -36,7 +36,7 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
 
 
 def declare_task(trained: TrainedModel) -> None:
-    """Adds the task of the pipeline to the configuration, with what its answers depend on."""
+    """Stores contexts, maximum length and temperatures in the configuration, where the pipeline reads them."""
     trained.model.config.task_specific_params = {
         ASPECT_SENTIMENT: {
             "contexts": list(trained.contexts),
@@ -51,7 +51,7 @@ def _write(trained: TrainedModel, new: Path) -> None:
     record = trained.record
     declare_task(trained)
     trained.model.save_pretrained(new)
-    # Encoding sets these.
+    # Encoding has set truncation and padding, which the saved tokenizer should not have.
     trained.tokenizer.backend_tokenizer.no_truncation()
     trained.tokenizer.backend_tokenizer.no_padding()
     trained.tokenizer.save_pretrained(new)
@@ -67,13 +67,13 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
 
     Args:
         trained: the model.
-        repo_id: such as "me/hotel-reviews".
+        repo_id: name of the repository, such as "me/hotel-reviews".
         private: whether a new repository is private; None: the default of the hub.
-        token: of the hub; None: the stored one.
-        message: of the commit.
+        token: access token of the hub; None: the stored one.
+        message: message of the commit.
 
     Returns:
-        The address of the commit.
+        The URL of the commit.
     """
     from huggingface_hub import HfApi
 
@@ -86,7 +86,7 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
 
 
 def download(name: str, *, revision: str | None, token: str | bool | None) -> Path:
-    """Returns the local copy of a model of the hub.
+    """Downloads a model from the hub, and returns the folder of its local copy.
 
     Raises:
         InputError: the download failed.

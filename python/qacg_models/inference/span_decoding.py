@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class Span(NamedTuple):
-    """Tokens `first` to `last` (inclusive), and the sum of their two logits."""
+    """Tokens `first` to `last` (inclusive); `score` is the start logit of `first` plus the end logit of `last`."""
 
     first: int
     last: int
@@ -18,13 +18,13 @@ class Span(NamedTuple):
 def best_spans(
     start_logits: Tensor, end_logits: Tensor, allowed: Tensor, max_tokens: int, count: int
 ) -> list[list[Span]]:
-    """The best spans of each window, best first.
+    """Returns the best spans of each window, best first.
 
     Args:
         start_logits, end_logits: (B, L).
         allowed: (B, L) booleans: tokens that can begin or end an answer.
-        max_tokens: most tokens of an answer.
-        count: most spans of a window.
+        max_tokens: maximum number of tokens in a span.
+        count: maximum number of spans for a window.
 
     Raises:
         ValueError: shapes differ, or a number is below 1.
@@ -52,10 +52,12 @@ def best_spans(
 
 
 def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> tuple[int, int] | None:
-    """First and last token of the characters `start` to `end` (exclusive); None if the window lacks some of them.
+    """Returns the first and the last token of the characters `start` to `end` (exclusive).
+
+    Returns None if the window does not contain all of these characters.
 
     Args:
-        offsets: character range of each token in the text; None for other tokens.
+        offsets: for each token its character range in the text; None for tokens that are not part of the text.
         start, end: character positions.
 
     Raises:
@@ -72,6 +74,6 @@ def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> t
 
 
 def allowed_tokens(offsets: list[list[tuple[int, int] | None]], length: int, device: torch.device) -> Tensor:
-    """(B, length) booleans: True for tokens with characters of the text."""
+    """Returns (B, length) booleans: True for tokens that are part of the text."""
     rows = [[place is not None and place[0] < place[1] for place in row] for row in offsets]
     return torch.tensor([row + [False] * (length - len(row)) for row in rows], dtype=torch.bool, device=device)

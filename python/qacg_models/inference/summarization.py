@@ -25,7 +25,7 @@ _WORD = re.compile(r"\w+")
 
 
 def trigrams(sentence: str) -> set[tuple[str, str, str]]:
-    """All triples of consecutive words, in lower case without punctuation."""
+    """Returns all triples of consecutive words, in lower case without punctuation."""
     words = _WORD.findall(sentence.lower())
     return set(zip(words, words[1:], words[2:]))
 
@@ -34,16 +34,16 @@ def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_
     """Selects sentences of a text.
 
     Args:
-        sentences: of the text.
-        scores: of the sentences; of equal scores the earlier sentence is selected.
-        count: most sentences to select.
+        sentences: the sentences of the text.
+        scores: score of each sentence; among equal scores the earlier sentence is selected.
+        count: maximum number of selected sentences.
         block_trigrams: skip a sentence that shares three consecutive words with a selected one.
 
     Returns:
         Indices of the selected sentences, in the order of the text.
 
     Raises:
-        ValueError: `count` is below 1, or the number of scores is not that of the sentences.
+        ValueError: `count` is below 1, or the numbers of scores and sentences differ.
     """
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
@@ -67,9 +67,9 @@ class Document:
     """The BertSum input of a document.
 
     Attributes:
-        input_ids: [CLS] sentence [SEP] for every sentence.
-        token_type_ids: 0 and 1 for alternate sentences.
-        positions: position of each [CLS].
+        input_ids: token ids of [CLS] sentence [SEP] for every sentence.
+        token_type_ids: 0 and 1 for alternating sentences.
+        positions: index of the [CLS] of each sentence in `input_ids`.
     """
 
     input_ids: list[int]
@@ -78,18 +78,21 @@ class Document:
 
 
 def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Document:
-    """Encodes the leading sentences that fit into `max_length` tokens; only a first sentence is truncated.
+    """Encodes the leading sentences that fit completely into `max_length` tokens.
+
+    If the first sentence does not fit, it is truncated and is the only one.
 
     Args:
-        sentences: of the text, one at least.
+        sentences: the sentences of the text, at least one.
         tokenizer: a tokenizer with [CLS] and [SEP].
-        max_length: most tokens.
+        max_length: maximum number of tokens.
 
     Returns:
-        The tokens, and the position of the [CLS] of each encoded sentence.
+        The tokens, and the index of the [CLS] of each encoded sentence.
 
     Raises:
-        InputError: no sentence, an empty one, a tokenizer without [CLS] or [SEP], or no room for text.
+        InputError: there is no sentence or an empty one, the tokenizer has no [CLS] or [SEP], or `max_length` is below
+            3.
     """
     if isinstance(sentences, str) or not sentences:
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
@@ -133,9 +136,9 @@ class Summary:
     Attributes:
         text: the selected sentences in the order of the document, joined by spaces.
         sentences: the selected sentences.
-        indices: their indices in the document.
-        scores: of all encoded sentences.
-        unread: number of sentences at the end that did not fit into the encoder's positions.
+        indices: indices of the selected sentences in the document.
+        scores: score of every sentence that was read.
+        unread: number of sentences at the end that were not read, because the encoder has too few positions.
 
     Example:
         >>> Summary("It rained.", ["It rained."], [0], [0.9, 0.2], unread=0).indices
@@ -155,7 +158,8 @@ class ExtractiveSummarizer:
     Args:
         model: the model.
         tokenizer: its tokenizer, with [CLS] and [SEP].
-        max_length: most tokens of a document; None: the encoder's positions, or 512.
+        max_length: maximum number of tokens of a document; None: the number of the encoder's positions, or 512 for an
+            encoder without a limit.
 
     Raises:
         InputError: the tokenizer does not fit the model, or the encoder has fewer positions.
@@ -195,14 +199,14 @@ class ExtractiveSummarizer:
 
         Args:
             document: text, which `split_sentences` divides, or a list of sentences.
-            count: most sentences of the summary.
+            count: maximum number of sentences in the summary.
             block_trigrams: skip a sentence that shares three consecutive words with a selected one.
 
         Returns:
             The summary: its sentences in the order of the text, and the score of each sentence that was read.
 
         Raises:
-            InputError: no sentence, or an empty one.
+            InputError: the document has no sentence, or an empty one.
             ValueError: `count` is below 1.
         """
         sentences = split_sentences(document) if isinstance(document, str) else list(document)

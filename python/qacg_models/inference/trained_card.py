@@ -13,7 +13,7 @@ from qacg_models.utils.cells import markdown_table, percent
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
-    """Writes the card, and replaces that of the untrained model."""
+    """Writes the card of a trained model, and replaces the one that `save_pretrained` of the model wrote."""
     with atomic_write(folder / CARD_NAME) as handle:
         handle.write(trained.model.model_card(_usage(trained), _facts(trained), ASPECT_SENTIMENT))
 
@@ -56,7 +56,7 @@ def _facts(trained: TrainedModel) -> str:
 
 
 def _by_aspect(trained: TrainedModel, split: str) -> str:
-    """The table of scores by aspect and label of a split; labels without rows are left out."""
+    """Returns the table of scores by aspect and label of a split; labels without rows are left out."""
     lines = [
         [_cell(aspect), _cell(label), *map(percent, (one.precision, one.recall, one.f1)), f"{one.support:,}"]
         for aspect, matrix in trained.record.confusion[split].items()

@@ -1,4 +1,4 @@
-"""Loading a trained model folder, and its logits, probabilities and metrics for rows.
+"""Loading of a trained model folder; logits, probabilities and metrics of the model for rows.
 
 `MODEL/` has config.json (with contexts and labels), model.safetensors, tokenizer.json, run.yaml (options that reproduce
 the training), training.json (its data, machine and metrics), and optionally calibration.json (temperatures).
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-SORTED_TOGETHER = 8192  # rows that are encoded together and sorted by length
+SORTED_TOGETHER = 8192  # number of rows that are encoded and sorted by length at a time
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class TrainedModel:
     """A trained model with its tokenizer and records.
 
     Attributes:
-        model: in evaluation mode.
+        model: the model, in evaluation mode.
         tokenizer: the tokenizer used in training.
         record: content of training.json.
         calibration: content of calibration.json; its temperatures apply to all probabilities.
         int8: whether the encoder uses int8 (`inference/int8.py`).
-        given_threads: CPU threads of predictions, 0 for every core; None: as in training.
+        given_threads: number of CPU threads of predictions, 0 for one per core; None: as in training.
     """
 
     model: EncoderPreTrainedModel
@@ -63,7 +63,7 @@ class TrainedModel:
 
     @property
     def threads(self) -> int | None:
-        """The option of CPU threads for `cpu_threads`."""
+        """The argument of `cpu_threads` for predictions: `given_threads`, or the number in training."""
         return self.record.options.threads if self.given_threads is None else self.given_threads
 
     @property
@@ -81,12 +81,12 @@ class TrainedModel:
 
     @property
     def task(self) -> Task:
-        """Labels and aspects the model was trained for."""
+        """The task (labels and aspects) for which the model was trained."""
         return self.record.task
 
     @property
     def contexts(self) -> tuple[str, ...]:
-        """Names of the contexts, also for a BERT without context ids; the position is the context id."""
+        """Names of the contexts, in the order of their ids; a BERT without context ids has them too."""
         return self.record.contexts
 
     @property
@@ -95,7 +95,7 @@ class TrainedModel:
         return self.record.data_options
 
     def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-        """(N, classes) float64 probabilities, in the order of `rows`.
+        """Returns (N, classes) float64 probabilities, in the order of `rows`, with temperature scaling.
 
         Raises:
             InputError: a row's context is not one of the model's.
@@ -103,24 +103,31 @@ class TrainedModel:
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
     def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-        """(N, classes) float64 logits without temperature; order and errors as for `probabilities`."""
+        """Returns (N, classes) float64 logits, in the order of `rows`, without temperature scaling.
+
+        Raises:
+            InputError: a row's context is not one of the model's.
+        """
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
     def features(self, rows: Sequence[Example]) -> list[dict]:
-        """The features of rows, as `encode_examples` returns them; raises InputError for an unknown context."""
+        """Returns the features of rows, as `encode_examples` does; raises InputError for an unknown context."""
         return _features(self.model, self.tokenizer, rows, self.record.max_length)
 
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
-        """The task's metrics of the model on `rows`, reproducibly in batches and threads."""
+        """Returns the task's metrics of the model on `rows`.
+
+        It uses the default batch size and `thread_count` threads, so that repeated calls return equal values.
+        """
         return self.judge(rows, self.logits(rows))(None)
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-        """A function from weights of `rows` to the task's metrics, given the model's logits."""
+        """Returns a function that computes the task's metrics from the model's logits for (N) weights of the rows."""
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
     def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """By aspect, the numbers of rows by true label and predicted label, given the model's logits."""
+        """Returns the confusion matrix of each aspect: numbers of rows by true label and predicted label."""
         predicted = probabilities_of(logits, self.calibration.temperatures).argmax(axis=1)
         aspects = np.array([row.aspect for row in rows])
         gold = np.array([row.label for row in rows])
@@ -132,7 +139,7 @@ class TrainedModel:
         return found
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
-        """The same metrics of the majority baseline, which predicts the label shares of the training split."""
+        """Returns the metrics on `rows` of predicting the label shares of the training split for every row."""
         return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
 
@@ -150,7 +157,7 @@ def load_trained(
 
     Raises:
         ModelFolderError: a file is missing or unreadable.
-        InputError: an attention implementation or a device that is not available.
+        InputError: the attention implementation or the device is not available.
     """
     folder = Path(folder)
     record, calibration = read_record(folder), read_calibration(folder)
@@ -197,15 +204,15 @@ def predict_logits(
     make_batch: Callable[[Sequence[dict]], dict] | None = None,
     seen: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """(N, classes) float64 logits, in batches of rows with similar lengths.
+    """Returns (N, classes) float64 logits, in the order of `rows`; batches consist of rows with similar lengths.
 
-    If a batch does not fit into memory, it and all later batches are halved.
+    If a batch does not fit into memory, the size of this and all later batches is halved.
 
     Args:
         model, tokenizer: the model and its tokenizer.
         rows: the examples.
-        max_length: most tokens of an input.
-        batch_size: most rows of a batch.
+        max_length: maximum number of tokens in an input.
+        batch_size: maximum number of rows in a batch.
         make_batch: collates features into model inputs; None: as in training (`batch_maker`).
         seen: called after every batch with its number of rows; None shows a progress bar for many rows.
 
@@ -234,10 +241,14 @@ def predict_logits(
                     done(len(chosen))
                 elif len(chosen) > 1:
                     batch_size = len(chosen) // 2
-                    logger.warning("%d rows do not fit into memory; continuing with %d", len(chosen), batch_size)
+                    logger.warning(
+                        "a batch of %d rows does not fit into memory; reducing the batch size to %d",
+                        *(len(chosen), batch_size),
+                    )
                 else:
                     raise InputError(
-                        f"text: a text of {len(features[chosen[0]]['input_ids'])} tokens does not fit into memory"
+                        f"text: expected a text that fits into memory, got {len(features[chosen[0]]['input_ids'])} "
+                        "tokens. Use another device, or a model with a smaller maximum length."
                     )
     model.train(was_training)
     return logits
@@ -252,7 +263,7 @@ def _features(
 
 
 def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarray | None:
-    """Float64 logits of a batch; None if the device runs out of memory."""
+    """Returns float64 logits of a batch; None if the device runs out of memory."""
     import torch
 
     try:
@@ -269,11 +280,11 @@ def _logits_if_they_fit(model: EncoderPreTrainedModel, batch: dict) -> np.ndarra
 
 
 def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,)) -> np.ndarray:
-    """softmax(logits / temperature) in float64.
+    """Returns softmax(logits / temperature), (N, classes) float64.
 
     Args:
         logits: (N, classes).
-        temperatures: one for all rows, or one for each class, applied to the rows for which it is predicted.
+        temperatures: one value for all rows; or one per class, used for the rows for which that class is predicted.
     """
     import torch
 

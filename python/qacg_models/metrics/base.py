@@ -14,29 +14,29 @@ from qacg_models.utils.json_fields import convert_json_fields
 
 @dataclass(frozen=True)
 class Metrics:
-    """Base class of the sets; the fields of a set are its metrics and `undefined`.
+    """Base class of a set of metrics; the fields of a set are its metrics and `undefined`.
 
-    Metrics are shares between 0 and 1, NaN if no case defines them.
+    Metrics are shares between 0 and 1, or NaN if they are undefined for the rows.
 
     Attributes:
-        TITLES: title of each metric in tables, in their order.
-        undefined: undefined metrics and terms, such as `"sentiment_auc: safety"` (only one class occurs); means are
-            computed without them.
+        TITLES: title of each metric in tables, in the order of the tables.
+        undefined: names of undefined metrics, and of undefined values that a mean leaves out, such as
+            `"sentiment_auc: safety"` (only one class occurs).
     """
 
     TITLES: ClassVar[dict[str, str]]
 
     def to_json(self) -> dict:
-        """The set as JSON types, with NaN as None."""
+        """Returns the set as JSON types, with NaN as None."""
         return plain(self) | {"undefined": list(self.undefined)}
 
     @classmethod
     def from_json(cls, content: object, path: str = "") -> Metrics:
-        """Inverse of `to_json`.
+        """Returns the set of metrics that `to_json` converted.
 
         Args:
             content: the JSON value.
-            path: its place in the file, for errors.
+            path: position of the value in its file, for errors.
 
         Raises:
             InputError: a metric is missing, unknown or not a number.
@@ -47,7 +47,7 @@ class Metrics:
 
 
 def plain(record: object) -> dict[str, object]:
-    """The fields of a dataclass, with NaN as None."""
+    """Returns the fields of a dataclass, with NaN as None."""
     return {
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in asdict(record).items()  # type: ignore[call-overload]
@@ -65,7 +65,7 @@ def f1(precision: float, recall: float) -> float:
 
 
 def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: int) -> None:
-    """Raises ValueError unless there is a class and a row of probabilities for each of `rows` rows."""
+    """Raises ValueError unless `gold` has a valid class, and `probabilities` valid numbers, for each of `rows` rows."""
     if not rows:
         raise ValueError("rows: expected at least one, got none")
     if gold.shape != (rows,) or probabilities.shape != (rows, classes):
@@ -99,7 +99,7 @@ def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[lis
         The aspect names, and a (groups, aspects) array of row indices.
 
     Raises:
-        ValueError: sizes differ, no rows, or a group that lacks or repeats an aspect.
+        ValueError: sizes differ, there are no rows, or a group lacks or repeats an aspect.
     """
     if len(groups) != len(aspects):
         raise ValueError(f"aspects: expected {len(groups)}, one for each row, got {len(aspects)}")
@@ -118,5 +118,6 @@ def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[lis
     table = np.array(list(found.values()))
     if (table < 0).any():
         group, aspect = np.argwhere(table < 0)[0]
-        raise ValueError(f"group {list(found)[group]!r} has no row for the aspect {names[aspect]!r}")
+        named = f"group {list(found)[group]!r}, aspect {names[aspect]!r}"
+        raise ValueError(f"rows: expected one row per group and aspect, got none for {named}")
     return names, table

@@ -17,23 +17,23 @@ def intervals(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Percentile bootstrap intervals of every metric.
+    """Returns percentile bootstrap intervals of every metric.
 
     Sentences, not rows, are drawn with replacement: rows of a sentence are dependent, and drawing rows would make the
     intervals too narrow. Samples in which a metric is undefined are left out of its interval.
 
     Args:
-        judge: computes the metrics for (N) weights of the rows.
+        judge: function that computes the metrics for (N) weights of the rows.
         sentences: (N) sentence of each row.
         repeats: number of samples.
-        level: confidence level.
-        seed: of the samples.
+        level: confidence level, such as 0.95.
+        seed: seed of the samples.
 
     Returns:
         Lower and upper bound by metric.
 
     Raises:
-        InputError: fewer than 2 repeats, or a level outside (0, 1).
+        InputError: `repeats` is below 2, or `level` is outside (0, 1).
     """
     if repeats < 2 or not 0 < level < 1:
         raise InputError(
@@ -52,7 +52,11 @@ def intervals(
 
 
 def resampled(sentences: Sequence[Hashable], repeats: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yields (N) weights of the rows: how often their sentence is drawn, of as many as there are, with replacement."""
+    """Yields (N) weights of the rows for each sample.
+
+    The weight of a row is the number of times that its sentence was drawn. Each sample draws as many sentences as there
+    are, with replacement.
+    """
     numbers: dict[Hashable, int] = {}
     sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])
     for _ in range(repeats):

@@ -26,7 +26,7 @@ class ClassScores:
 
 
 def confusion_matrix(gold: Sequence[int], predicted: Sequence[int], classes: int) -> np.ndarray:
-    """(classes, classes) numbers of rows by true class (first index) and predicted class.
+    """Returns (classes, classes) numbers of rows by true class (first index) and predicted class.
 
     Args:
         gold, predicted: (N) classes from 0 to `classes` - 1.
@@ -37,7 +37,7 @@ def confusion_matrix(gold: Sequence[int], predicted: Sequence[int], classes: int
 
 
 def class_scores(confusion: np.ndarray) -> tuple[ClassScores, ...]:
-    """The scores of each class.
+    """Returns the scores of each class.
 
     Args:
         confusion: (classes, classes), as `confusion_matrix` returns it.

@@ -1,10 +1,13 @@
-"""Metrics of your own labels and aspects; sentences need not have a row for every aspect.
+"""Metrics of data with the user's labels and aspects; sentences need not have a row for every aspect.
 
 - accuracy: share of correct rows;
 - macro-F1: mean F1 of the labels that occur;
-- strict accuracy: share of sentences (and targets) with all rows correct;
-- if a label means "no opinion": aspect F1, of "has an opinion" over all rows; and sentiment accuracy, of the most
-  probable opinion label over rows that have an opinion.
+- strict accuracy: share of sentences (and targets) with all rows correct.
+
+If a label means "no opinion", there are two more:
+
+- aspect F1: F1 of "the row has an opinion" over all rows;
+- sentiment accuracy: accuracy of the most probable label other than "no opinion", over the rows with an opinion.
 """
 
 import math
@@ -47,7 +50,7 @@ class ClassificationJudge:
         has_absent: whether class 0 means "no opinion".
 
     Raises:
-        ValueError: sizes differ, no rows, an unknown class, or a probability that is negative or not finite.
+        ValueError: sizes differ, there are no rows, a class is unknown, or a probability is negative or not finite.
     """
 
     def __init__(self, groups: Sequence[Hashable], gold: Sequence[int], probabilities: np.ndarray, *, has_absent: bool):
@@ -64,7 +67,7 @@ class ClassificationJudge:
             self.right_opinion = probabilities[:, 1:].argmax(axis=1) + 1 == self.gold
 
     def __call__(self, weights: np.ndarray | None = None) -> ClassificationMetrics:
-        """The metrics for (N) weights, equal within a group; None: each row counts once."""
+        """Returns the metrics for (N) weights, which must be equal within a group; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         by_group = weight[self.first]
         scores = [

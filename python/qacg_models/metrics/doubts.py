@@ -1,7 +1,8 @@
-"""Doubtful labels, by probabilities of models that were fitted to the other rows (cross-fitting).
+"""Doubtful labels, found with the probabilities of models that were fitted to other rows (cross-fitting).
 
-The rule is that of confident learning (Northcutt, Jiang and Chuang, "Confident Learning", 2021): a label is doubtful if
-another label of the same row has at least the mean probability that this other label has where it is given.
+The rule is that of confident learning (Northcutt, Jiang and Chuang, "Confident Learning", 2021). The threshold of a
+label is its mean probability over the rows that have this label. A row's label is doubtful if the probability of
+another label is at least the threshold of that other label.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Doubt:
     Attributes:
         row: index of the row.
         suggested: class index of the more probable label.
-        probability: of that label.
-        given: probability of the row's label.
+        probability: probability of the suggested label.
+        given: probability of the label that the row has.
     """
 
     row: int
@@ -34,11 +35,11 @@ class Doubt:
 
 
 def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]:
-    """The rows with doubtful labels, those with the largest difference of probabilities first.
+    """Returns the rows with doubtful labels, those with the largest difference of probabilities first.
 
     Args:
         labels: (N) class indices.
-        probabilities: (N, classes) of models that were not fitted to the row.
+        probabilities: (N, classes) probabilities, each row from a model that was not fitted to it.
 
     Example:
         >>> shares = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.95, 0.05]])
@@ -61,7 +62,7 @@ def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]
 
 
 def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
-    """Doubtful labels by the TF-IDF baseline; none if the rows cannot be divided into folds.
+    """Returns doubtful labels according to the TF-IDF baseline; none if the rows cannot be divided into folds.
 
     Args:
         rows: labelled rows.

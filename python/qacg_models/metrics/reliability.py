@@ -38,13 +38,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Covered:
-    """The rows whose confidence reaches a threshold.
+    """Counts and accuracy of the rows whose confidence is at least a threshold.
 
     Attributes:
-        threshold: the least confidence.
-        rows: number of such rows.
-        coverage: their share of all rows.
-        accuracy: share of them that are correct; NaN without rows.
+        threshold: the threshold.
+        rows: number of these rows.
+        coverage: share of these rows among all rows.
+        accuracy: share of correct rows among these; NaN without rows.
     """
 
     threshold: float
@@ -62,14 +62,14 @@ class Reliability:
 
 
 def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
-    """Reliability bins and expected calibration error.
+    """Returns reliability bins and expected calibration error.
 
     Args:
         gold: (N) true classes.
         probabilities: (N, classes). Of tied classes the lowest index is predicted.
 
     Raises:
-        ValueError: sizes differ, no rows, an unknown class, or a probability that is negative or not finite.
+        ValueError: sizes differ, there are no rows, a class is unknown, or a probability is negative or not finite.
     """
     confidence, right = _confidence(gold, probabilities)
     # Rounding can give a probability slightly above 1.
@@ -87,15 +87,15 @@ def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
 def accuracy_by_coverage(
     gold: Sequence[int], probabilities: np.ndarray, thresholds: Sequence[float] = THRESHOLDS
 ) -> list[Covered]:
-    """Accuracy of the rows whose confidence reaches each threshold.
+    """Returns, for each threshold, number and accuracy of the rows whose confidence is at least the threshold.
 
     Args:
         gold: (N) true classes.
-        probabilities: (N, classes).
-        thresholds: of the confidence.
+        probabilities: (N, classes). Of tied classes the lowest index is predicted.
+        thresholds: thresholds of the confidence, between 0 and 1.
 
     Raises:
-        ValueError: as for `reliability`.
+        ValueError: sizes differ, there are no rows, a class is unknown, or a probability is negative or not finite.
     """
     confidence, right = _confidence(gold, probabilities)
     kept = [confidence >= threshold for threshold in thresholds]
@@ -106,7 +106,7 @@ def accuracy_by_coverage(
 
 
 def _confidence(gold: Sequence[int], probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N) confidences, and (N) whether the most probable label is correct."""
+    """Returns (N) confidences, and (N) booleans, True if the most probable label is correct."""
     truth, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
     check_matrix("probabilities", probabilities)
     check_rows(truth, probabilities, len(truth), probabilities.shape[1])

@@ -1,8 +1,9 @@
 """Metrics of SemEval-2014's aspect categories and their sentiment.
 
-- aspect precision, recall, F1: of "the sentence is about this category", over all sentences and categories;
-- k-class accuracy: over rows whose true label is among the k, of the most probable label among the k. The four are
-  positive, neutral, negative and conflict; three leave conflict out, two also neutral.
+- aspect precision, recall and F1 of "the sentence is about this category", over all sentences and categories;
+- k-class accuracy: only rows whose true label is among k labels count, and the prediction is the most probable of these
+  k labels. For k = 4 they are positive, neutral, negative and conflict; for k = 3 without conflict, for k = 2 also
+  without neutral.
 """
 
 import math
@@ -54,8 +55,8 @@ class SemEvalJudge:
         probabilities: (N, 5). Of tied classes the lowest index is predicted.
 
     Raises:
-        ValueError: sizes differ, no rows, an unknown class, a probability that is negative or not finite, or a
-            sentence that lacks or repeats a category.
+        ValueError: sizes differ, there are no rows, a class is unknown, a probability is negative or not finite, or a
+            sentence lacks or repeats a category.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class SemEvalJudge:
         }
 
     def __call__(self, weights: np.ndarray | None = None) -> SemEvalMetrics:
-        """The metrics for (N) weights; None: each row counts once."""
+        """Returns the metrics for (N) weights; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         hits, named, guessed = (
             (chosen * weight).sum() for chosen in (self.named & self.guessed, self.named, self.guessed)

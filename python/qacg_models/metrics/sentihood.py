@@ -6,7 +6,7 @@ A group is the rows of one sentence and target, one row per aspect. Definitions,
 - aspect macro-F1: precision and recall of "has an opinion" in each group that has one, averaged over these groups; F1
   is the harmonic mean of the two averages (not the average of F1);
 - aspect AUC: ROC AUC of "no opinion" by its probability, per aspect, averaged over aspects;
-- sentiment accuracy: of Negative against Positive, ignoring None, over rows that have an opinion;
+- sentiment accuracy: accuracy of the more probable of Positive and Negative, over rows that have an opinion;
 - sentiment AUC: ROC AUC of Negative against Positive, per aspect, averaged over aspects.
 """
 
@@ -56,7 +56,7 @@ class Auc:
         self.ranks = len(values)
 
     def __call__(self, weights: np.ndarray) -> float:
-        """The area for (N) weights of the cases; NaN if a class has no weight."""
+        """Returns the area for (N) weights of the rows; NaN if all rows of a class have the weight 0."""
         positive, negative = (
             np.bincount(self.rank[chosen], weights[chosen], self.ranks) for chosen in (self.truth, ~self.truth)
         )
@@ -78,8 +78,8 @@ class SentiHoodJudge:
             index is predicted.
 
     Raises:
-        ValueError: sizes differ, no rows, a class that is not 0, 1 or 2, a probability that is negative or
-            not finite, or a group that lacks or repeats an aspect.
+        ValueError: sizes differ, there are no rows, a class is not 0, 1 or 2, a probability is negative or not finite,
+            or a group lacks or repeats an aspect.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class SentiHoodJudge:
         ]
 
     def __call__(self, weights: np.ndarray | None = None) -> SentiHoodMetrics:
-        """The metrics for (N) weights, equal within a group; None: each row counts once."""
+        """Returns the metrics for (N) weights, which must be equal within a group; None: each row counts once."""
         weight = np.ones(len(self.table)) if weights is None else np.asarray(weights, np.float64)[self.table[:, 0]]
         undefined: list[str] = []
         aspect_auc = self._mean("aspect_auc", [auc(weight) for auc in self.aspect_aucs], undefined)
@@ -128,7 +128,7 @@ class SentiHoodJudge:
         )
 
     def _mean(self, metric: str, values: list[float], undefined: list[str]) -> float:
-        """Mean over the aspects whose value is defined; the others are added to `undefined`."""
+        """Returns the mean over the aspects whose value is defined; adds the names of the others to `undefined`."""
         undefined += [f"{metric}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else math.nan

@@ -19,20 +19,21 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
 
 
 def titles_of(names: Collection[str]) -> dict[str, str]:
-    """The metrics of the set whose metrics are all among `names`, with their titles in tables."""
+    """Returns title by metric of the set of metrics whose names are all among `names`."""
     return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= set(names))
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-    """A function from weights of the rows, or None, to the task's metrics.
+    """Returns a function that computes the task's metrics for (N) weights of the rows; None: each row counts once.
 
     Args:
-        task: selects the metrics.
+        task: the task, which selects the metrics.
         rows: labelled rows.
         probabilities: (N, classes), in the order of `rows`.
 
     Raises:
-        ValueError: as for the task's judge class.
+        ValueError: sizes differ, there are no rows, a class is unknown, a probability is negative or not finite, or a
+            group lacks an aspect that the metrics require.
     """
     groups, gold = [row.group for row in rows], [row.label for row in rows]
     aspects = [row.aspect for row in rows]
@@ -44,10 +45,10 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
 
 
 def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Metrics:
-    """The task's metrics, with every row counted once."""
+    """Returns the task's metrics; every row counts once."""
     return judge_for(task, rows, probabilities)(None)
 
 
 def majority_probabilities(label_shares: Sequence[float], rows: int) -> np.ndarray:
-    """(rows, classes) probabilities of the majority baseline: the label shares of training in every row."""
+    """Returns (rows, classes) probabilities of the majority baseline: the label shares of training for every row."""
     return np.tile(np.asarray(label_shares, dtype=np.float64), (rows, 1))

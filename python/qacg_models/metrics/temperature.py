@@ -11,7 +11,7 @@ prior with mode 1 / M, where M = 1 is the model without scaling:
     L(b) + K (M b - log b),    slope + K (M - 1 / b),    curvature + K / b^2.
 
 This is strictly convex and diverges at 0 and infinity, so it has one finite positive minimum for any finite logits.
-K = 25 weighs as much as the rows of a few sentences: it dominates for few rows and is negligible for thousands.
+K = 25 has about the weight of the rows of a few sentences: it dominates for few rows and is negligible for thousands.
 
 A model can be calibrated for one label and overconfident for another, for example if training oversamples rare labels:
 on SentiHood's test split the expected calibration error was 8.7 points, 4.6 with one temperature, and 1.9 with one
@@ -26,20 +26,20 @@ import numpy as np
 
 from qacg_models.metrics.base import check_matrix, check_rows
 
-PRIOR = 25.0  # K above
-# Fits are clipped to this range.
+PRIOR = 25.0  # K of the module's docstring
+# Fitted temperatures are clipped to this range.
 LEAST, MOST = 0.05, 20.0
 
 
 def fit_temperatures(gold: Sequence[int], logits: np.ndarray) -> tuple[float, ...]:
-    """The temperature of each label, fitted to the rows for which it is predicted.
+    """Returns a temperature for each label, fitted to the rows for which the label is predicted.
 
     Args:
         gold: (N) true classes.
         logits: (N, classes), finite.
 
     Raises:
-        ValueError: as for `fit_temperature`.
+        ValueError: sizes differ, there are no rows, a class is unknown, or a logit is not finite.
     """
     common = fit_temperature(gold, logits)
     truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
@@ -52,17 +52,17 @@ def fit_temperatures(gold: Sequence[int], logits: np.ndarray) -> tuple[float, ..
 
 
 def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) -> float:
-    """The temperature with the highest posterior density, between LEAST and MOST.
+    """Returns the temperature with the highest posterior density, between LEAST and MOST.
 
     Newton's method with a bracket around the root of the slope: a step that leaves the bracket becomes a bisection.
 
     Args:
         gold: (N) true classes.
         logits: (N, classes), finite.
-        mode: of the prior.
+        mode: M, the temperature at which the prior has its mode.
 
     Raises:
-        ValueError: sizes differ, no rows, an unknown class, or a logit that is not finite.
+        ValueError: sizes differ, there are no rows, a class is unknown, or a logit is not finite.
     """
     truth, scores = np.asarray(gold), np.asarray(logits, dtype=np.float64)
     check_matrix("logits", scores)

@@ -23,12 +23,12 @@ from qacg_models.metrics.task_metrics import judge
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-# Limits (rows, characters of texts) that keep the baseline within seconds, and within a minute of one core for very
-# large data: of the final fit, of cross-validation, and of a joint regression, which has extra weights per context.
+# Limits (rows, characters of texts) of the final fit, of cross-validation, and of a joint regression, which has
+# additional weights per context. With them the baseline takes seconds, and for very large data a minute on one core.
 FITTED = (40_000, 3_000_000)
 TUNED = (2_000, 200_000)
 JOINT = (1_000, 100_000)
-MOST_GRAMS = 50_000  # most frequent n-grams of words, and of characters
+MOST_GRAMS = 50_000  # number of n-grams of words, and of characters, that are kept, the most frequent first
 FOLDS = 5
 STEPS = 200  # L-BFGS iterations
 
@@ -53,29 +53,29 @@ class Setting:
         return f"C = {self.c:g}, {weights}, {'one regression' if self.joint else 'one regression per context'}"
 
 
-# The first is the default if cross-validation is impossible, and wins ties.
+# The first setting is chosen if cross-validation is impossible, or if it has the same metric as another one.
 SETTINGS = tuple(Setting(*values) for values in product((1.0, 10.0), (True, False), (False, True)))
 
 
-# For cross-fitted probabilities: class weights would move them away from the shares of the data.
+# For cross-fitted probabilities: with class weights, they would not match the label shares of the data.
 UNTUNED = Setting(1.0, False, False)
 
 
 class TfidfBaseline:
-    """The tuned baseline; the same rows give the same baseline.
+    """The tuned TF-IDF baseline; it is deterministic.
 
     For a context with a single label it predicts the label shares of the context; for an unknown context, those of all
     rows.
 
     Args:
         rows: labelled training rows.
-        task: its `selection` is the metric that cross-validation maximises.
-        fitted: limits of rows and characters; beyond them every n-th row of each context is fitted.
+        task: the task; its `selection` is the metric that cross-validation maximises.
+        fitted: maximum number of rows and of characters; larger data is reduced to every n-th row of each context.
 
     Attributes:
         used: number of fitted rows.
         setting: the chosen hyperparameters.
-        score: their metric in cross-validation; None if cross-validation is impossible.
+        score: the metric of these hyperparameters in cross-validation; None if cross-validation is impossible.
     """
 
     def __init__(self, rows: Sequence[Example], task: Task, fitted: tuple[int, int] = FITTED):
@@ -89,22 +89,24 @@ class TfidfBaseline:
         self.regressions.shares = _shares([row.label for row in kept], classes)
 
     def describe(self) -> str:
-        """One line about the setting and how it was chosen."""
+        """Returns one line with the setting and how it was chosen."""
         metric = self.task.selection.replace("_", " ")
         chosen = "without cross-validation" if self.score is None else f"{self.score:.1%} {metric} in cross-validation"
         return f"baseline: TF-IDF + logistic regression, {self.setting}; {chosen} on train"
 
     def probabilities(self, rows: Sequence[Example]) -> np.ndarray:
-        """The probability of each class for each row, (N, classes) float64."""
+        """Returns the probability of each class for each row, (N, classes) float64."""
         return self.regressions(rows, self.grams(rows))
 
 
 def cross_fitted(rows: Sequence[Example], task: Task) -> np.ndarray | None:
-    """Probabilities of untuned baselines that were fitted to the other folds; rows of a sentence share a fold.
+    """Returns probabilities for each row from an untuned baseline that was fitted to the other folds.
+
+    All rows of a sentence are in the same fold.
 
     Args:
         rows: labelled rows.
-        task: its labels.
+        task: the task, which has the labels.
 
     Returns:
         (N, classes) float64, in the order of `rows`; None if there are fewer than two sentences.
@@ -154,7 +156,7 @@ class _Grams:
                 continue
 
     def __call__(self, rows: Sequence[Example]) -> csr_matrix:
-        """(N, n-grams) features of the rows."""
+        """Returns (N, n-grams) features of the rows."""
         from scipy.sparse import csr_matrix, hstack
 
         places: dict[str, int] = {}
@@ -195,7 +197,7 @@ class _Regressions:
         return np.array([self.numbers.get(context, -1) for context in contexts])
 
     def _joined(self, features: csr_matrix, which: np.ndarray) -> csr_matrix:
-        """With `joint`: shared features, per-context copies of the features, and context indicators."""
+        """Returns the features; with `joint`, also a copy of them for each context, and context indicators."""
         if not self.joint:
             return features
         from scipy.sparse import csr_matrix, diags, hstack
@@ -205,7 +207,7 @@ class _Regressions:
 
 
 def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Setting):
-    """A fitted regression; label shares if there is one label or no feature."""
+    """Returns a fitted regression; one that predicts the label shares if there is only one label or no feature."""
     from sklearn.linear_model import LogisticRegression
 
     if len(set(labels.tolist())) < 2 or not features.shape[1]:
@@ -215,7 +217,7 @@ def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Set
 
 
 def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
-    """The setting with the highest metric in cross-validation over sentences, and that metric."""
+    """Returns the setting with the highest metric in cross-validation over sentences, and that metric."""
     few = _some_sentences(rows, _stride(rows, TUNED))
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
     folds = fold_numbers(few)
@@ -234,7 +236,10 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
 
 
 def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
-    """(N) folds from 0; rows of a sentence share a fold, and sentences with rare labels are distributed evenly."""
+    """Returns (N) numbers of folds from 0.
+
+    All rows of a sentence are in the same fold, and sentences with rare labels are distributed evenly over the folds.
+    """
     frequency = counts(rows, "label")
     rarest: dict[str, tuple[int, int | None]] = {}  # number of rows of each sentence's rarest label, and the label
     for row in rows:
@@ -246,18 +251,18 @@ def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
 
 
 def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
-    """The smallest stride, 1 or more, at which rows and characters stay within their limits."""
+    """Returns the smallest stride, at least 1, with which rows and characters stay within their limits."""
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
 
 
 def _some_sentences(rows: Sequence[Example], stride: float) -> list[Example]:
-    """All rows of about one in `stride` sentences, chosen by a hash of the text."""
+    """Returns all rows of about one in `stride` sentences, chosen by a hash of the text."""
     return [row for row in rows if stride == 1 or text_fraction(row.sentence) * stride < 1]
 
 
 def _thinned(rows: Sequence[Example], stride: float) -> list[Example]:
-    """Every `stride`-th row of each context, at least one of each."""
+    """Returns every `stride`-th row of each context, at least one per context."""
     total, kept = counts(rows, "context"), []
     seen, taken = dict.fromkeys(total, 0), dict.fromkeys(total, 0)
     for row in rows:

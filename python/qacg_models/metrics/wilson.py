@@ -6,12 +6,14 @@ from statistics import NormalDist
 
 
 def wilson_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of a share (Wilson, 1927), which stays in [0, 1] and is valid for few rows.
+    """Returns the confidence interval of the share count / total (Wilson, 1927).
+
+    It lies in [0, 1], and is valid for few rows.
 
     Args:
-        count: number of rows of a kind.
+        count: number of rows with the property.
         total: number of all rows, at least 1.
-        level: of confidence.
+        level: confidence level.
 
     Returns:
         The lower and the upper bound.

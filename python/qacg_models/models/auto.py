@@ -1,4 +1,6 @@
-"""The table of models, which does not import them, and their registration with the Auto classes of transformers.
+"""The table of models, and their registration with the Auto classes of transformers.
+
+Importing this module does not import the models.
 
 `import qacg_models` prepares transformers (`qacg_models/registration.py`): the Auto classes import and register a model
 of this package when they first read its `model_type`. `register_auto_classes()` registers all at once.
@@ -17,20 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model.
+    """An entry of the table of models.
 
     Attributes:
-        name: name of the class, as in `architectures` of config.json.
+        name: name of the model's class, as in `architectures` of config.json.
         module: module of the class.
-        configuration: name of the class of its configuration.
+        configuration: name of the configuration class.
         model_type: `model_type` in config.json.
-        auto_class: the Auto class of transformers for it.
-        tensors: "bert" if its checkpoints have BERT's tensor names, "head" for a head over any encoder.
-        contexts: whether it reads the aspect as a context id.
-        context_projection: whether its configuration has this field (`GatedContextConfig`).
-        quasi_attention: whether its configuration has quasi_scale, beta and gamma (`QACGBertConfig`).
-        backbone: its name in commands and saved files; None if `qacg train` does not train it.
-        title: its name in tables of results.
+        auto_class: name of transformers' Auto class for the model.
+        tensors: "bert" if checkpoints have BERT's tensor names, "head" for a head over any encoder.
+        contexts: whether the model receives the aspect as a context id.
+        context_projection: whether the configuration has this field (`GatedContextConfig`).
+        quasi_attention: whether the configuration has quasi_scale, beta and gamma (`QACGBertConfig`).
+        backbone: name of the model in commands and saved files; None if `qacg train` does not train it.
+        title: name of the model in tables of results.
     """
 
     name: str

@@ -26,7 +26,7 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Base of the models in this file; implementations are "sdpa" (the default), "fused" and "eager"."""
+    """Base of the models in this file; attention implementations are "sdpa" (the default), "fused" and "eager"."""
 
     config: PlainBertConfig
     config_class = PlainBertConfig
@@ -94,8 +94,8 @@ class BertModel(BertPreTrainedModel):
                 position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
                 are packed too. `PackingCollator` builds such batches.
             max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls",
-                the last layer of a packed batch then computes only the first tokens after its attention.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls" and
+                a packed batch, the last layer then computes the steps after its attention for first tokens only.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Padding is computed too,
                 whatever `config.unpad` is.
             output_attentions: return A after dropout, (B, H, L, L), of every layer, with L = max_seqlen for a packed
@@ -230,9 +230,9 @@ class BertForSequenceClassification(SequenceClassifier):
 
 
 class BertForQuestionAnswering(BertPreTrainedModel):
-    """BERT with two scores per token: for the first and for the last token of an answer.
+    """BERT with two logits per token: for the first and for the last token of an answer.
 
-    It has no pooler; with `config.answer_pooler` it stores one that it does not use.
+    The model has no pooler. With `config.answer_pooler` it loads and saves one without using it.
 
     Args:
         config: sizes.
@@ -262,7 +262,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         self.post_init()
 
     def freeze_unread(self) -> None:
-        """Freezes the pooler: distributed training waits for the gradient of every parameter that requires one."""
+        """Freezes the unused pooler, since distributed training waits for the gradient of every trainable parameter."""
         if self.bert.pooler is not None:
             self.bert.pooler.requires_grad_(False)
 

@@ -96,7 +96,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the name of the implementation, or raises ValueError for one that the model does not have."""
+        """Returns the name of the attention implementation; raises ValueError for an unknown one."""
         if requested_attention is None:
             return "sdpa"
         if requested_attention not in IMPLEMENTATIONS:

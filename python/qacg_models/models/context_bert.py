@@ -1,8 +1,7 @@
-"""What CG-BERT and QACG-BERT share (Wu and Ong, 2021): BERT whose self-attention reads a context.
+"""Base classes of CG-BERT and QACG-BERT (Wu and Ong, 2021): BERT whose self-attention reads a context.
 
-With `config.context_from_layer` the lower layers are those of BERT, which many questions about a text share.
-
-They differ from BERT in their encoder (`modules/context_encoder.py`), and from each other in self-attention.
+Both differ from BERT in their encoder (`modules/context_encoder.py`), and from each other in self-attention. Layers
+below `config.context_from_layer` are those of BERT, so they are computed once for all contexts of a text.
 """
 
 from typing import ClassVar
@@ -26,8 +25,8 @@ class ContextBertModel(EncoderPreTrainedModel):
     Attributes:
         self_attention: class of the self-attention layers.
         output_class: class of what `forward` returns.
-        map_fields: fields of the output for the (B, H, L, L) tensors that self-attention returns beside its output.
-        gate_fields: fields of the output for the (B, H, L) tensors that it returns after those.
+        map_fields: names in the output of the (B, H, L, L) tensors that self-attention returns in addition.
+        gate_fields: names in the output of the (B, H, L) tensors that self-attention returns after these.
     """
 
     card_task = "feature-extraction"
@@ -81,8 +80,8 @@ class ContextBertModel(EncoderPreTrainedModel):
                 position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
                 are packed too. `PackingCollator` builds such batches.
             max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls",
-                the last layer of a packed batch then computes only the first tokens after its attention.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls" and
+                a packed batch, the last layer then computes the steps after its attention for first tokens only.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) each: `lambdas` of QACG-BERT,
@@ -142,7 +141,7 @@ class ContextBertModel(EncoderPreTrainedModel):
     def _without_context(
         self, attention: Tensor | None, hidden_states: Tensor, output_gates: bool
     ) -> list[Tensor | None]:
-        """What a layer without a context returns beside its output: A and P are the same, and the gates are 0."""
+        """Returns the maps and gates of a layer without a context: A and P are the same map, and the gates are 0."""
         rows, heads = hidden_states.shape[:-1], self.config.num_attention_heads
         gates = hidden_states.new_zeros((*rows[:1], heads, *rows[1:], 1)) if output_gates else None
         maps = {name: attention for name in ("attentions", "softmax_maps")}

@@ -17,7 +17,7 @@ from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
 
 
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
-    """A transformers model whose encoder is the attribute that `base_model_prefix` names.
+    """A transformers model with a head over an encoder, which is the attribute named by `base_model_prefix`.
 
     The encoder is any text encoder of AutoModel whose output has `last_hidden_state`, including those of this package.
     """
@@ -77,7 +77,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @property
     def max_length(self) -> int | None:
-        """Largest length in tokens that the encoder has positions for; None: no limit."""
+        """Maximum length in tokens for which the encoder has positions; None: no limit."""
         return self._position_limit
 
     def encode(
@@ -92,9 +92,19 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         inputs_embeds: Tensor | None = None,
         head_mask: Tensor | None = None,
     ) -> tuple[BaseModelOutput, Tensor | None]:
-        """Runs the encoder; arguments as for `forward` of the models.
+        """Runs the encoder.
 
         The encoder receives token types only if it has more than one.
+
+        Args:
+            input_ids: (B, L) int64 or int32; None with inputs_embeds.
+            attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+            token_type_ids: (B, L); None: all 0.
+            position_ids: (B, L) or (1, L); None: the default of the encoder.
+            output_attentions: return attention matrices; None: `config.output_attentions`.
+            output_hidden_states: return hidden states; None: `config.output_hidden_states`.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
+            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it.
 
         Returns:
             The output of the encoder; the attention mask as booleans (B, L), or None without padding.

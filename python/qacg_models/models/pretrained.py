@@ -15,11 +15,11 @@ from qacg_models.modules.losses import classification_loss
 
 
 class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
-    """Attention implementations, initial weights and word embeddings of every encoder of this package.
+    """Base of every encoder of this package: attention implementations, initial weights and word embeddings.
 
-    `attn_implementation` is one of `implementations`, the first by default. As in transformers it is chosen when a
-    model is built or loaded, or by `set_attn_implementation`, and is not saved. With `config.output_attentions` and no
-    choice it is "eager". A single call can request attention matrices with every implementation.
+    `attn_implementation` is one of `implementations`; the default is the first, or "eager" with
+    `config.output_attentions`. As in transformers it is set when a model is built or loaded, or by
+    `set_attn_implementation`, and is not saved. A call with `output_attentions=True` works with every implementation.
     """
 
     base_model_prefix = "bert"
@@ -34,7 +34,7 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
         return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the name of the implementation, or raises ValueError for one that the model does not have."""
+        """Returns the name of the attention implementation; raises ValueError for an unknown one."""
         if requested_attention is None:
             return "eager" if self.config.output_attentions else self.implementations[0]
         if requested_attention not in self.implementations:
@@ -82,7 +82,7 @@ class SequenceClassifier(EncoderPreTrainedModel):
     def _classify(
         self, labels: Tensor | None, output_hidden_states: bool | None, return_dict: bool | None, **inputs
     ) -> ModelOutput | tuple[Tensor, ...]:
-        """Runs the encoder on `inputs`, then the classifier."""
+        """Runs the encoder on `inputs`, then the classifier; computes the loss if there are labels."""
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         encoded = self.bert(
@@ -103,5 +103,5 @@ def as_dict(return_dict: bool | None, config) -> bool:
 
 
 def classifier_dropout(config) -> Dropout:
-    """The dropout before a classifier."""
+    """Returns the dropout module before a classifier."""
     return Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)

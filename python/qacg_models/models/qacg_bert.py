@@ -26,9 +26,9 @@ class QACGBertModelOutput(ModelOutput):
         pooler_output: (B, hidden_size).
         hidden_states: (B, L, hidden_size) each; the embeddings come first, so there is one more than layers.
         attentions: A after dropout, (B, H, L, L) each. A may be negative.
-        softmax_maps: P, (B, H, L, L) each.
-        quasi_maps: lambda * G, (B, H, L, L) each. A = P + lambda * G where dropout is off.
-        lambdas: (B, H, L) each.
+        softmax_maps: the softmax map P, (B, H, L, L) each.
+        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each. Without dropout A = P + lambda * G.
+        lambdas: the gate lambda of each query, (B, H, L) each.
 
     Example:
         >>> import torch
@@ -54,9 +54,9 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
         logits: (B, num_labels).
         hidden_states: (B, L, hidden_size) each, the embeddings first; None unless requested.
         attentions: A after dropout, (B, H, L, L) each; None unless requested.
-        softmax_maps: P, (B, H, L, L) each; None unless attentions are requested.
-        quasi_maps: lambda * G, (B, H, L, L) each; None unless attentions are requested.
-        lambdas: (B, H, L) each; None unless requested.
+        softmax_maps: the softmax map P, (B, H, L, L) each; None unless attentions are requested.
+        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each; None unless attentions are requested.
+        lambdas: the gate lambda of each query, (B, H, L) each; None unless requested.
 
     Example:
         >>> import torch

@@ -96,7 +96,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the name of the encoder's attention; the head has one implementation."""
+        """Returns the requested attention implementation of the encoder; the head has only one implementation."""
         return requested_attention or "sdpa"
 
     def forward(
@@ -207,7 +207,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             )
 
     def _attend(self, hidden: Tensor, query: Tensor, visible: Tensor | None) -> Tensor:
-        """Softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
+        """Returns the softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
         # h . (W_k' q) + b_k . q: one product with W_k per sequence instead of per token.
         scores = (hidden @ (query @ self.key_layer.weight).unsqueeze(-1)).squeeze(-1)
         scores = scores + (query @ self.key_layer.bias).unsqueeze(-1)
@@ -221,7 +221,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return weights.to(hidden.dtype)
 
     def _head_features(self, features: Tensor) -> Tensor:
-        """The input of the last layer, (B, L, hidden or 3 conv_channels), computed from features (B, L, hidden)."""
+        """Returns the input of the last layer, (B, L, hidden or 3 conv_channels), from features (B, L, hidden)."""
         if self.config.head == "linear":
             return F.gelu(features)
         channels_first = features.transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Layers and the code that they share. This package loads no configuration and reads no file.
+"""Layers, and code that several layers use. Modules of this package read no files.
 
 Hidden states are (B, L, hidden), or (T, hidden) with a `Packing` for packed batches.
 """

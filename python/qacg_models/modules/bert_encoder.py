@@ -30,12 +30,12 @@ class BertSelfAttention(nn.Module):
         output_attentions: bool,
         head_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends within each sequence. N is B, L if padded and T if packed.
+        """Computes self-attention within each sequence. (N, ...) stands for (B, L, ...) if padded, (T, ...) if packed.
 
         Args:
             hidden_states: (N, hidden).
             mask: None or boolean (B, 1, 1, L); or the packing.
-            output_attentions: also return A.
+            output_attentions: also return A, the attention matrix.
             head_mask: (H), multiplies the attention matrices of the heads.
 
         Returns:
@@ -63,7 +63,7 @@ class BertSelfAttention(nn.Module):
 
 
 class BertLayer(GradientCheckpointingLayer):
-    """Attention block and feed-forward block."""
+    """A layer of BERT: attention block and feed-forward block."""
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -79,7 +79,19 @@ class BertLayer(GradientCheckpointingLayer):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Runs the layer; arguments and results as for `BertSelfAttention`; first_only as for `AttentionBlock`."""
+        """Runs the layer.
+
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            output_attentions: also return A, the attention matrix.
+            head_mask: (H), multiplies the attention matrices of the heads.
+            first_only: after the attention compute only the first token of each packed sequence.
+
+        Returns:
+            Hidden states in the shape of the input, or (B, hidden) with first_only; A after dropout (B, H, L, L), or
+            None.
+        """
         attended, attention = self.attention(
             hidden_states, mask, first_only, output_attentions=output_attentions, head_mask=head_mask
         )
@@ -87,7 +99,7 @@ class BertLayer(GradientCheckpointingLayer):
 
 
 class BertEncoder(nn.Module):
-    """The layers."""
+    """The layers of BERT, one after another."""
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -101,13 +113,22 @@ class BertEncoder(nn.Module):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Returns lists over layers: hidden states (N, hidden), the input first, and A (B, H, L, L) or None.
+        """Runs all layers.
 
-        With first_only the last hidden states are (B, hidden). head_mask is None or (layers, H).
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            output_attentions: also return the attention matrices.
+            head_mask: None or (layers, H), multiplies the attention matrices of the heads.
+            first_only: after its attention the last layer computes only the first token of each packed sequence.
+
+        Returns:
+            Two lists. The first has the input and the hidden states after each layer; with first_only the last ones
+            are (B, hidden). The second has A, (B, H, L, L), or None for each layer.
         """
         every_hidden, every_map = [hidden_states], []
         for i, layer in enumerate(self.layer):
-            # By position: reentrant gradient checkpointing finds gradients of positional arguments only.
+            # Positional arguments, since reentrant gradient checkpointing computes no gradients for keyword arguments.
             heads = () if head_mask is None else (head_mask[i],)
             only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
             hidden, attention = layer(every_hidden[-1], mask, output_attentions, *heads, **only)

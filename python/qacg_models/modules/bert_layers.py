@@ -14,10 +14,10 @@ _PER_DRAW = 4  # entries that the 64 bits of one draw decide
 class Dropout(nn.Dropout):
     """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
-    On the CPU torch draws one number per entry from a serial generator, a sixth of the time of a training step. The
-    probability is rounded to a multiple of 2^-16, as in the attention kernels, and kept entries are scaled by the
-    rounded probability, so the mean is exact. Other devices and torch.compile have faster generators. Masks follow
-    torch.manual_seed, and gradient checkpointing repeats them.
+    On the CPU torch draws one number per entry from a serial generator, which takes a sixth of a training step. Here
+    the probability is rounded to a multiple of 2^-16, as in the attention kernels, and kept entries are scaled by the
+    rounded probability, so the mean is exact. On other devices and under torch.compile, torch's dropout is fast. The
+    dropped entries depend on torch.manual_seed, and are the same when gradient checkpointing repeats a forward.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class Dropout(nn.Dropout):
 class BertEmbeddings(nn.Module):
     """LayerNorm of word, position and token-type embeddings.
 
-    Unlike transformers' it has no padding row that stays zero: the published code trains all rows.
+    All rows of the tables are trained, as in the published code; in transformers' BERT the row of padding stays 0.
     """
 
     def __init__(self, config):
@@ -82,7 +82,7 @@ class BertResidualOutput(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
-        """(..., input_size) and (..., hidden_size) to (..., hidden_size)."""
+        """Maps x (..., input_size) and residual (..., hidden_size) to (..., hidden_size)."""
         return self.LayerNorm(residual + self.dropout(self.dense(x)))
 
 
@@ -95,9 +95,17 @@ class AttentionBlock(nn.Module):
         self.output = BertResidualOutput(config, config.hidden_size)
 
     def forward(self, hidden_states: Tensor, mask: Packing | Tensor | None, first_only: bool, **options):
-        """Returns (..., hidden) and the other outputs of the self-attention, whose options these are.
+        """Runs self-attention, then the dense layer, the residual connection and LayerNorm.
 
-        With first_only, returns (B, hidden), the first token of each packed sequence.
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            first_only: after the attention compute only the first token of each packed sequence.
+            **options: further arguments of the self-attention.
+
+        Returns:
+            Hidden states in the shape of the input, or (B, hidden) with first_only; then the other outputs of the
+            self-attention.
         """
         attended, *others = self.self(hidden_states, mask, **options)
         if first_only:
@@ -115,7 +123,7 @@ class BertIntermediate(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., hidden_size) to (..., intermediate_size)."""
+        """Maps (..., hidden_size) to (..., intermediate_size)."""
         return self.activation(self.dense(x))
 
 
@@ -129,7 +137,8 @@ class ClsPooler(nn.Module):
     def forward(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
         """Pools (B, L, hidden_size), or (T, hidden_size) with a packing, to (B, hidden_size).
 
-        The first token is never padding, so this requires no mask. A packed sequence without tokens counts as 0.
+        The first token is never padding, so no mask is required. For a packed sequence without tokens, the input of
+        the dense layer is 0.
         """
         first = layout.first(hidden_states) if isinstance(layout, Packing) else hidden_states[:, 0]
         return torch.tanh(self.dense(first))
@@ -153,8 +162,8 @@ class AttentionPooler(nn.Module):
 
         Args:
             hidden_states: the last hidden states.
-            layout: the packing; or (B, L) booleans, True for tokens; or None without padding. A packed sequence
-                without tokens counts as 0.
+            layout: the packing; or (B, L) booleans, True for tokens; or None without padding. For a packed sequence
+                without tokens, the average is 0.
         """
         weights = self.weights(hidden_states, layout)
         if isinstance(layout, Packing):
@@ -166,7 +175,7 @@ class AttentionPooler(nn.Module):
     def weights(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
         """Returns the weights of the average, (B, L) or packed (T)."""
         scores = self.attention_gate(hidden_states).squeeze(-1)
-        # The lowest finite number: with -inf a sequence of padding alone would give NaN.
+        # The lowest finite number, since -inf would give NaN for a sequence that consists of padding only.
         lowest = torch.finfo(scores.dtype).min
         if isinstance(layout, Packing):
             return layout.unpad(layout.pad(scores, lowest).softmax(-1))

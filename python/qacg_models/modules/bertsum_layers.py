@@ -21,7 +21,7 @@ class PositionwiseFeedForward(nn.Module):
     Args:
         d_model: width of the input and of the output.
         d_ff: width of the hidden layer.
-        dropout: probability of both dropouts.
+        dropout: dropout probability, for both dropouts.
 
     Example:
         >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.zeros(2, 5, 8)).shape
@@ -37,7 +37,7 @@ class PositionwiseFeedForward(nn.Module):
         self.dropout_2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) to (..., d_model)."""
+        """Maps (..., d_model) to (..., d_model)."""
         inner = self.dropout_1(F.gelu(self.w_1(self.layer_norm(x)), approximate="tanh"))
         return x + self.dropout_2(self.w_2(inner))
 
@@ -48,7 +48,7 @@ class PositionalEncoding(nn.Module):
     Wavelengths range from 2 pi to 20000 pi.
 
     Args:
-        dropout: probability, applied to the sum of embeddings and positions.
+        dropout: dropout probability of the sum of embeddings and positions.
         dim: width of the embeddings.
         max_len: number of positions in the table `pe`, a buffer (1, max_len, dim) in the state dict.
 
@@ -86,7 +86,7 @@ class PositionalEncoding(nn.Module):
 
         Args:
             emb: (B, L, dim).
-            step: None for positions 0 to L - 1; otherwise the one position of all tokens in `emb`.
+            step: None: tokens have the positions 0 to L - 1; otherwise the position of every token in `emb`.
 
         Raises:
             ValueError: a position is beyond the table.
@@ -105,7 +105,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         d_model: width of the input, a multiple of `heads`.
         heads: number of attention heads.
         d_ff: width of the hidden layer of the feed-forward block.
-        dropout: probability, for the attention matrix and for the outputs of both blocks.
+        dropout: dropout probability of the attention matrix and of the outputs of both blocks.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Example:
@@ -135,7 +135,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
 
         Args:
             iter: index of the layer; layer 0 applies no LayerNorm before its attention.
-            query: None, or `inputs` itself, as published callers pass it. The published layer never reads it.
+            query: unused; None or `inputs` itself. The published layer has the argument, and does not use it either.
             inputs: (B, S, d_model).
             mask: (B, S) of any dtype, other than 0 where a key is hidden.
             attn_implementation: "sdpa" or "eager".
@@ -192,7 +192,7 @@ class TransformerInterEncoder(nn.Module):
         d_model: width of the sentence vectors, a multiple of `heads`.
         d_ff: width of the hidden layer of the feed-forward blocks.
         heads: number of attention heads.
-        dropout: probability, in the layers.
+        dropout: dropout probability in the layers.
         num_inter_layers: number of layers; 0 leaves LayerNorm and the linear classifier.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
@@ -225,9 +225,9 @@ class TransformerInterEncoder(nn.Module):
         self.wo = nn.Linear(d_model, 1)
 
     def freeze_unread(self) -> None:
-        """Freezes the LayerNorm of layer 0, which checkpoints contain and that layer skips.
+        """Freezes the LayerNorm of layer 0, which checkpoints contain but the layer does not use.
 
-        Distributed training waits for the gradient of every parameter that requires one.
+        Distributed training waits for the gradient of every trainable parameter.
         """
         if self.num_inter_layers:
             self.transformer_inter[0].layer_norm.requires_grad_(False)
@@ -260,7 +260,7 @@ class TransformerInterEncoder(nn.Module):
         if output_attentions and not return_dict:
             raise ValueError("output_attentions: expected False without return_dict=True, got True")
         sentence = self._sentences(top_vecs, mask)
-        # masked_fill and not a product: NaN in padding must not spread.
+        # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
         maps = []
         for i, layer in enumerate(self.transformer_inter):

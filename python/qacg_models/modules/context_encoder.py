@@ -1,4 +1,4 @@
-"""The encoder of the models with a context. It differs from BERT's from layer `context_from_layer` on, in two places:
+"""The encoder of the models with a context. From layer `context_from_layer` on it differs from BERT's in two ways:
 
 - every sequence has one context embedding Ec, which these layers read;
 - layer i mixes it with the hidden states, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X.
@@ -18,7 +18,7 @@ from qacg_models.modules.packing import Packing
 
 
 class ContextBertLayer(GradientCheckpointingLayer):
-    """Context mixing, attention block, feed-forward block."""
+    """A layer with a context: context layer, attention block, feed-forward block."""
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
@@ -29,7 +29,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         self.register_load_state_dict_pre_hook(_drop_fold)
 
     def train(self, mode: bool = True) -> "ContextBertLayer":
-        """Sets the mode as in torch; training mode drops the folded weights, which updates would invalidate."""
+        """Sets training or evaluation mode; training mode drops folded weights, which an update would invalidate."""
         if mode:
             self.fold = None
         return super().train(mode)
@@ -49,8 +49,8 @@ class ContextBertLayer(GradientCheckpointingLayer):
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
             context_embedding: (B, hidden), one per sequence.
-            context_layer: linear layer from 2 hidden to hidden. The encoder owns it, as in checkpoints. It is applied
-                here so that gradient checkpointing does not keep the mixed context of every layer.
+            context_layer: linear layer from 2 hidden to hidden. It is a submodule of the encoder, as in checkpoints,
+                but applied here, so that gradient checkpointing does not store the mixed context of every layer.
             mask: None or boolean (B, 1, 1, L); or the packing.
             output_gates: also return the values of the gates.
             output_attentions: also return attention matrices.
@@ -103,7 +103,7 @@ class ContextBertEncoder(nn.Module):
         self.layer = nn.ModuleList(
             BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
         )
-        # Without parameters below the first layer with a context, so that names have the index of the layer.
+        # Layers without a context get a module without parameters, so that the index in a name is that of the layer.
         self.context_layer = nn.ModuleList(
             nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
         )
@@ -111,7 +111,12 @@ class ContextBertEncoder(nn.Module):
     def plain_layers(
         self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Runs the layers below the first one with a context; arguments as for `BertLayer`.
+        """Runs the layers below the first one with a context.
+
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden).
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            output_attentions: also return the attention matrices.
 
         Returns:
             Two lists over these layers: hidden states, the input first; and A, (B, H, L, L) each or None.
@@ -132,7 +137,15 @@ class ContextBertEncoder(nn.Module):
         output_gates: bool,
         first_only: bool = False,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context; arguments as for `ContextBertLayer`, with first_only for the last layer.
+        """Runs the layers with a context.
+
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden).
+            context_embedding: (B, hidden), one per sequence.
+            mask: None or boolean (B, 1, 1, L); or the packing.
+            output_attentions: also return attention matrices.
+            output_gates: also return the values of the gates.
+            first_only: after its attention the last layer computes only the first token of each packed sequence.
 
         Returns:
             Two lists over these layers: hidden states; and the other outputs of the self-attention.

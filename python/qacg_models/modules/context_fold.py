@@ -1,9 +1,10 @@
 """A context layer and the projections after it, separate or folded into one product (qacg_kernels/MATH.md).
 
 With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
-Uq (We E + b + E) + uq, a term per sequence; the context key likewise. Queries, keys, values, context queries and
-context keys then take five H x H products per token instead of six, and two small ones per sequence. `fold_context`
-folds weights once for inference; `project_folded` folds them within a call whose batch is large enough.
+Uq (We E + b + E) + uq, which is the same for all tokens of a sequence. The context key is folded in the same way.
+Queries, keys, values, context queries and context keys then take five H x H products per token instead of six, and two
+small ones per sequence; H is the hidden size. `fold_context` folds weights once, for inference. `project_folded` folds
+them within a call whose batch is large enough.
 """
 
 from typing import Any
@@ -74,7 +75,7 @@ class ContextFold(nn.Module):
         projected = F.linear(hidden_states, self.weight, self.bias)
         per_sequence = F.linear(context_embedding, self.context_weight, self.context_bias)
         own, context = projected.tensor_split([len(_OWN_ROLES) * hidden_states.shape[-1]], -1)
-        # Not in place, which an exported graph would do by a slow scatter.
+        # Not in place: an exported graph would contain a slow scatter for it.
         context = context + _per_token(per_sequence, projected, layout)
         parts = (own, len(_OWN_ROLES)), (context, len(CONTEXT_ROLES))
         return tuple(x for part, roles in parts for x in part.unflatten(-1, (roles, self.num_heads, -1)).unbind(-3))
@@ -105,9 +106,9 @@ def mix_context(
 def folding_pays(attention: nn.Module, hidden_states: Tensor) -> bool:
     """Returns whether `project_folded` takes less work than projecting the result of `mix_context`.
 
-    Folding saves one H x H product per token and adds two products of weights, so it pays above 2 H tokens. Layers with
-    wrappers or hooks have to be called as modules. Compiled and exported graphs never fold, since they are traced for
-    any number of tokens.
+    Folding saves one H x H product per token, for the hidden size H, and adds two products of weights, so it takes less
+    work above 2 H tokens. The result is False for layers with wrappers or hooks, which must be called as modules, and
+    in compiled and exported graphs, which are traced for any number of tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `context_projection`.
@@ -168,13 +169,13 @@ def _token_weight(context_layer: nn.Linear) -> Tensor:
 
 
 def _sequence_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tensor:
-    """We E + b + E, (B, hidden): one row per sequence."""
+    """Returns We E + b + E, (B, hidden): one row per sequence."""
     weight = context_layer.weight[:, : context_layer.out_features]
     return F.linear(context_embedding, weight, context_layer.bias) + context_embedding
 
 
 def _per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """(B, N) to (T, N) or (B, 1, N), in the dtype of `like`, which autocast may have narrowed."""
+    """Expands (B, N) to (T, N) or (B, 1, N), in the dtype of `like`, which autocast may have changed."""
     per_sequence = per_sequence.to(like.dtype)
     return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
 
@@ -186,7 +187,7 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def has_context_layers(model: nn.Module) -> bool:
-    """Whether `fold_context` has anything to fold: not every model takes its context in by context layers."""
+    """Returns whether a model has context layers, which `fold_context` folds."""
     return bool(_context_encoders(model))
 
 
@@ -223,7 +224,7 @@ def fold_context(model: nn.Module) -> int:
         (layer, context_layer)
         for encoder in encoders
         for layer, context_layer in zip(encoder.layer, encoder.context_layer)
-        if not isinstance(context_layer, nn.Identity)  # a layer below the first one with a context
+        if not isinstance(context_layer, nn.Identity)  # layers without a context
     ]
     folds = [(layer, ContextFold(layer.attention.self, context_layer)) for layer, context_layer in pairs]
     for layer, fold in folds:
@@ -232,5 +233,5 @@ def fold_context(model: nn.Module) -> int:
 
 
 def _context_encoders(model: nn.Module) -> list[Any]:
-    # By its attribute: the class, in context_encoder.py, imports this module.
+    # Not by isinstance: context_encoder.py, which defines the class, imports this module.
     return [module for module in model.modules() if isinstance(getattr(module, "context_layer", None), nn.ModuleList)]

@@ -42,15 +42,15 @@ class ContextMixingSelfAttention(ContextAttention):
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Attends within each sequence. N is B, L if padded and T if packed.
+        """Computes self-attention within each sequence. (N, ...) stands for (B, L, ...) if padded, (T, ...) if packed.
 
         Args:
             hidden_states: (N, hidden).
             mask: None or boolean (B, 1, 1, L); or the packing.
             context: (N, hidden), or None with `projected`.
             projected: query, key, value, context query and context key, (N, H, D) each, or None.
-            output_attentions: also return A.
-            output_gates: also return the gates.
+            output_attentions: also return A, the attention matrix.
+            output_gates: also return the gates lq and lk.
 
         Returns:
             The output (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None; the gates
@@ -77,7 +77,7 @@ class ContextMixingSelfAttention(ContextAttention):
         return out, attention, query_gate, key_gate
 
     def _gate(self, role: str, x: Tensor, context_role: str, context: Tensor) -> Tensor:
-        """act(x . v + context . vc + b), (N, H, 1), of x and context (N, H, D)."""
+        """Returns act(x . v + context . vc + b), (N, H, 1), for x and context (N, H, D)."""
         logit = _gate_logit(self.layer(role), x) + _gate_logit(self.layer(context_role), context)
         return _ACTIVATIONS[self.config.gate_activation](logit)
 

@@ -11,7 +11,7 @@ from qacg_models.modules.packing import Packing, pack_visible, packing_of
 
 @dataclass(frozen=True)
 class EncoderBatch:
-    """The tokens of a batch as the encoder computes them. N is B, L if padded and T if packed.
+    """The tokens of a batch in the form in which the encoder runs. (N) stands for (B, L) if padded, (T) if packed.
 
     Attributes:
         size: B, the number of sequences.
@@ -20,8 +20,8 @@ class EncoderBatch:
         token_type_ids: (N); None: all 0.
         position_ids: (N); None: 0 to L - 1 of a padded batch.
         layout: the packing; or, if padded, (B, L) booleans, True for tokens; or None without padding.
-        padded_shape: (B, L) of the padded batch that was packed to leave out its padding; else None.
-        token_indices: (T,) int64, the position b L + l of each token in that batch; else None.
+        padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
+        token_indices: (T,) int64, the index b L + l of each token in that padded batch; None if padded_shape is None.
     """
 
     size: int
@@ -35,14 +35,17 @@ class EncoderBatch:
 
     @property
     def mask(self) -> Packing | Tensor | None:
-        """The layout for the layers: a packing, booleans (B, 1, 1, L), or None."""
+        """Returns the layout as the layers take it: a packing, booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
     def for_questions(self, text_ids: Tensor) -> tuple["EncoderBatch", Tensor]:
-        """The batch with the layout of the texts of N questions, and the rows of its states in those of this batch.
+        """Returns a batch that has the text of this batch for each of N questions.
 
         Args:
-            text_ids: (N) int64, the text of each question.
+            text_ids: (N) int64, the index of each question's text in this batch.
+
+        Returns:
+            The batch, and the indices with which hidden states of this batch are gathered for it.
         """
         if not isinstance(self.layout, Packing):
             layout = None if self.layout is None else self.layout.index_select(0, text_ids)
@@ -56,20 +59,20 @@ class EncoderBatch:
         return replace(self, size=shape[0], layout=packing, padded_shape=shape, token_indices=indices), rows
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
-        """Whether the pooled output needs only the first token of each sequence after the last attention."""
+        """Returns whether the last layer, after its attention, has to compute only the first token of each sequence."""
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 
     def pooled_from(self, hidden_states: Tensor, first_only: bool) -> tuple[Tensor, Packing | Tensor | None]:
-        """The inputs of the pooler: the last hidden states and their layout.
+        """Returns the inputs of the pooler: the last hidden states and their layout.
 
-        If only first tokens were computed, (B, hidden), they are a padded batch of one token each.
+        With first_only the hidden states are (B, hidden); they become a padded batch of one token per sequence.
         """
         if first_only:
             return self.layout.cleared(hidden_states).unsqueeze(1), None
         return hidden_states, self.layout
 
     def restored(self, x: Tensor) -> Tensor:
-        """Per-token values (N, ...) in the form of the caller's batch: (B, L, ...) with 0 at padding, or (T, ...)."""
+        """Returns per-token values in the form of the caller's batch: (B, L, ...), 0 at padding; or (T, ...)."""
         if self.padded_shape is None:
             return x
         batch, length = self.padded_shape
@@ -77,7 +80,7 @@ class EncoderBatch:
         return padded.index_copy(0, self.token_indices, x).unflatten(0, (batch, length))
 
     def restored_rows(self, x: Tensor) -> Tensor:
-        """Per-head values, (B, H, L, 1) or packed (T, H, 1), in the form of the caller's batch: (B, H, L) or (T, H)."""
+        """Returns values by head, (B, H, L, 1) or (T, H, 1), in the form of the caller's batch: (B, H, L) or (T, H)."""
         x = x.squeeze(-1)
         return x if self.padded_shape is None else self.restored(x).transpose(1, 2)
 
@@ -94,9 +97,17 @@ def read_batch(
     *,
     leave_out_padding: bool,
 ) -> EncoderBatch:
-    """Checks the arguments of an encoder's `forward`, which describes them.
+    """Checks the arguments of an encoder's `forward`, and returns them as a batch.
 
     Args:
+        config: configuration of the encoder.
+        input_ids: (B, L) or packed (T), int64 or int32; None with inputs_embeds.
+        attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+        token_type_ids: as input_ids; None: all 0.
+        position_ids: (B, L), (1, L) or packed (T); None: 0 to the length - 1.
+        inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
+        cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded.
+        max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
 
@@ -120,7 +131,7 @@ def read_batch(
             position_ids = packing.places
         return EncoderBatch(packing.batch, input_ids, inputs_embeds, token_type_ids, position_ids, packing)
     if max_seqlen is not None:
-        raise ValueError("max_seqlen: expected both, or neither for a padded batch, got a length without cu_seqlens")
+        raise ValueError("max_seqlen: expected cu_seqlens with it, got None. Omit max_seqlen for a padded batch.")
     shape = check_encoder_inputs(config, input_ids, inputs_embeds, token_type_ids, position_ids)
     check_segments(config, token_type_ids)
     visible = key_mask(attention_mask, shape)

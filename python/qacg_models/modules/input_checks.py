@@ -1,6 +1,6 @@
-"""Checks of the inputs of a model: shapes always, values where reading them does not synchronise.
+"""Checks of the inputs of a model: shapes always, values only where reading them does not synchronise with a GPU.
 
-On a GPU the device-side check of the embedding catches ids out of range.
+On a GPU, ids out of range fail in the device-side assertion of torch's embedding.
 """
 
 import torch
@@ -14,7 +14,7 @@ _INTEGERS = (torch.int64, torch.int32)
 def check_ids(
     name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
 ) -> None:
-    """Raises unless `ids` is an integer tensor of `shape` with values below `limit`.
+    """Raises TypeError or ValueError unless `ids` is an integer tensor of `shape` with values below `limit`.
 
     Args:
         name: the argument, for the message.
@@ -102,7 +102,14 @@ def _check_tokens(config, input_ids: object, inputs_embeds: object, packed: bool
 
 
 def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -> None:
-    """Raises unless `embeds` is a floating tensor (B, L, width), or (T, width) if packed; `field` sets the width."""
+    """Raises TypeError or ValueError unless `embeds` is floating-point of shape (B, L, width), or (T, width) if packed.
+
+    Args:
+        embeds: the value to check.
+        width: expected size of the last dimension.
+        field: the configuration field that sets the width, for the message.
+        packed: whether the batch is packed.
+    """
     if not isinstance(embeds, Tensor):
         raise TypeError(f"inputs_embeds: expected a torch.Tensor, got {type(embeds).__name__}")
     if not embeds.is_floating_point():
@@ -113,7 +120,7 @@ def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -
 
 
 def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
-    """Returns `head_mask`, (H) or (layers, H), as (layers, H); raises unless it is such a tensor."""
+    """Returns `head_mask`, (H) or (layers, H), as (layers, H); raises TypeError or ValueError for other values."""
     if not isinstance(head_mask, Tensor):
         raise TypeError(f"head_mask: expected a torch.Tensor or None, got {type(head_mask).__name__}")
     if tuple(head_mask.shape) not in ((heads,), (layers, heads)):
@@ -124,7 +131,7 @@ def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
 
 
 def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tensor:
-    """Returns `context_ids`, (B) or (B, 1), as (B); raises unless every value is the id of a context."""
+    """Returns `context_ids`, (B) or (B, 1), as (B); raises TypeError or ValueError for values that are no ids."""
     if context_ids is None:
         raise ValueError(
             f"context_ids: expected one id per sequence, 0 to {config.num_contexts - 1}, got None. "
@@ -136,7 +143,7 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
 
 
 def checked_text_ids(text_ids: object, texts: int) -> Tensor:
-    """Returns `text_ids`, (N) indices of the texts of a batch, as int64; raises for other values."""
+    """Returns `text_ids`, (N) indices of the texts of a batch, as int64; raises TypeError or ValueError for others."""
     questions = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
     check_ids("text_ids", text_ids, questions, texts, "the number of texts")
     return text_ids.long()
@@ -157,7 +164,9 @@ def check_segments(config, token_type_ids: Tensor | None) -> None:
 
 
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
-    """Returns the (B, L) mask of 0 and 1 as booleans, True for tokens; None if all are known to be tokens.
+    """Returns the (B, L) mask of 0 and 1 as booleans, True for tokens; None if there is no padding.
+
+    On a GPU the values are not read, so that a mask without padding is returned as booleans too.
 
     Raises:
         TypeError, ValueError: the mask is no tensor, has another shape, or values other than 0 and 1.

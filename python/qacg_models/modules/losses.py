@@ -45,10 +45,10 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
 
 def has_answers(start_positions: object, end_positions: object) -> bool:
-    """Whether answer positions are given; raises ValueError if only one of the two is."""
+    """Returns whether both answer positions are given; raises ValueError if only one of the two is."""
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
-        raise ValueError(f"{missing}_positions: expected both or neither, got None beside {given}_positions")
+        raise ValueError(f"{missing}_positions: expected a tensor with {given}_positions, got None. Pass both or none.")
     return start_positions is not None
 
 
@@ -61,7 +61,8 @@ def span_loss(
 ) -> Tensor:
     """Returns the mean of the cross-entropies of the first and of the last token of an answer.
 
-    Long documents are split into windows, and the answer may be in another one: positions from L on are left out.
+    Long documents are split into windows, and the answer may be in another window. Positions of L or more are left out
+    of the mean.
 
     Args:
         start_logits: (B, L).
@@ -95,14 +96,14 @@ def span_loss(
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy over the rows whose label is not -100; 0 if there are none."""
+    """Returns the mean cross-entropy over the rows whose label is not -100; 0 if there are no such rows."""
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     return total / (labels != IGNORED).sum().clamp_min(1)
 
 
 def _check_classes(labels: Tensor, batch: int, classes: int) -> None:
     if labels.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"labels: expected dtype integers for single_label_classification, got dtype {labels.dtype}")
+        raise TypeError(f"labels: expected an integer dtype for single_label_classification, got {labels.dtype}")
     if tuple(labels.shape) != (batch,):
         raise ValueError(f"labels: expected shape ({batch},), got shape {tuple(labels.shape)}")
     if values_readable(labels) and bool(((labels != IGNORED) & ((labels < 0) | (labels >= classes))).any()):

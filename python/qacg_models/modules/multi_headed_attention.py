@@ -1,4 +1,4 @@
-"""BertSum's multi-head attention: softmax attention with a key-value cache and a graph for the last head."""
+"""BertSum's multi-head attention: softmax attention with a key-value cache, and a given graph in the last head."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,9 @@ from qacg_models.configs.field_checks import check_one_of
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
 
 IMPLEMENTATIONS = ("sdpa", "eager")
-GRAPH_EPSILON = 1e-9  # added to the sums by which a map with a graph is renormalised, as published
+GRAPH_EPSILON = (
+    1e-9  # added to the row sums by which the attention matrix of the head with a graph is divided, as published
+)
 CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}
 
 
@@ -85,19 +87,19 @@ class MultiHeadedAttention(nn.Module):
         """Attends from `query` to `key` and `value`.
 
         Args:
-            key: (B, S, model_dim). With a cache and type "self" it is not read, since keys come from `query`; with
-                "context" it is read in the first call only and may be None later; with None it is already projected
-                and split, (B, H, T, D).
-            value: as key.
+            key: (B, S, model_dim). With a cache it depends on `type`. "self": not read, since keys are projections of
+                `query`. "context": read in the first call only, and may be None later. None: expected to be projected
+                and split already, (B, H, T, D).
+            value: of the same shape as `key`, and read in the same cases.
             query: (B, L, model_dim).
             mask: broadcastable to (B, L, T), of any dtype, other than 0 where a key is hidden. T includes the keys
                 from the cache. For queries that see no key, see `blind_queries`.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
                 tensors: "self" appends keys and values along T, "context" projects them once and then reuses them.
-            type: "self" or "context", which entries of the cache to use. None with a cache projects neither keys,
-                values nor query, and leaves the cache unchanged. Without a cache it has no effect.
-            predefined_graph_1: (B, L, T) or broadcastable, multiplies the attention matrix of the last head, whose
-                rows are then divided by their sum + 1e-9.
+            type: "self" or "context": the entries of the cache to use. With a cache, None projects neither keys nor
+                values nor query, and leaves the cache unchanged. Without a cache, `type` has no effect.
+            predefined_graph_1: (B, L, T) or broadcastable. The attention matrix of the last head is multiplied by it;
+                then each row is divided by its sum + 1e-9.
             attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
             output_attentions: also return the attention matrix (B, H, L, T) after dropout.
 
@@ -124,7 +126,7 @@ class MultiHeadedAttention(nn.Module):
         if predefined_graph_1 is not None:
             graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
         if visible is not None and self.blind_queries == "average":
-            # A query of zeros gives every key the same score, and gets the gradient 0.
+            # A query of zeros has the same score for every key, so the result is the average; its gradient is 0.
             blind = ~visible.any(-1, keepdim=True)
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
         dropout_p = self.dropout.p if self.training else 0.0
@@ -176,7 +178,7 @@ class MultiHeadedAttention(nn.Module):
         return self._split(self.linear_keys(key)), self._split(self.linear_values(value))
 
     def _split(self, x: Tensor) -> Tensor:
-        """(B, L, model_dim) to (B, H, L, D)."""
+        """Returns x (B, L, model_dim) as (B, H, L, D)."""
         return x.unflatten(-1, (self.head_count, self.dim_per_head)).transpose(1, 2)
 
     def _check_width(self, name: str, x: object, batch: int | None) -> None:
@@ -202,7 +204,17 @@ def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Te
 
 
 def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None:
-    """Raises unless keys and values, by their names in messages, are (B, H, T, D) of one T; `like` is (B, H, L, D)."""
+    """Checks that keys and values have the shape (B, H, T, D) with the same T.
+
+    Args:
+        given: keys and values by their names in messages.
+        like: (B, H, L, D), whose B, H, D and dtype are expected.
+        hint: advice at the end of a message about a shape.
+
+    Raises:
+        TypeError: a value is no tensor, or has another dtype.
+        ValueError: a tensor has another shape.
+    """
     batch, heads, _, size = like.shape
     length = None
     for name, x in given.items():
@@ -228,7 +240,10 @@ def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
-    """Fused softmax attention of (B, H, L, D) tensors; `visible` is boolean, broadcastable to (B, H, L, T)."""
+    """Returns softmax attention by PyTorch's fused operator.
+
+    Tensors are (B, H, L, D); `visible` is boolean, broadcastable to (B, H, L, T), True where attention is allowed.
+    """
     options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
     return softmax_attention(query, key, value, visible, **options)[0]
 
@@ -236,10 +251,13 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dr
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, graph: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with `graph` (None or broadcastable to (B, 1, L, T)) on the last head; output and matrix."""
+    """Returns softmax attention by plain operations, and the attention matrix after dropout.
+
+    `graph`, None or broadcastable to (B, 1, L, T), multiplies the matrix of the last head.
+    """
     weights = softmax_map(query, key, visible)
     if graph is not None:
-        # At least float32: in float16 the epsilon is 0, and an empty row would be 0 / 0.
+        # At least float32: in float16 the epsilon rounds to 0, and an empty row would be 0 / 0.
         wide = torch.promote_types(weights.dtype, torch.float32)
         last = weights[:, -1:].to(wide) * graph.to(wide)
         last = last / (last.sum(-1, keepdim=True) + GRAPH_EPSILON)

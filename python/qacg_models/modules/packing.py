@@ -33,9 +33,9 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
-        """The packing of `total` tokens with these offsets."""
+        """Returns the packing of `total` tokens with these offsets."""
         tokens = torch.arange(total, device=cu_seqlens.device)
-        # The first offset beyond a token ends its sequence, which also skips sequences without tokens.
+        # The first offset above the index of a token is the end of its sequence; empty sequences are skipped.
         sequences = torch.searchsorted(cu_seqlens[1:].long(), tokens, right=True)
         places = tokens - cu_seqlens.long().index_select(0, sequences)
         return cls(cu_seqlens.int(), max_seqlen, sequences, places)
@@ -50,43 +50,46 @@ class Packing(NamedTuple):
         return self.cu_seqlens.diff()
 
     def per_token(self, per_sequence: Tensor) -> Tensor:
-        """(B, ...) to (T, ...): each token gets the row of its sequence."""
+        """Expands (B, ...) to (T, ...): each token gets the row of its sequence."""
         return per_sequence.index_select(0, self.sequences)
 
     def first(self, x: Tensor) -> Tensor:
-        """(T, N) to (B, N): the first token of each sequence; 0 for a sequence without tokens."""
+        """Returns the first token of each sequence, (B, N), from x (T, N); 0 for a sequence without tokens."""
         if x.shape[0] == 0:
             return x.new_zeros((self.batch, *x.shape[1:]))
         starts = self.cu_seqlens[:-1].long().clamp(max=x.shape[0] - 1)
         return self.cleared(x.index_select(0, starts))
 
     def cleared(self, x: Tensor) -> Tensor:
-        """(B, N) with 0 for each sequence that has no tokens."""
+        """Returns x (B, N) with 0 for each sequence that has no tokens."""
         return x.masked_fill((self.lengths() == 0).unsqueeze(1), 0.0)
 
     def total(self, x: Tensor) -> Tensor:
-        """(T, N) to (B, N): the sum over the tokens of each sequence."""
+        """Returns the sum over the tokens of each sequence, (B, N), from x (T, N)."""
         return x.new_zeros((self.batch, *x.shape[1:])).index_add(0, self.sequences, x)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """(T, ...) to (B, max_seqlen, ...), with `fill` where there is no token."""
+        """Pads x (T, ...) to (B, max_seqlen, ...), with `fill` where there is no token."""
         padded = x.new_full((self.batch * self.max_seqlen, *x.shape[1:]), fill)
         return padded.index_copy(0, self._indices(), x).unflatten(0, (self.batch, self.max_seqlen))
 
     def unpad(self, padded: Tensor) -> Tensor:
-        """(B, max_seqlen, ...) to (T, ...), the inverse of `pad`."""
+        """Packs (B, max_seqlen, ...) to (T, ...), the inverse of `pad`."""
         return padded.flatten(0, 1).index_select(0, self._indices())
 
     def pairs(self) -> Tensor:
-        """(B, 1, max_seqlen, max_seqlen) booleans, True where both the query and the key are tokens."""
+        """Returns (B, 1, max_seqlen, max_seqlen) booleans, True where both the query and the key are tokens."""
         there = torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.lengths().unsqueeze(1)
         return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
 
     def repeated(self, sequences: Tensor) -> tuple["Packing", Tensor]:
-        """The packing of chosen sequences, which may occur several times, and the index of each of its tokens here.
+        """Returns the packing of selected sequences.
 
         Args:
-            sequences: (N) int64, indices of sequences.
+            sequences: (N) int64, indices of sequences; an index may occur several times.
+
+        Returns:
+            The packing, and the index of each of its tokens in this packing.
         """
         cu_seqlens = torch.nn.functional.pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
         packing = Packing.of(cu_seqlens, self.max_seqlen, int(cu_seqlens[-1]))
@@ -94,7 +97,7 @@ class Packing(NamedTuple):
         return packing, packing.per_token(starts) + packing.places
 
     def _indices(self) -> Tensor:
-        """(T,) the position of each token in the flattened padded batch."""
+        """Returns (T,) the index of each token in the flattened padded batch."""
         return self.sequences * self.max_seqlen + self.places
 
 
@@ -128,7 +131,7 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
             f"cu_seqlens: expected device {tokens.device} as the tokens have, got device {cu_seqlens.device}"
         )
     if max_seqlen is not None and (isinstance(max_seqlen, bool) or not isinstance(max_seqlen, int | torch.SymInt)):
-        raise TypeError(f"max_seqlen: expected an int, got {type(max_seqlen).__name__}")
+        raise TypeError(f"max_seqlen: expected an integer, got {type(max_seqlen).__name__}")
     total = tokens.shape[0]
     if values_readable(cu_seqlens):
         lengths = cu_seqlens.diff()

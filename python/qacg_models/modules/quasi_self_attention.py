@@ -45,9 +45,9 @@ class QuasiSelfAttention(FusedQuasiAttention):
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Attends within each sequence. N is B, L if padded and T if packed.
+        """Computes self-attention within each sequence. (N, ...) stands for (B, L, ...) if padded, (T, ...) if packed.
 
-        With output_attentions and for "eager", packed heads are padded for the attention.
+        With output_attentions, and with the implementation "eager", a packed batch is padded for the attention.
 
         Args:
             hidden_states: (N, hidden).
@@ -55,11 +55,11 @@ class QuasiSelfAttention(FusedQuasiAttention):
             context: (N, hidden), or None with `projected`.
             projected: query, key, value, context query and context key before dropout, (N, H, D) each, or None.
             output_attentions: also return the attention matrices.
-            output_gates: also return lambda.
+            output_gates: also return the gate lambda.
 
         Returns:
-            The output (N, hidden); A after dropout, P and lambda * G, (B, H, L, L) each, with L = max_seqlen if
-            packed, or None; lambda (B, H, L, 1), or (T, H, 1) if packed, or None.
+            The output (N, hidden); A after dropout, the softmax map P and the quasi-attention map lambda * G, each
+            (B, H, L, L) with L = max_seqlen if packed, or None; lambda (B, H, L, 1), or (T, H, 1) if packed, or None.
         """
         if projected is None:
             heads = self.project(hidden_states, context)
@@ -110,8 +110,8 @@ def eager_quasi_attention(
         heads: query, key, value, context query and context key, (B, H, L, D) each.
         gate: the parameters of lambda.
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
-        dropout_p: probability of the dropout of A.
-        quasi_scale: alpha, the factor of the sigmoid map.
+        dropout_p: dropout probability of A.
+        quasi_scale: alpha, the factor of the quasi-attention map.
 
     Returns:
         The output (B, H, L, D); A, P and lambda * G, (B, H, L, L) each; lambda (B, H, L).

@@ -1,4 +1,4 @@
-"""Softmax attention by scaled_dot_product_attention, by quasi-attention with a gate of 0, or by its equations."""
+"""Softmax attention, computed by PyTorch's fused operator, by quasi-attention with gate 0, or by plain operations."""
 
 import torch
 from torch import Tensor
@@ -29,10 +29,11 @@ def softmax_attention(
         key: (B, H, L, D).
         value: (B, H, L, D).
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
-        dropout_p: probability, 0 outside training.
-        implementation: one of IMPLEMENTATIONS. "fused" computes an unused sigmoid map, but on the CPU its backward is
-            faster than that of "sdpa" for sentences. "sdpa" is faster at inference and without a compiled kernel.
-        want_map: also return A. The equations then compute it whatever the implementation, so that A and the output
+        dropout_p: dropout probability of A, 0 outside training.
+        implementation: one of IMPLEMENTATIONS. "fused" computes an unused quasi-attention map, but on the CPU its
+            backward is faster than that of "sdpa" for sentences. "sdpa" is faster at inference and without a compiled
+            kernel.
+        want_map: also return A. Plain operations then compute it with every implementation, so that A and the output
             have the same dropped entries.
 
     Returns:
@@ -54,7 +55,7 @@ def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
     if mask is None:
         return scores.softmax(-1)
-    # The lowest finite number, then 0: with -inf a row without visible keys would be NaN.
+    # Hidden scores are the lowest finite number, since -inf would give NaN in a row without visible keys.
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
 
@@ -78,14 +79,14 @@ def attend_split(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """`softmax_attention` of heads in the layout of projections, padded or packed.
+    """Returns A V and A as `softmax_attention` does, for heads in the layout of the projections, padded or packed.
 
     Args:
         query: (B, L, H, D), or (T, H, D) with a packing.
-        key: as query.
-        value: as query.
+        key: of the same shape as query.
+        value: of the same shape as query.
         layout: None, a boolean mask broadcastable to (B, H, L, L), or the packing.
-        dropout_p: probability, 0 outside training.
+        dropout_p: dropout probability of A, 0 outside training.
         implementation: one of IMPLEMENTATIONS.
         want_map: also return A.
 
@@ -111,7 +112,7 @@ def _packed_attention(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """`softmax_attention` within each sequence of a packed batch.
+    """Returns softmax attention within each sequence of a packed batch.
 
     Where quasi-attention has a compiled kernel, "sdpa" uses it with a gate of 0: for sentences it is two to four times
     as fast as scaled_dot_product_attention with padding. Otherwise the heads are padded for the attention.
@@ -146,10 +147,10 @@ def _has_kernel(x: Tensor) -> bool:
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, L, H D) to (B, H, L, D), a view."""
+    """Returns x (B, L, H D) as (B, H, L, D), a view."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """(B, H, L, D) to (B, L, H D)."""
+    """Returns x (B, H, L, D) as (B, L, H D)."""
     return x.transpose(1, 2).flatten(-2)

@@ -21,23 +21,24 @@ def fused_attention_forward(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Softmax attention with the signature of transformers' `AttentionInterface`.
+    """Computes softmax attention by the fused operator, with the signature of transformers' `AttentionInterface`.
 
     Args:
         module: the attention layer.
         query: (B, H, L, D).
         key, value: (B, H / G, S, D), for G query heads per key head.
-        attention_mask: broadcastable to (B, H, L, S), boolean (True: attend) or additive; None: none.
-        dropout: probability of the dropout of the attention matrix.
+        attention_mask: broadcastable to (B, H, L, S), boolean (True: attend) or additive; None: no mask.
+        dropout: dropout probability of the attention matrix.
         scaling: factor of the scores; None: 1 / sqrt(D).
-        is_causal: whether queries attend to earlier keys only, without a mask; None: that of the module.
+        is_causal: whether a query attends only to keys at its own and earlier positions; read only without a mask.
+            None: `module.is_causal`.
         **kwargs: arguments of other implementations.
 
     Returns:
         The output (B, L, H, D), and None for the attention matrix.
 
     Raises:
-        ValueError: an argument that this implementation does not support.
+        ValueError: this implementation does not support an argument.
 
     Example:
         >>> import torch
