@@ -26,8 +26,8 @@ READING = (
     " you show them. Blue values are positive, orange values negative; stronger colours are further from 0.",
     "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
     " quasi-attention of the context, which adds attention (blue) or takes it away (orange); the model uses A ="
-    " P + λ·G. P has a scale from 0 to 1, on which the colour grows with the square root of the share. The other maps"
-    " of one kind and layer share one scale, over all heads and contexts of a sentence. λ lies between −1 and 1; at 0"
+    " P + λ·G. P has a scale from 0 to 1, on which the strength of the colour is the square root of the value. For λ·G"
+    " and for A, all heads of a layer and all contexts of a sentence have the same scale. λ lies between −1 and 1; at 0"
     " attention is plain softmax attention.",
     "Sensitivity is the squared gradient of the predicted label's logit with respect to a token's embedding: the effect"
     " of a small change of the token. Relevance distributes that logit over the tokens: blue shares are positive,"
@@ -50,18 +50,18 @@ def write_analysis(
     Args:
         trained: a QACG-BERT.
         rows: sentences with contexts; rows of one sentence are shown side by side. Labels can be None.
-        folder: of the report; an earlier report is replaced.
-        title: of the page.
+        folder: folder of the report; an earlier report is replaced.
+        title: title of the page.
         layer_figures: also write plots of all maps of every row and layer to figures/.
-        min_confidence: marks predictions with a smaller probability as uncertain; None: no marks.
-        say: receives a line for every sentence.
+        min_confidence: predictions with a lower probability are marked as uncertain; None: no marks.
+        say: called with a line for every sentence.
 
     Returns:
         The path of index.html.
 
     Raises:
-        InputError: no rows, repeated rows, a model without gated maps, an unknown context, a threshold outside (0, 1],
-            or a folder with other files.
+        InputError: there are no rows or repeated ones, the model is no QACG-BERT, a context is unknown, the threshold
+            is outside (0, 1], or the folder has other files.
     """
     check_has_gate(trained)
     check_min_confidence(min_confidence)
@@ -88,7 +88,7 @@ def write_analysis(
         verdicts = [_verdict(trained, one, min_confidence) for one in maps]
         _predictions(section, trained, maps, verdicts)
         _tokens(report, section, f"sentence-{number}", trained, maps, verdicts)
-        section.heading("Where the model looks: attention maps")
+        section.heading("Attention maps")
         section.text("Blue: attention. Orange: attention taken away. Page colour: 0.")
         section.markup(viewer(f"maps-{number}", f"Attention maps of sentence {number}", maps))
         _lambda(report, section, f"sentence-{number}", maps)
@@ -102,7 +102,7 @@ def write_analysis(
 
 
 def _verdict(trained: TrainedModel, maps: ExampleMaps, least: float | None) -> tuple[str, str | None]:
-    """The predicted label, and whether it is certain or uncertain; None without a threshold."""
+    """Returns the predicted label, and "certain" or "uncertain" (None without a threshold)."""
     label = trained.task.labels[int(maps.probabilities.argmax())]
     return label, None if least is None else certainty(float(maps.probabilities.max()), least)
 
@@ -142,7 +142,7 @@ def _tokens(
         section.text(intro)
         for context, one in by_context.items():
             values = getattr(one, field)
-            # Each context has its own scale: contexts are compared by pattern, not by size.
+            # Each context has its own scale, since the sizes of the values differ between contexts.
             strip = token_strip(one.tokens, values, float(np.abs(values[word_places(one.tokens)]).max()))
             section.picture(strip, caption(context, one), title=titles[context])
         panels = {context: (one.tokens, getattr(one, field)) for context, one in by_context.items()}
@@ -195,14 +195,14 @@ def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleM
 def lambda_table(
     report: Report, section: Section, name: str, values: np.ndarray, limit: float | None = None, title: str = ""
 ) -> None:
-    """Adds a coloured table of lambda by layer and head, and keeps it as figures/NAME.svg and .png.
+    """Adds a coloured table of lambda by layer and head, and writes it as figures/NAME.svg and .png.
 
     Args:
-        report, section: where it is added.
-        name: of the files.
+        report, section: report and section to which the table is added.
+        name: name of the files.
         values: (layers, heads).
         limit: value of the strongest colour, the same for tables to be compared; None: the largest absolute value.
-        title: of the table, if there are several.
+        title: title of the table, if there are several.
     """
     layers, heads = values.shape
     limit = float(np.abs(values).max()) if limit is None else limit

@@ -16,7 +16,7 @@ MARKERS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 
 
 def word_places(tokens: Sequence[str]) -> list[int]:
-    """Indices of the tokens that are no markers such as [CLS]; all indices if there are only markers."""
+    """Returns the indices of all tokens except markers such as [CLS]; all indices if there are only markers."""
     return [place for place, token in enumerate(tokens) if token not in MARKERS] or list(range(len(tokens)))
 
 
@@ -27,7 +27,7 @@ class ExampleMaps:
     Attributes:
         row: the sentence and its context.
         tokens: (L) tokens of the input.
-        probabilities: (classes).
+        probabilities: (classes) probabilities of the labels.
         softmax: P, (N, H, L, L), rows sum to 1.
         quasi: lambda * G, (N, H, L, L), signed.
         combined: A = P + lambda * G, (N, H, L, L), signed.
@@ -44,10 +44,10 @@ class ExampleMaps:
 
 
 def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
-    """The maps of one row, run alone without padding.
+    """Runs the model on one row, without padding, and returns its maps.
 
     Raises:
-        InputError: the row's context is not one of the model's, or the model has no gated map.
+        InputError: the row's context is not one of the model's, or the model is no QACG-BERT.
     """
     check_has_gate(trained)
     output, features = _run(trained, [row], output_attentions=True)
@@ -67,7 +67,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
 
 
 def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-    """(N, H) mean of lambda over all tokens of the rows, without padding.
+    """Returns (N, H), the mean of lambda over all tokens of the rows, without padding.
 
     Raises:
         InputError: a row's context is not one of the model's.
@@ -87,11 +87,11 @@ def check_has_gate(trained: TrainedModel) -> None:
     from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
 
     if not isinstance(trained.model, QACGBertForSequenceClassification):
-        raise InputError(f"model: expected a QACG-BERT, got a {trained.title}, which has no gated map")
+        raise InputError(f"model: expected a QACG-BERT, got a {trained.title}, which has no quasi-attention")
 
 
 def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict, list[dict]]:
-    """A padded batch of rows for a model with contexts, and its features.
+    """Returns a padded batch of rows for a model with contexts, and the features of the rows.
 
     Raises:
         InputError: a row's context is not one of the model's.

@@ -13,7 +13,7 @@ from qacg_models.metrics.base import plain
 from qacg_models.metrics.class_scores import ClassScores, class_scores, confusion_matrix
 from qacg_models.utils.cells import percent
 
-ERRORS = 20  # most errors that are listed
+ERRORS = 20  # maximum number of listed errors
 Cells = tuple[list[str], list[list[str]]]
 
 
@@ -22,12 +22,12 @@ class PredictionError:
     """A row with a wrong prediction.
 
     Attributes:
-        line: number in the file.
-        text: of the row.
+        line: line number in the file.
+        text: text of the row.
         context: name of the context: the aspect, after its target if the task has targets.
         label: the true label.
         predicted: the most probable label.
-        confidence: its probability.
+        confidence: probability of `predicted`.
     """
 
     line: int
@@ -60,7 +60,7 @@ class Breakdown:
 
     @classmethod
     def of(cls, task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Breakdown:
-        """The breakdown of labelled rows with (N, labels) probabilities."""
+        """Returns the breakdown of labelled rows with (N, labels) probabilities."""
         classes, predicted = len(task.labels), probabilities.argmax(axis=1)
         gold = np.array([row.label for row in rows])
         aspect = np.array([row.aspect for row in rows])
@@ -80,11 +80,11 @@ class Breakdown:
         return cls(task.labels, confusion, class_scores(confusion), by_aspect, tuple(errors), len(wrong))
 
     def label_cells(self) -> Cells:
-        """Header and rows of the table of scores by label."""
+        """Returns header and rows of the table of scores by label."""
         return ["label", *_TITLES], [[name, *_scores(one)] for name, one in zip(self.labels, self.by_label)]
 
     def aspect_cells(self) -> Cells:
-        """Header and rows of the table of scores by aspect and label; labels without rows are left out."""
+        """Returns header and rows of the table of scores by aspect and label; labels without rows are left out."""
         rows = [
             [aspect, name, *_scores(one)]
             for aspect, scores in self.by_aspect.items()
@@ -94,12 +94,12 @@ class Breakdown:
         return ["aspect", "label", *_TITLES], rows
 
     def confusion_cells(self) -> Cells:
-        """Header and rows of the confusion matrix."""
+        """Returns header and rows of the confusion matrix."""
         rows = [[name, *map(str, counts)] for name, counts in zip(self.labels, self.confusion.tolist())]
         return ["label", *(f"predicted {name}" for name in self.labels)], rows
 
     def error_cells(self) -> Cells:
-        """Header and rows of the table of errors."""
+        """Returns header and rows of the table of errors."""
         rows = [
             [str(one.line), one.text, one.context, one.label, one.predicted, f"{one.confidence:.2f}"]
             for one in self.errors
@@ -107,7 +107,7 @@ class Breakdown:
         return ["line", "text", "aspect", "label", "predicted", "confidence"], rows
 
     def to_json(self) -> dict:
-        """The breakdown as JSON types, with NaN as None."""
+        """Returns the breakdown as JSON types, with NaN as None."""
 
         def by_name(scores: Sequence[ClassScores]) -> dict:
             return {name: plain(one) for name, one in zip(self.labels, scores)}

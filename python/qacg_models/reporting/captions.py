@@ -1,4 +1,4 @@
-"""Captions of plots: one sentence about the finding, computed from the plotted numbers."""
+"""Captions of plots: one sentence that states the result, computed from the plotted numbers."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ import numpy as np
 from qacg_models.reporting.attention_maps import MARKERS, ExampleMaps
 from qacg_models.reporting.coloured_text import signed
 
-# Words below these shares of the strongest value are not named, on the same side and on the other side.
+# Captions name a word if its value is at least this share of the strongest value, for words of the same sign
+# (_BESIDE) and for words of the other sign (_AGAINST).
 _BESIDE, _AGAINST = 0.25, 0.1
 
 
 def loss_caption(points: Sequence[Sequence[float]]) -> str:
-    """Caption of the training loss over steps, given as (step, loss) pairs."""
+    """Returns the caption of the training loss over steps, which are (step, loss) pairs."""
     losses = [loss for _, loss in points]
     if len(losses) < 2:
-        return "Training was too short for a curve."
+        return "The training was too short for a loss curve."
     change = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
     if losses[-1] >= losses[0]:
-        return f"The model did not fit its training rows: the loss went {change}. Try a lower learning rate first."
-    # Single points are noisy: compare the means of the last two eighths.
+        return f"The training loss did not fall: it went {change}. Try a lower learning rate first."
+    # Single points are noisy, so the means of the last two eighths are compared.
     tail = max(1, len(losses) // 8)
     before, last = float(np.mean(losses[-2 * tail : -tail])), float(np.mean(losses[-tail:]))
     falling = before - last > 0.02 * (losses[0] - losses[-1])
     end = "was still falling at the end, so longer training may help" if falling else "was flat at the end"
-    return f"The model fitted its training rows: the loss fell {change}, and {end}."
+    return f"The training loss fell {change}, and {end}."
 
 
 def lambda_caption(values: np.ndarray) -> str:
-    """Caption of the mean gate of every head, (layers, heads)."""
+    """Returns the caption of the mean gate of every head, (layers, heads)."""
     adds, takes = int((values > 0).sum()), int((values < 0).sum())
     layer, head = np.unravel_index(int(np.abs(values).argmax()), values.shape)
     does = "adds" if values[layer, head] > 0 else "takes away"
@@ -43,7 +44,11 @@ def lambda_caption(values: np.ndarray) -> str:
 
 
 def spread_caption(lambdas: Mapping[str, np.ndarray]) -> str:
-    """Caption of the gates of every token by aspect, (layers, heads, tokens); numbers of tokens can differ."""
+    """Returns the caption of the gates of every token.
+
+    Args:
+        lambdas: (layers, heads, tokens) by aspect; numbers of tokens can differ.
+    """
     if len(lambdas) == 1:
         (values,) = lambdas.values()
         share = f"{(values < 0).mean():.0%}"
@@ -60,7 +65,7 @@ def spread_caption(lambdas: Mapping[str, np.ndarray]) -> str:
 
 
 def layer_caption(maps: ExampleMaps, layer: int) -> str:
-    """Caption of the three maps of one layer (index from 0), averaged over its heads."""
+    """Returns the caption of the three maps of one layer (index from 0), averaged over its heads."""
     looked = words(maps.tokens, maps.combined[layer].mean((0, 1)))
     moved = words(maps.tokens, maps.quasi[layer].mean((0, 1)))
     if not looked:
@@ -74,7 +79,7 @@ def layer_caption(maps: ExampleMaps, layer: int) -> str:
 
 
 def sensitivity_caption(tokens: Sequence[str], scores: np.ndarray) -> str:
-    """Caption of the squared gradients by token, (L)."""
+    """Returns the caption of the squared gradients by token, (L)."""
     found = _strongest(words(tokens, scores), 1, 2)
     if not found:
         return "No word affects this prediction."
@@ -82,7 +87,7 @@ def sensitivity_caption(tokens: Sequence[str], scores: np.ndarray) -> str:
 
 
 def relevance_caption(tokens: Sequence[str], scores: np.ndarray, verdict: str) -> str:
-    """Caption of the signed shares of the predicted label's logit by token, (L)."""
+    """Returns the caption of the signed shares of the predicted label's logit by token, (L)."""
     whole = words(tokens, scores)
     found, against = _strongest(whole, 1, 2), _strongest(whole, -1, 1)
     verb = "support" if len(found) > 1 else "supports"
@@ -92,7 +97,7 @@ def relevance_caption(tokens: Sequence[str], scores: np.ndarray, verdict: str) -
 
 
 def words(tokens: Sequence[str], values: np.ndarray) -> list[tuple[str, float]]:
-    """Whole words with the sums of their pieces' values, without markers such as [CLS].
+    """Returns whole words with the sums of their pieces' values, without markers such as [CLS].
 
     Args:
         tokens: L pieces; continuations of a word begin with ##.
@@ -111,7 +116,7 @@ def words(tokens: Sequence[str], values: np.ndarray) -> list[tuple[str, float]]:
 
 
 def _strongest(found: Sequence[tuple[str, float]], sign: int, count: int) -> list[str]:
-    """Up to `count` words whose values have the sign, strongest first; none if all are weak."""
+    """Returns up to `count` words whose values have the sign, strongest first; none if all are weak."""
     ranked = sorted(((sign * value, word) for word, value in found if sign * value > 0), reverse=True)
     largest = max((abs(value) for _, value in found), default=0.0)
     if not ranked or ranked[0][0] < _AGAINST * largest:

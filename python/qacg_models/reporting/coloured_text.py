@@ -14,7 +14,7 @@ from qacg_models.reporting.attention_maps import MARKERS
 
 
 def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML of tokens coloured by signed values; pointing at a token or tapping it shows its value.
+    """Returns HTML of tokens coloured by signed values; pointing at a token or tapping it shows its value.
 
     Markers such as [CLS] are hidden until the reader shows them (`page/viewer.js`).
 
@@ -35,11 +35,11 @@ def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
 
 
 def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], values: np.ndarray, limit: float) -> str:
-    """HTML table of signed numbers with coloured cells.
+    """Returns an HTML table of signed numbers with coloured cells.
 
     Args:
         corner: header of the row names.
-        columns, rows: names.
+        columns, rows: names of the columns and of the rows.
         values: (rows, columns).
         limit: absolute value of the strongest colour, the same for tables to be compared.
     """
@@ -58,7 +58,7 @@ def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], value
 
 
 def signed(value: float) -> str:
-    """A number with its sign and three decimals."""
+    """Formats a number with its sign and three decimals."""
     return f"{value:+.3f}".replace("-", "−")
 
 

@@ -1,4 +1,4 @@
-"""Calibration of a model on some rows, as a line, a table and a plot."""
+"""Calibration of a model on labelled rows, as a line of text, a table and a plot."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Confidence:
     """Calibration of a model on labelled rows.
 
     Attributes:
-        temperatures: of the model; None if it has none, so that `before` and `after` are equal.
-        before, after: reliability without and with the temperatures.
-        covered: accuracy by coverage, with the temperatures.
+        temperatures: temperatures of the model; None if it has none, so that `before` and `after` are equal.
+        before, after: reliability without and with temperature scaling.
+        covered: accuracy by coverage, with temperature scaling.
     """
 
     temperatures: tuple[float, ...] | None
@@ -41,7 +41,7 @@ class Confidence:
 
     @classmethod
     def of(cls, trained: TrainedModel, rows: Sequence[Example], logits: np.ndarray) -> Confidence:
-        """The calibration for labelled rows and the model's logits."""
+        """Returns the calibration for labelled rows and the model's logits, (N, classes)."""
         gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
         probabilities = probabilities_of(logits, temperatures)
         return cls(
@@ -52,7 +52,7 @@ class Confidence:
         )
 
     def note(self) -> str:
-        """The calibration error in a line."""
+        """Returns one line with the expected calibration error."""
         before, after = (f"{100 * one.error:.1f}" for one in (self.before, self.after))
         if self.temperatures is None:
             return f"expected calibration error: {after} points; this model has no temperature"
@@ -60,7 +60,7 @@ class Confidence:
         return f"expected calibration error: {before} points before, {after} after the temperatures ({shown})"
 
     def caption(self) -> str:
-        """One sentence that compares mean confidence with accuracy."""
+        """Returns one sentence that compares mean confidence with accuracy."""
         filled = [one for one in self.after.bins if one.rows]
         total = sum(one.rows for one in filled)
         confidence = sum(one.rows * one.confidence for one in filled) / total
@@ -75,7 +75,7 @@ class Confidence:
         )
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Header and rows of the table of accuracy by coverage."""
+        """Returns header and rows of the table of accuracy by coverage."""
         header = ["confidence at least", "rows", "coverage in %", "accuracy in %"]
         return header, [
             [f"{one.threshold:.2f}", str(one.rows), f"{100 * one.coverage:.1f}", percent(one.accuracy)]
@@ -83,7 +83,7 @@ class Confidence:
         ]
 
     def to_json(self) -> dict:
-        """The calibration as JSON types, with NaN as None."""
+        """Returns the calibration as JSON types, with NaN as None."""
 
         return {
             "temperatures": self.temperatures,
@@ -95,7 +95,7 @@ class Confidence:
         }
 
     def figure(self) -> Figure:
-        """Reliability diagram: accuracy by confidence above, share of rows below."""
+        """Returns a reliability diagram: accuracy by confidence above, share of rows below."""
         from matplotlib.figure import Figure
 
         panels = {"without temperatures": self.after}

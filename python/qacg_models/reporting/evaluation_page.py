@@ -20,7 +20,7 @@ READING = (
 
 
 def begin_page(folder: Path) -> Report:
-    """An empty page.
+    """Returns an empty page.
 
     Raises:
         InputError: the folder has other files.
@@ -34,9 +34,9 @@ class Evaluation:
     """The results of an evaluation.
 
     Attributes:
-        described: one line about the rows.
-        results: metrics by row of the table: the model and its baselines.
-        bounds: intervals of the metrics by row of the table.
+        described: one line with the size and the label shares of the rows.
+        results: metrics of the model and its baselines, by title.
+        bounds: confidence intervals of the metrics, by title.
         notes: lines below the table.
         breakdown: scores by label and aspect, and errors.
         confidence: calibration of the model.
@@ -80,7 +80,7 @@ def add_confidence(page: Report, section: Section, confidence: Confidence) -> No
     """Adds calibration error, reliability diagram, and accuracy by coverage."""
     section.text(confidence.note())
     page.figure(section, "reliability", confidence.figure(), confidence.caption(), READING)
-    section.text("Coverage and accuracy of the predictions whose confidence reaches a threshold:")
+    section.text("Coverage and accuracy of the predictions whose confidence is at least a threshold:")
     section.table("coverage", confidence.cells())
     section.text(DEFINITION, "note")
     section.text(VALIDITY, "note")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
-# Lines also differ by dashes; all contrast with white, and inverted with the dark page background.
+# Lines also differ by dashes. All colours contrast with white; inverted, they contrast with the dark page background.
 LINES = ("#2166ac", "#b2182b", "#1b7837", "#762a83")
 DASHES = ("-", "--", ":", "-.")
 NAMES = {
@@ -28,7 +28,7 @@ NAMES = {
 
 @cache
 def signed_colours() -> Colormap:
-    """Colours of signed values: blue above 0, orange below, white at 0. Red would read as bad."""
+    """Returns the colours of signed values: blue above 0, orange below, white at 0. Red would suggest an error."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -37,21 +37,21 @@ def signed_colours() -> Colormap:
 
 
 def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
-    """The three maps of every head of one layer: a row per map, a column per head.
+    """Returns a plot of the three maps of every head of one layer: a row per map, a column per head.
 
-    P has a scale from 0 to 1, whose colour is the square root of the share, so that small shares are visible. The
-    other rows of panels have one scale each, symmetric about 0, up to the largest absolute value. Queries are rows,
-    keys are columns. Markers such as [CLS] are left out.
+    P has a scale from 0 to 1, on which the strength of the colour is the square root of the value, so that small values
+    are visible. The other two rows of panels each have one scale, symmetric about 0, up to the largest absolute value.
+    In a panel, queries are rows and keys are columns. Markers such as [CLS] are left out.
 
     Args:
-        maps: of one example.
-        layer: index from 0.
+        maps: maps of one example.
+        layer: index of the layer, from 0.
     """
     from matplotlib.figure import Figure
 
     kept, heads = word_places(maps.tokens), maps.softmax.shape[1]
     tokens = [maps.tokens[place] for place in kept]
-    # Inches. Manual placement: matplotlib's layout engine would take most of the time.
+    # Sizes in inches. Panels are placed manually, since matplotlib's layout engine would take most of the time.
     panel, gap, letter = max(2.0, 0.145 * len(tokens)), 0.12, 0.065
     longest = max(len(token) for token in tokens) * letter
     left, bottom, top, right = longest + 0.45, longest + 0.15, 0.35, 0.85
@@ -83,7 +83,7 @@ def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
 
 
 def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
-    """Heat map of lambda by layer and head, with numbers.
+    """Returns a heat map of lambda by layer and head, with numbers.
 
     Args:
         values: (layers, heads).
@@ -109,7 +109,7 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
 
 
 def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
-    """Histograms of lambda over the tokens: a row of panels per layer, a column per head, an outline per name.
+    """Returns histograms of lambda over the tokens: a row of panels per layer, a column per head, an outline per name.
 
     All panels share one axis, symmetric about 0; a line marks 0. Heights are shares of the tokens.
 
@@ -122,7 +122,9 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
     limit = max(*(float(np.abs(values).max()) for values in lambdas.values()), 1e-12)
     edges = np.linspace(-limit, limit, 26)
     width = max(1.0 * heads, 4.0) + 1.2
-    columns = max(1, int(width // (0.085 * max(map(len, lambdas)) + 0.7)))  # legend columns, by inches of a name
+    columns = max(
+        1, int(width // (0.085 * max(map(len, lambdas)) + 0.7))
+    )  # number of legend columns, by the width of a name in inches
     lines = -(-len(lambdas) // columns)
     figure = Figure(figsize=(width, 0.8 * layers + 1.0 + 0.2 * lines), layout="constrained")
     axes = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
@@ -151,11 +153,11 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
 
 
 def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str) -> Figure:
-    """Bar chart of token scores, a panel per name; all panels share one axis.
+    """Returns a bar chart of token scores, a panel per name; all panels share one axis.
 
     Args:
         scores: tokens and their (L) signed values, by name.
-        title: of the score.
+        title: name of the score.
     """
     from matplotlib.figure import Figure
 
@@ -173,7 +175,7 @@ def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str)
 
 
 def loss_figure(points: list[list[float]]) -> Figure:
-    """Plot of the training loss over steps.
+    """Returns a plot of the training loss over steps.
 
     Args:
         points: (step, loss) pairs.
@@ -191,7 +193,7 @@ def loss_figure(points: list[list[float]]) -> Figure:
 
 
 def _ink(shade: Sequence[float]) -> str:
-    """Black or white, whichever has the higher contrast with a colour (at least 4.5, WCAG 2.2)."""
+    """Returns black or white, whichever has the higher contrast with a colour (at least 4.5, WCAG 2.2)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
@@ -215,14 +217,14 @@ def _mark_ends(axis: Axes, tokens: list[str], kept: list[int]) -> None:
 
 
 def _shares() -> tuple[Colormap, Normalize]:
-    """Colours of shares from 0 to 1, which grow with the square root."""
+    """Returns colours and scale of shares from 0 to 1; the strength of the colour is the square root of the share."""
     from matplotlib.colors import ListedColormap, PowerNorm
 
     return ListedColormap(signed_colours()(np.linspace(0.5, 1, 256))), PowerNorm(0.5, vmin=0, vmax=1)
 
 
 def _signed(values: np.ndarray) -> tuple[Colormap, Normalize]:
-    """Colours of signed values, symmetric about 0."""
+    """Returns colours and scale of signed values, symmetric about 0."""
     from matplotlib.colors import Normalize
 
     limit = max(float(np.abs(values).max()), 1e-12)

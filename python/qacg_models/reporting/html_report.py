@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_NAME = "index.html"
-# Lists the report's files. A new report replaces only a folder that has this file and no unlisted files.
+# This file lists the files of a report. A new report replaces a folder only if it has this file and no unlisted ones.
 MARKER_NAME = "qacg-report.json"
-# Browsers block everything that the page does not contain itself.
+# With this policy browsers block everything that is not in the page itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 _STYLE, _SCRIPT = (Path(__file__).with_name("page") / name for name in ("report.css", "report.js"))
-_SMALLEST = 8  # CSS pixels: plots shrink with the page until their smallest text has this height, then scroll
+_SMALLEST = (
+    8  # height in CSS pixels: plots shrink with the page until their smallest text has it; narrower pages scroll
+)
 
 
 @dataclass
@@ -73,10 +75,10 @@ class Section:
         """Adds a figure made of HTML.
 
         Args:
-            markup: the HTML, framed (`framed`) if it can be wider than the page.
-            caption: the finding in one sentence, shown above.
+            markup: the HTML; pass it through `framed` if it can be wider than the page.
+            caption: the result in one sentence, shown above.
             reading: meaning of symbols, colours and scales, shown below.
-            title: of the figure, if there are several.
+            title: title of the figure, if there are several.
         """
         above = f"<strong>{html.escape(title)}.</strong> " if title else ""
         below = f'\n<p class="note">{html.escape(reading)}</p>' if reading else ""
@@ -85,7 +87,7 @@ class Section:
 
 
 def framed(markup: str, name: str, role: str = "group") -> str:
-    """HTML in a frame that scrolls horizontally, also by keyboard."""
+    """Returns HTML in a frame that scrolls horizontally, also by keyboard."""
     return f'<div class="frame" role="{role}" aria-label="{html.escape(name)}" tabindex="0">{markup}</div>'
 
 
@@ -93,8 +95,8 @@ class Report:
     """Collects sections and plots, and writes the report folder atomically.
 
     Args:
-        folder: of the report; an earlier report, with the marker file `qacg-report.json`, is replaced.
-        title: of the page.
+        folder: folder of the report; an earlier report, with the marker file `qacg-report.json`, is replaced.
+        title: title of the page.
         lead: one line below the title.
         style, script: additional CSS and JavaScript.
 
@@ -118,10 +120,10 @@ class Report:
         """Shows a plot in a section, and writes it as figures/NAME.svg and .png.
 
         Args:
-            section: where it is shown.
-            name: of the files.
+            section: section in which the plot is shown.
+            name: name of the files.
             figure: the plot.
-            caption: the finding in one sentence (`captions.py`), which is also its text for screen readers.
+            caption: the result in one sentence (`captions.py`), which is also the text for screen readers.
             reading: meaning of symbols, colours and scales.
         """
         self.keep(name, figure)
@@ -130,7 +132,7 @@ class Report:
     def keep(self, name: str, figure: Figure) -> None:
         """Writes a plot as figures/NAME.svg and .png without showing it."""
         _show_dollars(figure)
-        # Lay out once: matplotlib would repeat it, at most of the cost, for every output format.
+        # The layout takes most of the time, and matplotlib would repeat it for every output format.
         if figure.get_layout_engine() is not None:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
@@ -140,7 +142,8 @@ class Report:
         """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
 
         Raises:
-            InputError: as for the class, or the new folder cannot be moved into place; the earlier report stays.
+            InputError: `folder` has files that are not part of a report, or the new folder cannot be moved into place.
+                An earlier report is then unchanged.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(self.folder) as new:
@@ -153,7 +156,7 @@ class Report:
                 figure.savefig(new / "figures" / f"{name}.png", dpi=110)
             marker = {"format": 1, "files": [MARKER_NAME, *_files(new)]}
             (new / MARKER_NAME).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
-            _check_replaceable(self.folder)  # again, since making a report takes minutes
+            _check_replaceable(self.folder)  # the folder may have changed while the report was made
         return self.folder / PAGE_NAME
 
     def _page(self) -> str:
@@ -163,14 +166,14 @@ class Report:
 def page_html(
     title: str, lead: str, sections: Sequence[Section], *, style: str = "", script: str = "", policy: str = _POLICY
 ) -> str:
-    """The HTML of a page that loads nothing from elsewhere.
+    """Returns the HTML of a page that loads no other file.
 
     Args:
-        title: of the page.
+        title: title of the page.
         lead: one line below the title.
-        sections: in their order.
+        sections: sections of the page, in their order.
         style, script: additional CSS and JavaScript.
-        policy: Content-Security-Policy; without double quotes.
+        policy: Content-Security-Policy, without double quotes.
     """
     titles = [html.escape(section.title) for section in sections]
     links = "\n".join(f'<li><a href="#part-{number}">{name}</a></li>' for number, name in enumerate(titles, 1))
@@ -196,7 +199,7 @@ def page_html(
 
 
 def _files(folder: Path) -> list[str]:
-    """Relative paths of all files below a folder."""
+    """Returns the relative paths of all files below a folder."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
 
 
@@ -226,7 +229,7 @@ def _check_replaceable(folder: Path) -> None:
 
 
 def _show_dollars(figure: Figure) -> None:
-    """Disables matplotlib's formulas between two `$` in all texts of a plot."""
+    """Escapes `$` in all texts of a plot, which matplotlib would read as the start of a formula."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -244,7 +247,7 @@ def _svg(figure: Figure, name: str, transparent: bool = False) -> str:
 
 
 def _inline_svg(figure: Figure, name: str) -> str:
-    """The svg element of a plot, for a page with several, with a minimum width that keeps its text legible.
+    """Returns the svg element of a plot, with a minimum width that keeps its text legible.
 
     Ids without references are removed, since matplotlib uses the same ids in every plot.
     """
@@ -259,7 +262,7 @@ def _inline_svg(figure: Figure, name: str) -> str:
 
 
 def _smallest_letters(figure: Figure) -> float:
-    """Size in points of the smallest text of a plot."""
+    """Returns the size in points of the smallest text of a plot."""
     from matplotlib.text import Text
 
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]

@@ -18,9 +18,9 @@ from qacg_models.reporting.attention_maps import ExampleMaps, word_places
 from qacg_models.reporting.heatmaps import NAMES, signed_colours
 
 CAPTIONS = {
-    "softmax": "Where each word looks in this layer without the aspect",
-    "quasi": "What the aspect adds (blue) and takes away (orange)",
-    "combined": "Where each word looks with the aspect; the model uses this",
+    "softmax": "Attention of each word to the others, without the aspect",
+    "quasi": "Attention that the aspect adds (blue) or takes away (orange)",
+    "combined": "Attention with the aspect, which the model uses",
 }
 _FOLDER = Path(__file__).with_name("page")
 _STEPS = 32767
@@ -28,22 +28,22 @@ _SHADES = 65  # odd, so that the middle shade is the white of 0
 
 
 def viewer_script() -> str:
-    """JavaScript of all viewers of a page."""
+    """Returns the JavaScript of all viewers of a page."""
     return (_FOLDER / "viewer.js").read_text(encoding="utf-8")
 
 
 def viewer_style() -> str:
-    """CSS of all viewers of a page."""
+    """Returns the CSS of all viewers of a page."""
     return (_FOLDER / "viewer.css").read_text(encoding="utf-8")
 
 
 def viewer(name: str, title: str, maps: Sequence[ExampleMaps]) -> str:
-    """HTML of a viewer that shows several examples side by side.
+    """Returns the HTML of a viewer that shows several examples side by side.
 
     Args:
-        name: id on the page; letters, digits and hyphens.
-        title: accessible name.
-        maps: at least one; numbers of tokens can differ.
+        name: id of the element; letters, digits and hyphens.
+        title: accessible name of the viewer.
+        maps: maps of the examples, at least one; numbers of tokens can differ.
     """
     layers, heads = maps[0].softmax.shape[:2]
     data = {

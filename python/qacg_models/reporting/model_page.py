@@ -28,7 +28,7 @@ _RUNTIME_FILES = {
     "ort.wasm.bundle.min.mjs": "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90",
     "ort-wasm-simd-threaded.wasm": "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
 }
-# Connections are blocked. Only the runtime is loaded from a blob, which the page makes from its own content.
+# The policy blocks connections. Only the runtime is loaded, from a blob that the page creates from its own content.
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:;"
     " connect-src 'none'; form-action 'none'; base-uri 'none'"
@@ -54,10 +54,10 @@ def read_runtime(path: Path) -> Runtime:
     """Reads the files from the archive of the npm package.
 
     Args:
-        path: of `RUNTIME_ARCHIVE`, as `npm pack` writes it.
+        path: path of `RUNTIME_ARCHIVE`, which `npm pack` writes.
 
     Raises:
-        InputError: no such file, or another package or version.
+        InputError: the file does not exist, or is another package or version.
     """
     advice = f"Run npm pack onnxruntime-web@{RUNTIME_VERSION}, and pass --runtime {RUNTIME_ARCHIVE}."
     if not path.is_file():
@@ -77,7 +77,7 @@ def read_runtime(path: Path) -> Runtime:
 
 
 def page_facts(trained: TrainedModel) -> dict:
-    """Returns what the page must know of a model, in JSON types.
+    """Returns the data of a model that the page requires for predictions, in JSON types.
 
     Raises:
         InputError: the model's tokenizer is not BERT's.
@@ -104,11 +104,11 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
     """Writes the page.
 
     Args:
-        path: of the file.
+        path: path of the file.
         trained: the model, for its description.
-        facts: from `page_facts`.
+        facts: the result of `page_facts`.
         model: the model as ONNX, with the inputs and the output of `qacg export --to onnx`.
-        runtime: from `read_runtime`.
+        runtime: the result of `read_runtime`.
     """
     texts = Section("Texts", [(_FOLDER / "inputs.html").read_text(encoding="utf-8")])
     summary = Section("Summary", ['<div id="summary"><p class="note">No texts have been predicted.</p></div>'])
@@ -134,7 +134,7 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
         packed = base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
         about.markup(f'<script type="application/octet-stream" id="{name}">{packed}</script>')
     style = STYLE + (_FOLDER / "model_page.css").read_text(encoding="utf-8")
-    # A block, so that the page has no global names.
+    # The script is a block, so that it defines no global names.
     script = "\n".join(
         ['"use strict";\n{', *((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS), "}\n"]
     )

@@ -16,16 +16,16 @@ from qacg_models.inference.prediction_format import UNCERTAIN, PredictionLines
 from qacg_models.metrics.wilson import wilson_interval
 from qacg_models.utils.plain_text import unescape_formula
 
-MOST_GROUPS = 1_000  # further values of a column are counted together
+MOST_GROUPS = 1_000  # maximum number of values of a column with their own counts; further values are counted together
 OTHER, NO_DATE, EMPTY = "(other values)", "(no readable date)", "(empty)"
-TELLING = 3  # most sentences for each aspect and label
-_LONGEST = 400  # most characters of such a sentence
+TELLING = 3  # maximum number of sentences for each aspect and label
+_LONGEST = 400  # maximum number of characters of such a sentence
 _GERMAN = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One line of a file of predictions; `label` is empty for a skipped text."""
+    """A prediction read from a file; `label` is empty for a skipped text."""
 
     text: str
     context: str
@@ -56,7 +56,7 @@ class Summary:
     """Counts of predictions.
 
     Attributes:
-        labels: of the model, in their order.
+        labels: labels of the model, in their order.
         has_absent: whether the first label means "no opinion".
         group_column, date_column: columns of the input by which predictions are grouped; None: none.
         counts: predictions by context and label.
@@ -105,19 +105,19 @@ class Summary:
         return sum(counts.total() for counts in self.counts.values())
 
     def shares(self, counts: Counter[str]) -> list[Share]:
-        """The share of every label."""
+        """Returns the share of every label."""
         total = counts.total()
         return [Share(name, counts[name], total, *wilson_interval(counts[name], total)) for name in self.labels]
 
     def telling(self, context: str, label: str) -> list[tuple[float, str]]:
-        """The sentences with the highest probabilities of a label, with these."""
+        """Returns the sentences with the highest probabilities of a label, each with its probability."""
         return sorted(self._telling.get((context, label), ()), reverse=True)
 
 
 def month_of(text: str) -> str | None:
-    """The month of a date, such as "2024-05"; None if it cannot be read.
+    """Returns the month of a date, such as "2024-05"; None if the date cannot be read.
 
-    Dates are ISO ones (with or without a time), with "/" in place of "-", or of the form 31.12.2024.
+    Readable dates are 2024-12-31 and 2024/12/31, with or without a time, and 31.12.2024.
 
     Example:
         >>> month_of("2024-05-31T10:00:00"), month_of("31.5.2024"), month_of("05/31/2024")
@@ -139,8 +139,9 @@ def summarize(
 
     Args:
         path: the file.
-        lines: its format.
-        group_column, date_column: names of columns of the input, which are among `lines.others`.
+        lines: format of the file.
+        group_column, date_column: names of columns among `lines.others`, by which predictions are counted; None: no
+            such counts.
     """
     task = lines.task
     summary = Summary(task.labels, task.has_absent, group_column, date_column)

@@ -20,7 +20,7 @@ TFIDF = "TF-IDF + logistic regression"
 
 
 def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
-    """The stored metrics of a split: the model, the TF-IDF baseline if recorded, and the majority baseline."""
+    """Returns the stored metrics of a split: the model, the TF-IDF baseline if recorded, and the majority baseline."""
     results = {row_title(record, split): record.metrics[split]}
     if split in record.tfidf:
         results[TFIDF] = record.tfidf[split]
@@ -28,24 +28,24 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 
 
 def row_title(record: TrainingRecord, split: str) -> str:
-    """Title of the model in a table; marked if the checkpoint was selected on the test split."""
+    """Returns the title of the model in a table, with a mark if the checkpoint was selected on the test split."""
     title = BACKBONES[record.options.model].title
     chosen_on_test = split == "test" and record.selected.split == "test"
     return f"{title} (chosen on test)" if chosen_on_test else title
 
 
 def show(results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] | None = None) -> str:
-    """Results as a text table, with notes about undefined metrics.
+    """Returns results as a text table, with notes about undefined metrics.
 
     Args:
-        results: metrics by row.
-        bounds: intervals by row.
+        results: metrics by title of the row.
+        bounds: confidence intervals by title of the row.
     """
     return "\n".join([text_table(*metric_cells(results, bounds or {})), *undefined_notes(results)])
 
 
 def show_seeds(summary: dict, split: str) -> str:
-    """Mean and standard deviation over seeds as a text table, in per cent."""
+    """Returns mean and standard deviation over seeds as a text table, in per cent."""
     metrics = summary["metrics"][split]
     rows = [[key, *(metric[key] for metric in metrics.values())] for key in ("mean", "deviation")]
     for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
@@ -56,7 +56,7 @@ def show_seeds(summary: dict, split: str) -> str:
 
 
 def selection_note(record: TrainingRecord) -> str:
-    """One line about which checkpoint was selected, and by which metric."""
+    """Returns one line with the selected checkpoint, and the metric by which it was selected."""
     selected = record.selected
     metric = selected.metric.replace("_", " ")
     note = (
@@ -69,13 +69,13 @@ def selection_note(record: TrainingRecord) -> str:
             f" {selected.value:.1%})"
         )
     elif selected.step == record.steps and record.ended in _ENDINGS:
-        note += f"; this is the last one, and {selected.split} was still improving {_ENDINGS[record.ended]}"
+        note += f"; this was the last checkpoint, and {metric} was still improving {_ENDINGS[record.ended]}"
     if selected.split == "test":
         note += "; selected on test, as in the released recipe, so the metrics on test are optimistic"
     return note
 
 
-# How a training ended whose last checkpoint is the best, with advice.
+# For a training whose last checkpoint is the best: how it ended, and advice.
 _ENDINGS = {
     "minutes": "when the time limit was reached; a higher --minutes may help",
     "steps": "at the last step; more steps, or no limit on steps, may help",
@@ -83,7 +83,10 @@ _ENDINGS = {
 
 
 def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
-    """A line for each split on which the TF-IDF baseline beats the model's selection metric, and advice; else none."""
+    """Returns a line for each split on which the TF-IDF baseline is better than the model, and advice.
+
+    Both are compared by the metric that selected the checkpoint. The list is empty if there is no such split.
+    """
     name = record.selected.metric
     lines = []
     for split, metrics in record.tfidf.items():
@@ -97,7 +100,7 @@ def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
 
 
 def _advice(record: TrainingRecord) -> str:
-    """Advice for a model that is worse than the baseline."""
+    """Returns advice for a model that is worse than the baseline."""
     if record.options.from_checkpoint is not None:
         return "use the baseline, or label more sentences"
     package = PACKAGED["minilm"].package
@@ -108,7 +111,7 @@ def _advice(record: TrainingRecord) -> str:
 
 
 def baseline_comparison(record: TrainingRecord, split: str) -> str:
-    """One line about the metrics in which the model is better than the baseline, and in which it is not."""
+    """Returns one line with the metrics in which the model is better than the baseline, and with the other metrics."""
     model, baseline = record.metrics[split], record.tfidf[split]
     better, worse = [], []
     for name, title in model.TITLES.items():
@@ -120,12 +123,12 @@ def baseline_comparison(record: TrainingRecord, split: str) -> str:
 
 
 def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int, result: Metrics) -> str:
-    """One line about whether a new evaluation reproduces the metrics that training stored.
+    """Returns one line about whether a new evaluation reproduces the metrics that training stored.
 
     Args:
-        record: of the training.
+        record: record of the training.
         paths: the evaluated files.
-        rows: number of evaluated rows, by which a split that was divided off a file is recognised.
+        rows: number of evaluated rows, by which a split that is a part of a file is recognised.
         result: the new metrics.
     """
     path, split = ", ".join(map(str, paths)), stored_split(record, paths, rows)
@@ -145,19 +148,19 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
 
 
 def stored_split(record: TrainingRecord, paths: Sequence[Path], rows: int) -> str | None:
-    """The split of a training that consists of these files and has so many rows; None if there is none."""
+    """Returns the split of a training that was read from these files and has `rows` rows; None if there is none."""
     parts = _parts_of(record, paths)
     return next((split for split in record.metrics if parts.get(split) == rows), None)
 
 
 def baselines(trained: TrainedModel, paths: Sequence[Path], rows: Sequence[Example]) -> dict[str, Metrics]:
-    """The baselines on evaluated rows: TF-IDF if training stored it for these rows, and the majority baseline."""
+    """Returns metrics of the baselines on evaluated rows: TF-IDF if training stored it for these rows, and majority."""
     split = stored_split(trained.record, paths, len(rows))
     tfidf = {} if split not in trained.record.tfidf else {TFIDF: trained.record.tfidf[split]}
     return tfidf | {MAJORITY: trained.majority(rows)}
 
 
 def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
-    """Number of rows of each split of a training that was read from these files."""
+    """Returns the number of rows of each split of a training that was read from these files."""
     digest = file_digest(*paths)
     return {split: part.rows for split, part in record.data.items() if part.sha256 == digest}

@@ -14,13 +14,13 @@ from qacg_models.runs.record import TrainingRecord
 from qacg_models.utils.cells import markdown_table, mean_and_deviation
 from qacg_models.utils.plain_text import parse_json, read_text
 
-# Options that have their own columns, and options that follow from the model.
+# Options that are not listed as differences: they have their own columns, or follow from the model.
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
 _MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer")
 
 
 def row_of(record: TrainingRecord) -> dict:
-    """The run record of a training record, without local paths."""
+    """Returns the run record of a training record, without local paths."""
     plain = record.to_json()
     options = plain["options"]
     begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
@@ -41,7 +41,7 @@ def row_of(record: TrainingRecord) -> dict:
 def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
     """Appends the records of a run's seeds to the folder's file for their task, model and protocol.
 
-    Records that the file already has, as after a resumed run, are not repeated.
+    Records that the file already has, for example after a resumed run, are not appended again.
     """
     rows = [row_of(record) for record in records]
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
     """Reads the run records of files, and of the *.jsonl files in folders.
 
     Raises:
-        InputError: no records, an unreadable file, or a line that is not a run record.
+        InputError: there are no records, a file cannot be read, or a line is not a run record.
     """
     rows = []
     for path in _files(paths):
@@ -80,14 +80,14 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
 
 
 def markdown(rows: Sequence[dict], split: str | None = None) -> str:
-    """A Markdown table for each data set, with means and standard deviations over seeds in per cent.
+    """Returns a Markdown table for each data set, with means and standard deviations over seeds in per cent.
 
     Args:
         rows: run records of one machine, since times of different machines are not comparable.
-        split: whose metrics are shown; None: test, or dev if no record has a test split.
+        split: split of the metrics; None: test, or dev if no record has a test split.
 
     Raises:
-        InputError: records of several machines, without metrics on `split`, or with a repeated seed.
+        InputError: records are from several machines, have no metrics on `split`, or repeat a seed.
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
@@ -132,13 +132,13 @@ def _table(rows: Sequence[dict], split: str) -> str:
 
 
 def _kind(row: dict) -> str:
-    """Key of the records that differ only in their seed."""
+    """Returns a key that is the same for records that differ only in their seed."""
     options = {name: value for name, value in row["options"].items() if name != "seed"}
     return json.dumps([row["pretrained"], options], sort_keys=True)
 
 
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
-    """Options in which a record differs from others with the same protocol and kind of start."""
+    """Returns the options in which a record differs from others with the same protocol and kind of start."""
     alike = [
         other
         for other in rows
@@ -157,7 +157,7 @@ def _mean_and_deviation(values: Sequence[float | None], scale: float) -> str:
 
 
 def _source(rows: Sequence[dict]) -> str:
-    """The machine, versions, commits, and the split on which checkpoints were selected."""
+    """Returns one line with machine, versions, commits, and the split on which checkpoints were selected."""
     machine, versions = rows[0]["machine"], rows[0]["versions"]
     devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
     commits = ", ".join(dict.fromkeys(_short(row["commit"]) for row in rows))

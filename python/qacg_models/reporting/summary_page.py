@@ -1,4 +1,4 @@
-"""The page of `qacg predict --summary`: shares by aspect and label, by group and by month, and telling sentences."""
+"""The page of `qacg predict --summary`: shares by aspect and label, by group and by month, and example sentences."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from qacg_models.utils.atomic_files import atomic_write
 
 SHOWN_GROUPS = 30
 READING = (
-    "The interval is Wilson's, at 95 %: it is about the choice of the texts. It does not contain the errors of the"
+    "The 95 % intervals (Wilson's) account for the random choice of the texts, but not for wrong predictions of the"
     " model, which qacg evaluate measures."
 )
-# A bar is the share, a line its interval.
+# The bar shows the share, the line its interval.
 STYLE = """
 .bar { position: relative; display: block; width: 10rem; height: .9rem; background: var(--panel); }
 .bar > span { position: absolute; left: 0; top: 0; bottom: 0; background: var(--edge); forced-color-adjust: none; }
@@ -26,13 +26,13 @@ STYLE = """
 
 
 def write_summary(path: Path, summary: Summary, source: str, unit: str = "text") -> None:
-    """Writes the page, one file that loads nothing from elsewhere.
+    """Writes the page, one file that loads no other file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         summary: the counts.
-        source: of the texts, for the lead.
-        unit: of a prediction: "text", "sentence" or "document".
+        source: description of where the texts are from, for the lead.
+        unit: unit of a prediction: "text", "sentence" or "document".
     """
     lead = f"Predictions for {source}, written by qacg predict. This page loads nothing from elsewhere."
     sections = [_overview(summary, unit)]
@@ -49,14 +49,14 @@ def _overview(summary: Summary, unit: str) -> Section:
     section = Section("Aspects and labels")
     facts = [f"{summary.total:,} predictions, one for each {unit} and aspect"]
     facts += [f"{summary.skipped:,} {unit}s were skipped, since a cell was empty"] if summary.skipped else []
-    facts += [f"{summary.uncertain:,} predictions are uncertain, and are counted too"] if summary.uncertain else []
+    facts += [f"{summary.uncertain:,} of the predictions are uncertain"] if summary.uncertain else []
     section.text(f"{'; '.join(facts)}.")
     for context, counts in summary.counts.items():
         section.heading(context)
         shares = summary.shares(counts)
         if summary.has_absent:
             mentioned = counts.total() - counts[summary.labels[0]]
-            section.text(f"{mentioned:,} of {counts.total():,} {unit}s have an opinion on it.")
+            section.text(f"{mentioned:,} of {counts.total():,} {unit}s have an opinion on {context}.")
         section.markup(framed(_share_table(shares), f"shares of {context}"))
     section.text(READING, "note")
     return section
@@ -103,7 +103,7 @@ def _months(summary: Summary) -> Section:
     if unread := summary.by_month.get(NO_DATE):
         count = sum(one.total() for one in unread.values())
         section.text(
-            f"{count:,} predictions have a date that could not be read. Dates such as 2024-05-31 and 31.05.2024 can.",
+            f"{count:,} predictions have a date that could not be read. Readable: 2024-05-31 and 31.05.2024.",
             "note",
         )
     return section
@@ -112,7 +112,7 @@ def _months(summary: Summary) -> Section:
 def _add_tables(
     section: Section, summary: Summary, tables: dict[str, dict[str, Counter[str]]], order: list[str], corner: str
 ) -> None:
-    """A table for each context, with a row for each value: number of predictions, and share of each label."""
+    """Adds a table for each context, with a row for each value: number of predictions, and share of each label."""
     for context in summary.counts:
         section.heading(context)
         rows = []
@@ -125,12 +125,12 @@ def _add_tables(
                 ]
                 rows.append([value, str(counts.total()), *cells])
         section.table(context, ([corner, "count", *(f"{label} in %" for label in summary.labels)], rows))
-    section.text("Shares with intervals. " + READING, "note")
+    section.text("Each cell has a share and its interval. " + READING, "note")
 
 
 def _sentences(summary: Summary) -> Section:
-    section = Section("Most telling sentences")
-    section.text("Those with the highest probabilities of each label.")
+    section = Section("Example sentences")
+    section.text("Sentences with the highest probabilities of each label.")
     labels = summary.labels[1:] if summary.has_absent else summary.labels
     for context in summary.counts:
         found = {label: sentences for label in labels if (sentences := summary.telling(context, label))}

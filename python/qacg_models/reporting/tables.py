@@ -10,11 +10,11 @@ from types import MappingProxyType
 from qacg_models.metrics import Metrics
 from qacg_models.utils.cells import percent
 
-CARD = 40  # characters of a cell from which the table becomes cards on a phone
+CARD = 40  # if a cell has at least this number of characters, the rows of its table become cards on a phone
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A text table; columns of numbers are right-aligned."""
+    """Returns a text table; columns of numbers are right-aligned."""
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     numbers = _number_columns(rows)
@@ -28,14 +28,14 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
-    """An HTML table with escaped cells; a non-numeric first column is the header of the rows.
+    """Returns an HTML table with escaped cells; a non-numeric first column is the header of the rows.
 
-    On a phone the rows of a table with sentences become cards, which show the titles of the columns beside the cells.
+    On a phone each row of a table with sentences is shown as a card, with the titles of the columns beside the cells.
 
     Args:
         header: titles of the columns.
-        rows: their cells.
-        classes: a CSS class for each row; none by default.
+        rows: the cells of each row.
+        classes: a CSS class for each row; empty: no classes.
     """
     numbers = _number_columns(rows)
 
@@ -63,11 +63,11 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Se
 def metric_cells(
     results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of metrics in per cent, one row per name.
+    """Returns header and rows of a table of metrics in per cent, one row per name.
 
     Args:
-        results: metrics of one class, by name.
-        bounds: intervals by name; such a row is followed by two rows with lower and upper bounds.
+        results: metrics by name, all of the same class.
+        bounds: confidence intervals by name; a row with an interval is followed by rows with lower and upper bounds.
     """
     titles = next(iter(results.values())).TITLES
     rows = []
@@ -79,7 +79,7 @@ def metric_cells(
 
 
 def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
-    """One line per result about undefined metrics, if any."""
+    """Returns one line for each result that has undefined metrics."""
     return [
         f"{name}: undefined, since only one class occurs: {', '.join(result.undefined)}"
         for name, result in results.items()
@@ -88,7 +88,7 @@ def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
 
 
 def _number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Whether all cells of each column are numbers, empty or n/a."""
+    """Returns, for each column, whether all of its cells are numbers, empty or n/a."""
     return [all(_is_number(cell) for cell in column) for column in zip(*rows)]
 
 

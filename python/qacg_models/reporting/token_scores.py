@@ -20,7 +20,7 @@ class TokenScores:
     Attributes:
         tokens: (L) tokens of the input.
         sensitivity: (L) squared norms of d logit / d embedding.
-        relevance: (L) signed shares, which sum to the logit up to the rules' eps.
+        relevance: (L) signed shares of the logit, which sum to it, up to `eps` of the relevance rules.
     """
 
     tokens: list[str]
@@ -29,7 +29,7 @@ class TokenScores:
 
 
 def token_scores(trained: TrainedModel, row: Example) -> TokenScores:
-    """Both scores of one row, run alone without padding.
+    """Runs the model on one row, without padding, and returns both scores of its tokens.
 
     Raises:
         InputError: the row's context is not one of the model's.

@@ -1,4 +1,4 @@
-"""What a page must know of a BERT tokenizer, in JSON types."""
+"""The data of a BERT tokenizer that a page requires to tokenize texts, in JSON types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qacg_models.errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# Between characters: a letter that is in none of the classes, and part of no other letter.
+# A letter that separates tested characters: it is in none of the classes, and does not combine with other letters.
 _SEPARATOR = "\u0259"
 # Planes 4 to 13 of Unicode are empty; surrogates are no characters.
 _CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0x110000))
@@ -63,7 +63,7 @@ def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
 
 
 def _normalizer(known: dict | None) -> tuple[bool, dict]:
-    """Whether text is composed (NFC), and the settings of BERT's normalizer."""
+    """Returns whether text is composed (NFC), and the settings of BERT's normalizer."""
     known = known or {}
     steps = known["normalizers"] if known.get("type") == "Sequence" else [known]
     kinds = [step.get("type") for step in steps]
@@ -84,7 +84,7 @@ def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, li
     text = _SEPARATOR.join(letters)
 
     def changed(to: Callable[[str], str], **settings: bool) -> list[int]:
-        """The characters that a setting changes to a text."""
+        """Returns the code points that a setting changes to the text `to`."""
         off = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
         if not any(settings.values()):
             return []
@@ -101,7 +101,7 @@ def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, li
 
 
 def _ranges(codes: Iterable[int]) -> list[list[int]]:
-    """Ranges [first, last] of numbers."""
+    """Returns sorted numbers as ranges [first, last]."""
     found: list[list[int]] = []
     for code in sorted(codes):
         if found and found[-1][1] == code - 1:

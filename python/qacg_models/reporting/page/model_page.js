@@ -1,11 +1,11 @@
 // Predicts texts in the browser, by the rules of `qacg predict` (inference/, data/requests.py), and shows the summary of
 // `qacg predict --summary` (reporting/prediction_summary.py). The page contains the model and the runtime.
 
-const MOST_TOKENS = 1024; // of a batch; the page answers between batches
-const WINDOW = 256; // texts that are sorted by length together
-const SHOWN = 200; // predictions in the table
-const TELLING = 3; // most sentences for each aspect and label
-const LONGEST = 400; // most characters of such a sentence
+const MOST_TOKENS = 1024; // maximum number of tokens in a batch; the page handles events between batches
+const WINDOW = 256; // number of texts that are sorted by length together
+const SHOWN = 200; // maximum number of predictions in the table
+const TELLING = 3; // maximum number of sentences for each aspect and label
+const LONGEST = 400; // maximum number of characters of such a sentence
 const DIGITS = 6; // decimals of a probability
 
 const get = (id) => document.getElementById(id);
@@ -47,7 +47,7 @@ async function load() {
   session = await ort.InferenceSession.create(model, { executionProviders: ["wasm"] });
 }
 
-// Rows of one text: its contexts, that is targets that it names (of a model with targets) and chosen aspects.
+// Rows of one text, one for each context: targets that occur in the text (if the model has targets) and chosen aspects.
 function rowsOf(text, aspects) {
   const named = (target) => {
     const word = "[\\p{L}\\p{N}_]";
@@ -59,7 +59,7 @@ function rowsOf(text, aspects) {
   return targets.flatMap((target) => aspects.map((aspect) => ({ target, aspect, context: context(target, aspect) })));
 }
 
-// Why a text has no prediction; empty if it has one.
+// The reason why a text has no prediction; empty if it has one.
 function problemOf(text, aspects) {
   if (isBlank(text)) return "empty";
   if (/\p{Surrogate}/u.test(text)) return "with half of a character";
@@ -99,7 +99,7 @@ function probabilitiesOf(logits) {
   return powers.map((value) => value / sum);
 }
 
-// Adds to each row of a window its label and probabilities; `seen` is called after every batch.
+// Adds label and probabilities to each row of a window; calls `seen` with the number of rows after every batch.
 async function predictRows(rows, seen) {
   const order = [...rows].sort((one, other) => one.ids.length - other.ids.length);
   for (let start = 0; start < order.length && !stopped; ) {
@@ -113,7 +113,7 @@ async function predictRows(rows, seen) {
     });
     start = end;
     seen(batch.length);
-    await new Promise((resume) => setTimeout(resume)); // lets the page answer
+    await new Promise((resume) => setTimeout(resume)); // lets the page handle events
   }
 }
 
@@ -210,7 +210,7 @@ function showPredictions(result) {
     make("a", { href: address, download: "predictions.csv" }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
   });
-  const note = "for a spreadsheet program: with a byte order mark, and an apostrophe before cells that it would run as formulas";
+  const note = "for a spreadsheet program: add a byte order mark, and an apostrophe before cells that it would run as formulas";
   get("predictions").replaceChildren(
     make("p", {}, download, " ", make("label", {}, spreadsheet, ` ${note}`)),
     framed(tableOf(header, rows), "predictions"),
@@ -244,7 +244,7 @@ function sharesOf(rows, name) {
   return framed(tableOf(header, lines), `shares of ${name}`);
 }
 
-// The sentences with the highest probabilities of a label, each once.
+// The sentences with the highest probabilities of a label, without repetitions.
 function tellingOf(rows, label) {
   const place = facts.labels.indexOf(label);
   const best = new Map();
@@ -260,19 +260,19 @@ function showSummary({ texts, least }) {
   const contexts = [...new Set(every.map((row) => row.context))];
   const uncertain = every.filter((row) => isUncertain(row, least)).length;
   const lead = [`${counted(every.length)} predictions, one for each text and aspect`];
-  if (least !== null) lead.push(`${counted(uncertain)} predictions are uncertain, and are counted too`);
+  if (least !== null) lead.push(`${counted(uncertain)} of the predictions are uncertain`);
   const parts = [make("p", {}, `${lead.join("; ")}.`)];
   for (const context of contexts) {
     const rows = every.filter((row) => row.context === context);
     parts.push(make("h3", {}, context));
     if (facts.has_absent) {
       const mentioned = rows.filter((row) => row.label !== facts.labels[0]).length;
-      parts.push(make("p", {}, `${counted(mentioned)} of ${counted(rows.length)} texts have an opinion on it.`));
+      parts.push(make("p", {}, `${counted(mentioned)} of ${counted(rows.length)} texts have an opinion on ${context}.`));
     }
     parts.push(sharesOf(rows, context));
     for (const label of facts.has_absent ? facts.labels.slice(1) : facts.labels) {
       const found = tellingOf(rows, label);
-      if (found.length) parts.push(make("h4", {}, `Most telling: ${label}`));
+      if (found.length) parts.push(make("h4", {}, `Examples with the highest probability of ${label}`));
       for (const [text, share] of found) parts.push(make("blockquote", {}, `${text} (${share.toFixed(2)})`));
     }
   }
@@ -286,20 +286,20 @@ function leastConfidence() {
   const text = get("least").value.trim();
   if (!text && !get("least").validity.badInput) return null;
   const least = Number(text);
-  if (!(least > 0 && least <= 1)) throw new TableError("the probability: expected a number above 0 and at most 1");
+  if (!(least > 0 && least <= 1)) throw new TableError(`probability: expected a number above 0 and at most 1, got ${text || "no number"}`);
   return least;
 }
 
 const chosenAspects = () => [...document.querySelectorAll("#aspects input:checked")].map((box) => box.value);
 
-// Disables the buttons during a run, shows its progress, and prints its end or its error.
+// Predicts texts: disables the buttons meanwhile, shows the progress, and prints a summary line or the error.
 async function run(texts, others) {
   const buttons = [get("predict-texts"), get("predict-file")].filter((button) => !button.disabled);
   const focused = document.activeElement;
   try {
     const [least, aspects] = [leastConfidence(), chosenAspects()];
-    if (!aspects.length) throw new TableError("expected at least one aspect, got none");
-    if (!texts.length) throw new TableError("expected at least one text, got none");
+    if (!aspects.length) throw new TableError("aspects: expected at least one, got none. Select an aspect");
+    if (!texts.length) throw new TableError("texts: expected at least one, got none. Enter a text or choose a file");
     buttons.forEach((button) => (button.disabled = true));
     [get("progress").hidden, get("stop").hidden, stopped] = [false, false, false];
     say(`Predicting ${counted(texts.length)} texts …`);
@@ -326,7 +326,7 @@ function endOf({ texts, cut }, total, seconds) {
   for (const { problem } of texts) if (problem) problems.set(problem, (problems.get(problem) ?? 0) + 1);
   const skipped = [...problems].map(([problem, count]) => `skipped ${counted(count)} texts ${problem}`.replace("texts empty", "empty texts"));
   const done = texts.length < total ? `Stopped after ${counted(texts.length)} of ${counted(total)} texts` : `Predicted ${counted(total)} texts`;
-  const shortened = cut ? [`cut ${counted(cut)} texts to the ${facts.max_length} tokens that the model reads`] : [];
+  const shortened = cut ? [`truncated ${counted(cut)} texts to the model's maximum of ${facts.max_length} tokens`] : [];
   return `${[`${done} in ${seconds.toFixed(1)} s`, ...skipped, ...shortened].join("; ")}.`;
 }
 
@@ -352,7 +352,7 @@ async function open(chosen) {
   }
 }
 
-// The column whose first cells are longest, if there is none with the name of training.
+// The column whose first 50 cells are the longest, which is selected if no column has the name used in training.
 function longestColumn(table) {
   if (!table) return "";
   const sizes = table.names.map((_, place) => table.rows.slice(0, 50).reduce((sum, { cells }) => sum + cells[place].length, 0));
@@ -377,7 +377,7 @@ function connect() {
   get("predict-file").addEventListener("click", () => run(...textsOfFile()));
   get("stop").addEventListener("click", () => (stopped = true));
   get("file").addEventListener("change", ({ target }) => target.files.length && open(target.files[0]));
-  // On the whole page, since a browser opens a file that is dropped elsewhere.
+  // The whole page accepts a dropped file, since a browser would open a file that is dropped outside the field.
   const marked = (is) => (event) => {
     event.preventDefault();
     get("drop").classList.toggle("over", is);

@@ -71,7 +71,8 @@ function firstRecord(text, delimiter) {
   return [];
 }
 
-// The delimiter of a CSV: Excel's line sep=; decides, then a header with the expected column, then the number of fields.
+// The delimiter of a CSV. The first rule that applies decides: a first line sep=; of Excel, the delimiter with which the
+// header has the expected column, the delimiter with which the header has the most fields.
 function findDelimiter(text, column) {
   const declared = /^"?sep=(.)"?\s*\n/i.exec(text);
   if (declared) return { delimiter: declared[1], rest: text.slice(declared[0].length), before: 1 };

@@ -1,4 +1,4 @@
-// Draws the maps of every .viewer from the JSON inside it. The address stores the selected layer and head, as in
+// Draws the maps of every .viewer from the JSON inside it. The URL's hash stores the selected layer and head, as in
 // #layer=2&head=3 (both from 1); head=all shows every head. Pointer, taps and arrow keys read values into a status line,
 // which screen readers announce. A switch shows the markers [CLS] and [SEP], which are hidden at first.
 
@@ -244,8 +244,8 @@ function draw({ root, data, chosen, layers, heads, maps, readout }) {
   layers.mark(layer);
   heads.mark(head);
   maps.replaceChildren();
-  readout.textContent = head === null ? "Point at a map to read a value; choose it to enlarge the head."
-    : "Point at a map or tap it, or go over it with Tab and the arrow keys, to read a value.";
+  readout.textContent = head === null ? "Point at a map to read a value; click the map to enlarge the head."
+    : "To read a value, point at the map, tap it, or use Tab and the arrow keys.";
   const width = Math.min(root.clientWidth || 1000, 1152);
   const fitting = Math.max(1, Math.floor(width / (head === null ? 360 : 420)));
   const side = Math.ceil(data.rows.length / Math.ceil(data.rows.length / fitting)); // columns per line

@@ -31,7 +31,7 @@ class WordPiece {
     if (facts.clean) text = text.replace(/\p{White_Space}/gu, " ");
     if (this.ideographs) text = text.replace(this.ideographs, " $& ");
     if (this.marks) text = text.normalize("NFD").replace(this.marks, "");
-    // One character at a time, as the tokenizer does: a whole word in Greek would get a final sigma.
+    // One character at a time, as the tokenizer does: in a whole word, toLowerCase would return a final sigma in Greek.
     return facts.lowercase ? Array.from(text, (letter) => letter.toLowerCase()).join("") : text;
   }
 
@@ -89,7 +89,7 @@ class WordPiece {
   }
 }
 
-// Numbers of tokens that are left of two segments ("longest_first" of the tokenizers library).
+// Numbers of tokens to which two segments are truncated ("longest_first" of the tokenizers library).
 function longestFirst(first, second, room) {
   const shorter = Math.min(first, second);
   let [small, large] = [shorter, Math.max(shorter, room - shorter)];
