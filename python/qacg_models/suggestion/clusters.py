@@ -1,8 +1,8 @@
 """Clusters of nouns with similar use in a clause, as in "the waiter was rude" and "rude staff".
 
-A word is described by its neighbours (positive pointwise mutual information, Church and Hanks 1990, with the smoothed
-contexts of Levy, Goldberg and Dagan 2015, reduced by a singular value decomposition). Clusters are made by the leader
-algorithm (Hartigan 1975), which leaves dissimilar nouns out: in a partition of all nouns rare aspects would be lost.
+The vector of a noun has its positive pointwise mutual information with neighbouring words (Church and Hanks 1990, with
+the smoothed contexts of Levy, Goldberg and Dagan 2015), reduced by a singular value decomposition. The leader algorithm
+(Hartigan 1975) clusters the vectors and leaves out nouns without similar ones, since they would hide rare aspects.
 """
 
 from collections import Counter
@@ -13,24 +13,26 @@ import numpy as np
 from qacg_models.suggestion.function_words import CONJUNCTIONS
 from qacg_models.suggestion.words import Words, is_word
 
-WINDOW = 4  # distance of neighbours inside a clause
-ELSEWHERE = 0.3  # weight of other words of the sentence
+WINDOW = 4  # maximum distance of neighbours inside a clause, in words
+ELSEWHERE = 0.3  # weight of the other words of the sentence
 DIMENSIONS = 30
-LEAST_SIMILARITY = 0.6  # cosine of a noun and its cluster's leader
+LEAST_SIMILARITY = 0.6  # minimum cosine similarity of a noun and the leader of its cluster
 
 
 def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fill: bool = False) -> list[list[str]]:
-    """At most `count` clusters of stems, each with its leader first, then by number of sentences and similarity.
+    """Returns at most `count` clusters of stems.
 
     In order of frequency, a noun that is dissimilar to all leaders becomes a leader, until there are `count`. Every
-    other noun joins the most similar cluster, or is left out if it is similar to none.
+    other noun joins the most similar cluster, or is left out if it is similar to none. A cluster begins with its
+    leader; the other nouns are ordered by number of sentences and similarity.
 
     Args:
-        words: the sentences.
+        words: the words of the sentences.
         nouns: stems, by decreasing number of sentences.
-        least: least number of sentences of a describing word.
-        count: most clusters.
-        fill: if there are fewer leaders than `count`, make the nouns that are least similar to any leader leaders too.
+        least: minimum number of sentences that must contain a word for it to be a dimension of the vectors.
+        count: maximum number of clusters.
+        fill: if there are fewer leaders than `count`, nouns with the lowest similarity to all leaders become leaders
+            too.
     """
     frequency, vectors = words.document_frequency, _vectors(words, nouns, least)
     leaders: list[int] = []
@@ -43,7 +45,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
         nearest[leaders] = np.inf
         leaders.append(int(nearest.argmin()))
         similarity = vectors @ vectors[leaders].T
-    # The centre of a cluster represents it better than its leader alone.
+    # The centre of a cluster represents it better than the leader alone.
     weights = np.where(_belongs(similarity, leaders), [[frequency[noun]] for noun in nouns], 0)
     centres = weights.T @ vectors
     similarity = vectors @ (centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)).T
@@ -57,7 +59,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
 
 
 def _belongs(similarity: np.ndarray, leaders: Sequence[int]) -> np.ndarray:
-    """(nouns, clusters) booleans: membership in at most one cluster; leaders belong to their own."""
+    """Returns (nouns, clusters) booleans: membership in at most one cluster; a leader belongs to its own cluster."""
     chosen = np.arange(similarity.shape[1]) == similarity.argmax(1)[:, None]
     chosen &= similarity >= LEAST_SIMILARITY
     chosen[leaders] = np.eye(len(leaders), dtype=bool)
@@ -65,7 +67,7 @@ def _belongs(similarity: np.ndarray, leaders: Sequence[int]) -> np.ndarray:
 
 
 def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:
-    """(nouns, dimensions) unit vectors; 0 for a noun without describing words."""
+    """Returns (nouns, dimensions) unit vectors; 0 for a noun without frequent neighbours."""
     from scipy import sparse
     from sklearn.decomposition import TruncatedSVD
     from sklearn.preprocessing import normalize

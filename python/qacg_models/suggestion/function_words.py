@@ -5,7 +5,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# A noun follows one of these and optional adjectives.
+# Words before a noun, with optional adjectives between them.
 ENGLISH_BEFORE_NOUNS = _words("""
     the a an this that these those my your his her its our their each every some any no another all both which what
     of in on at for with from by into about around near over under between through without during after before behind
@@ -77,5 +77,5 @@ TERSE_OTHERS = _words("""
 TERSE_ENDINGS = ("ed", "ly", "ing", "ful", "less", "able", "ous", "est")
 NUMBERS = _words("many few fewer several numerous viele wenige mehrere einige")
 QUANTITIES = NUMBERS | _words("more less much lots zero without lot plus mehr weniger viel wenig ohne")
-# They begin a clause, which is mostly about another aspect.
+# These words begin a clause, which is mostly about another aspect.
 CONJUNCTIONS = _words("but while although though and however because which where und aber weil während obwohl jedoch")

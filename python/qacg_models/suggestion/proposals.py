@@ -10,11 +10,11 @@ from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.clusters import cluster_nouns
 from qacg_models.suggestion.words import Words, tokens
 
-LEAST_SENTENCES = 20  # required number of sentences
-LEAST_SHARE = 300  # a noun must occur in at least one of so many sentences,
-LEAST_COUNT = 3  # and in at least so many
+LEAST_SENTENCES = 20  # minimum number of sentences
+LEAST_SHARE = 300  # a noun must occur in at least one of 300 sentences,
+LEAST_COUNT = 3  # and in at least 3 sentences
 PHRASES = 3
-PLAIN_LENGTH = 12  # tokens of a good example sentence
+PLAIN_LENGTH = 12  # preferred number of tokens of an example sentence
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Proposal:
     """A proposed aspect.
 
     Attributes:
-        name: its most frequent noun, or the user's name.
-        words: its nouns in their most frequent spelling, or the user's words.
-        phrases: frequent pairs of a word and one of its nouns.
-        picked: indices of the sentences with one of its nouns, the clearest examples first.
-        found: the nouns in each of these sentences.
+        name: the most frequent noun of the cluster, or the user's name.
+        words: nouns of the cluster in their most frequent spelling, or the user's words.
+        phrases: frequent pairs of a word and one of the nouns.
+        picked: indices of the sentences with one of the nouns, the clearest examples first.
+        found: the nouns in each sentence of `picked`.
     """
 
     name: str
@@ -41,10 +41,10 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
 
     Args:
         sentences: unlabelled sentences.
-        count: number of aspects, if there are as many nouns; None: the number of clusters, at most ASPECTS.
+        count: number of aspects (fewer if there are too few nouns); None: the number of clusters, at most ASPECTS.
 
     Raises:
-        InputError: too few sentences, or no frequent noun.
+        InputError: there are too few sentences, or no frequent noun.
     """
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
@@ -61,16 +61,16 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
 
 
 def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Sequence[str]) -> list[Proposal]:
-    """The selected proposals, and one for each aspect that the user defines.
+    """Returns the selected proposals, and a new one for each aspect that the user defines.
 
     Args:
         sentences: the sentences of the proposals.
-        proposals: to select from.
-        names: each the name of a proposal, a word of the sentences, or NAME=WORD,WORD. A word can consist of several
-            ("car park"). With an empty list of words the aspect gets random rows only.
+        proposals: proposals to select from.
+        names: each is the name of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a phrase ("car
+            park"). With an empty list of words (NAME=) the aspect gets random rows only.
 
     Raises:
-        InputError: a word that no sentence has, or an empty or repeated name.
+        InputError: no sentence has a word, or a name is empty or repeated.
     """
     proposed = {one.name: one for one in proposals}
     words: Words | None = None
@@ -124,7 +124,7 @@ def _proposal(words: Words, cluster: list[str]) -> Proposal:
 
 
 def _plainness(words: Words, number: int, found: list[str], cluster: list[str]) -> float:
-    """High for a sentence of about PLAIN_LENGTH tokens with typical nouns of the cluster."""
+    """Returns a score that is high for a sentence of about PLAIN_LENGTH tokens with typical nouns of the cluster."""
     typical = sum(1 / (1 + cluster.index(stem)) for stem in found)
     length = len(words.sentences[number])
     return typical / (1 + abs(length - PLAIN_LENGTH) / PLAIN_LENGTH)

@@ -22,13 +22,13 @@ from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import escape_formula
 
 HINT = "hint"
-MOST_DEV_TEXTS = 0.25  # largest share of texts for dev rows; training rows use other texts
+MOST_DEV_TEXTS = 0.25  # maximum share of texts for dev rows; training rows use other texts
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class SheetRow:
-    """A (text, aspect) pair with its label, empty until labelled, and a hint why it was selected."""
+    """A (text, aspect) pair with the reason for its selection (`hint`), and its label, empty until labelled."""
 
     text: str
     aspect: str
@@ -38,12 +38,12 @@ class SheetRow:
 
     @property
     def pair(self) -> Pair:
-        """Key by which rows count as equal."""
+        """Normalised text, and aspect; rows with the same pair count as equal."""
         return normalized(self.text), self.aspect
 
 
 def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
-    """Distinct texts, or sentences, in order of first occurrence, ignoring case and spaces."""
+    """Returns distinct texts, or sentences, in order of first occurrence, ignoring case and spaces."""
     kept: dict[str, str] = {}
     for text in texts:
         for part in split_sentences(text) if by_sentence else [" ".join(text.split())]:
@@ -52,10 +52,10 @@ def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
 
 
 def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int) -> list[SheetRow]:
-    """At most `count` evaluation rows, drawn so that every (text, aspect) pair has the same probability.
+    """Returns at most `count` evaluation rows, drawn so that every (text, aspect) pair has the same probability.
 
-    Draws at least one text and at most the share MOST_DEV_TEXTS of them. Each text gets the same number of aspects (one
-    unless there are few texts), in a cycle. Texts are in random order, so that the first rows are a random sample too.
+    At least one text and at most the share MOST_DEV_TEXTS of the texts are drawn. Each gets the same number of aspects
+    (one unless there are few texts), in a cycle. Texts are in random order, so the first rows are a random sample too.
     """
     chosen = random.Random(f"dev {seed}")
     drawn = chosen.sample(texts, min(count, len(texts), max(1, int(MOST_DEV_TEXTS * len(texts)))))
@@ -71,7 +71,7 @@ def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int
 def random_rows(
     texts: Sequence[str], aspects: Sequence[str], count: int, seed: int, exclude: Collection[Pair]
 ) -> list[SheetRow]:
-    """At most `count` training rows of random (text, aspect) pairs, none of them in `exclude`."""
+    """Returns at most `count` training rows of random (text, aspect) pairs that are not in `exclude`."""
     pairs = range(len(texts) * len(aspects))
     numbers = random.Random(f"train {seed}").sample(pairs, min(len(pairs), count + len(exclude)))
     drawn = (SheetRow(texts[number // len(aspects)], aspects[number % len(aspects)]) for number in numbers)
@@ -81,10 +81,10 @@ def random_rows(
 def noun_rows(
     sentences: Sequence[str], proposals: Sequence[Proposal], count: int, exclude: Collection[Pair] = ()
 ) -> list[SheetRow]:
-    """At most `count` training rows, with the clearest sentences of the proposals in a cycle, without `exclude`.
+    """Returns at most `count` training rows from the clearest sentences of each proposal, without `exclude`.
 
-    A sentence gets a row for each aspect whose words it has, and one for another aspect, mostly without an opinion: a
-    model that is trained without such rows predicts opinions everywhere.
+    A sentence gets a row for each aspect whose words it has, and one for another aspect, on which it probably has no
+    opinion. A model that is trained without such rows predicts an opinion for every aspect.
     """
     has: dict[int, list[tuple[str, str]]] = {}
     for proposal in proposals:
@@ -105,7 +105,7 @@ def noun_rows(
 
 
 def mixed(first: Sequence[SheetRow], second: Sequence[SheetRow]) -> list[SheetRow]:
-    """The rows of both, evenly interleaved, so that a partly labelled sheet has its share of each."""
+    """Returns the rows of both lists, evenly interleaved, so that a partly labelled sheet has rows of both."""
     places = [((place + 0.5) / len(rows), row) for rows in (first, second) for place, row in enumerate(rows)]
     return [row for _, row in sorted(places, key=lambda one: one[0])]
 
@@ -132,10 +132,10 @@ def check_columns(columns: Columns) -> None:
 
 
 def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
-    """The labelled rows, and all dev rows, of a partly labelled CSV.
+    """Returns the labelled rows, and all dev rows, of a partly labelled CSV.
 
     Raises:
-        DataError: as for `columns.records`; empty labels are allowed.
+        DataError: the file is not a CSV, or lacks a column.
         InputError: there is no label column.
     """
     assert columns.aspect is not None and columns.label is not None

@@ -7,7 +7,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.suggestion.sheet import Pair, SheetRow
 
-WINDOW = 1024  # sentences per prediction call
+WINDOW = 1024  # number of sentences per prediction call
 
 
 def most_uncertain(
@@ -18,18 +18,18 @@ def most_uncertain(
     batch_size: int = 64,
     seen: Callable[[int], None] = lambda number: None,
 ) -> list[SheetRow]:
-    """The pairs of sentence and aspect with the least probable predicted labels, least probable first.
+    """Returns the pairs of sentence and aspect whose predicted labels are the least probable, least probable first.
 
     Args:
         ask: the model.
         sentences: the candidates.
-        count: most rows.
+        count: maximum number of rows.
         exclude: pairs to leave out.
-        batch_size: of the predictions.
+        batch_size: maximum number of pairs in a batch of predictions.
         seen: called with the number of predicted sentences.
 
     Raises:
-        InputError: a model with targets, for which a sheet has no column.
+        InputError: the model has targets, for which a sheet has no column.
     """
     if ask.targets:
         raise InputError("with: expected a model whose contexts are aspects only, got one with targets")

@@ -29,24 +29,24 @@ from qacg_models.suggestion.function_words import (
 )
 
 LEAST_LETTERS = 3
-# Shares of a word's occurrences in noun position; adjectives occur there too ("the best of all").
+# Minimum shares of a word's occurrences in noun position, since adjectives occur there too ("the best of all").
 LEAST_NOUN_SHARE = 0.2
 LEAST_CAPITAL_SHARE = 0.6
-TERSE_ARTICLES = 0.04  # share of articles among words below which texts are terse; prose has 0.08 and more
-MOST_UNIT_SHARE = 0.5  # share of occurrences after a number above which a word is a unit ("10 mins")
-MOST_SENTENCES = 0.5  # share of sentences above which a word does not distinguish them
+TERSE_ARTICLES = 0.04  # texts with a lower share of articles among their words count as terse; prose has 0.08 or more
+MOST_UNIT_SHARE = 0.5  # a word with a higher share of its occurrences after a number counts as a unit ("10 mins")
+MOST_SENTENCES = 0.5  # a word in a higher share of the sentences names no aspect
 
 _UNIT = re.compile(r"\d\s*([^\W\d_]+)")
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[.,;:!?()]")
 
 
 def tokens(sentence: str) -> list[str]:
-    """Words in their spelling, and punctuation; without numbers."""
+    """Returns the words, unchanged, and the punctuation of a sentence, without numbers."""
     return [token.replace("’", "'").removesuffix("'s") for token in _TOKEN.findall(sentence)]
 
 
 def is_word(token: str) -> bool:
-    """Whether a token is a word, not punctuation."""
+    """Returns whether a token is a word, not punctuation."""
     return token[0].isalpha()
 
 
@@ -83,7 +83,7 @@ class Words:
         return sum(word in ARTICLES for word in words) < TERSE_ARTICLES * len(words)
 
     def stem(self, token: str) -> str:
-        """A crude lower-case stem of a word, for internal use."""
+        """Returns a lower-case stem of a word, by simple rules for endings; it is never shown to users."""
         word = token.lower()
         if self.german:
             for ending in ("en", "n", "e", "s"):
@@ -100,7 +100,7 @@ class Words:
 
     @cached_property
     def stems(self) -> list[frozenset[str]]:
-        """The stems of each sentence that can name an aspect."""
+        """For each sentence, the stems of its words that can name an aspect."""
         return [frozenset(self.stem(t) for t in sentence if self._carries(t)) for sentence in self.sentences]
 
     @cached_property
@@ -120,7 +120,7 @@ class Words:
         return {stem: counts.most_common(1)[0][0] for stem, counts in forms.items()}
 
     def nouns(self, least: int) -> list[str]:
-        """Stems of nouns in at least `least` and at most half of the sentences, most frequent first."""
+        """Returns stems of nouns in at least `least` and at most half of the sentences, most frequent first."""
         seen: Counter[str] = Counter()
         as_noun: Counter[str] = Counter()
         stands_as_noun = _stands_as_terse_noun if self.terse else _stands_as_noun
@@ -142,7 +142,7 @@ class Words:
 
     @cached_property
     def _capitals(self) -> bool:
-        """Whether nouns have capitals: German texts with capitals in a tenth of the words inside sentences."""
+        """Whether nouns are capitalised: German texts with capitals in a tenth of the words inside sentences."""
         inside = [token for sentence in self.sentences for token in sentence[1:] if is_word(token)]
         return self.german and sum(token[0].isupper() for token in inside) > 0.1 * len(inside)
 
@@ -154,7 +154,11 @@ class Words:
 
 
 def _stands_as_noun(sentence: list[str], place: int) -> float:
-    """1 for "the food was" and "the thai food .", 0.5 for "great food ,", 0 for "was fresh" and "fresh food"."""
+    """Returns, from 0 to 1, how typical the context of the word at `place` is for a noun.
+
+    1 for "food" in "the food was" and "the thai food .", 0.5 in "great food ,"; 0 for "fresh" in "was fresh" and
+    "fresh food".
+    """
     following = sentence[place + 1].lower() if place + 1 < len(sentence) else "."
     if is_word(following) and following not in FUNCTION_WORDS:
         return 0.0
@@ -169,7 +173,10 @@ def _stands_as_noun(sentence: list[str], place: int) -> float:
 
 
 def _stands_as_terse_noun(sentence: list[str], place: int) -> float:
-    """1 for "too many ads", "great support" and "login, again"; less where adjectives and verbs occur too."""
+    """Returns, from 0 to 1, how typical the context of the word at `place` is for a noun in terse texts.
+
+    1 for the noun in "too many ads", "great support" and "login, again"; less where adjectives and verbs occur too.
+    """
     word = sentence[place].lower()
     if word in TERSE_OTHERS or word.endswith(TERSE_ENDINGS):
         return 0.0

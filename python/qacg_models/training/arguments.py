@@ -1,4 +1,4 @@
-"""Converts our options into the arguments of the transformers Trainer."""
+"""Converts the training options of this package to the arguments of the transformers Trainer."""
 
 import math
 from pathlib import Path
@@ -11,9 +11,9 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.distributed import world_size
 
 EVALUATION_BATCH = 64
-# The limit of a training that patience or the time limit ends.
+# The maximum number of steps for the Trainer if only patience or the time limit ends training.
 ENDLESS_EPOCHS = 100_000
-# The number of steps for `warmup` where the total is unknown.
+# The number of steps of which `warmup` is a share if the total is unknown.
 OPEN_STEPS = 1_000
 
 
@@ -27,8 +27,8 @@ def step_limit(rows: int, options: TrainingOptions) -> int | None:
     """Returns the maximum number of steps; None if the options do not limit it.
 
     Args:
-        rows: of the training split.
-        options: with a batch size.
+        rows: number of rows of the training split.
+        options: options with a batch size.
     """
     if options.max_steps is None and options.epochs is None:
         return None
@@ -42,10 +42,10 @@ def training_arguments(
 
     Args:
         work: folder of the run.
-        options: resolved.
-        rows: of the training split.
-        model: to train.
-        selection: metric by which the best evaluation is found.
+        options: options of training, with a value for each.
+        rows: number of rows of the training split.
+        model: the model to train.
+        selection: name of the metric by which evaluations are compared.
 
     Raises:
         InputError: sharding is requested for a single process, or one process sees several GPUs.
@@ -58,7 +58,7 @@ def training_arguments(
             " for each with torchrun --nproc-per-node N, or select one GPU by this variable."
         )
     constant, limit, per_epoch = options.schedule == "steady", step_limit(rows, options), steps_per_epoch(rows, options)
-    # The warm-up of a constant rate does not depend on the last step, so a run with more steps starts identically.
+    # The warm-up of a constant rate does not depend on the last step, so runs of different lengths start identically.
     steps = OPEN_STEPS if constant else limit
     eval_every = min(options.eval_every or per_epoch, limit or ENDLESS_EPOCHS * per_epoch)
     sharding = {}
@@ -81,7 +81,7 @@ def training_arguments(
         lr_scheduler_type="constant_with_warmup" if constant else "linear",
         warmup_steps=math.ceil(options.warmup * steps),
         bf16=bool(options.bf16),
-        use_cpu=not torch.accelerator.is_available(),  # otherwise bf16 without a GPU raises
+        use_cpu=not torch.accelerator.is_available(),  # otherwise transformers raises an error for bf16 without a GPU
         eval_strategy="steps",
         eval_steps=eval_every,
         save_strategy="steps",

@@ -44,14 +44,13 @@ class WordDropout:
 
 
 class JoinedTexts:
-    """Training rows by number, and joined rows by a pair of numbers.
-
-    The rows of a pair have the same aspect.
+    """Training rows by index; a pair of indices gives a row with the texts of two rows, which have the same aspect.
 
     Args:
-        rows: with context ids.
-        share: of the drawn rows that are joined, in [0, 1).
-        max_length: in tokens; for a longer pair, its row with an opinion is used alone, or else the first one.
+        rows: features with context ids.
+        share: share of the sampled rows that are joined, in [0, 1).
+        max_length: maximum number of tokens. A longer pair is not joined: its row with an opinion is used, or else the
+            first one.
     """
 
     def __init__(self, rows: FeatureTable, share: float, max_length: int):
@@ -79,7 +78,7 @@ class JoinedTexts:
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
-        """Yields the index of each drawn row, or two indices where the texts of two rows are joined."""
+        """Yields the index of each sampled row, or two indices for a row that is joined with another."""
         chance = torch.rand((3, len(drawn)), generator=generator, dtype=torch.float64)
         contexts = self.contexts[drawn].long()
         counts = self.counts[contexts]

@@ -1,7 +1,7 @@
 """The running average of the weights, for trainings whose number of steps is unknown.
 
-With a constant learning rate the weights keep moving. Their average performs like weights at the end of a decaying
-rate, and is available after every step.
+With a constant learning rate the weights vary from step to step. Their average is about as accurate as weights after a
+decayed learning rate, and is available after every step.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 AVERAGE_NAME = "average.safetensors"
-# The average covers about the last 1 / (POWER + 1) of all steps.
+# The average weighs mainly the last 1 / (POWER + 1) of all steps.
 POWER = 8
 
 
@@ -22,7 +22,7 @@ class WeightAverage:
     Step t has the weight (POWER + 1) / (t + POWER).
 
     Args:
-        model: its parameters initialize the average; the first step replaces them.
+        model: model whose parameters initialize the average; the first step replaces these values.
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -37,7 +37,7 @@ class WeightAverage:
 
     @contextmanager
     def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
-        """Gives the model the average inside the block, and restores its weights bit for bit."""
+        """Sets the model's weights to the average inside the context, and restores them bit for bit afterwards."""
         own = {name: value.detach().clone() for name, value in model.named_parameters()}
         _copy(self.weights, model)
         try:

@@ -14,12 +14,12 @@ class BertAdam(Optimizer):
     gradient of one tensor, scaled down to the norm `max_grad_norm`.
 
     Args:
-        params: tensors, or groups with a `weight_decay` of their own.
+        params: tensors, or parameter groups, which can set `weight_decay`.
         lr: maximum learning rate; a scheduler lowers it.
         betas: decay rates b1 and b2 of the moments.
         eps: added to the denominator.
         weight_decay: decay of the weights.
-        max_grad_norm: 0 does not clip.
+        max_grad_norm: maximum norm of the gradient of each tensor; 0 does not clip.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class BertAdam(Optimizer):
             closure: computes the loss again; optional.
 
         Returns:
-            What `closure` returns; None without it.
+            The result of `closure`; None without it.
         """
         loss = None
         if closure is not None:
@@ -72,11 +72,11 @@ def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
     """Returns the factor of the learning rate at a step.
 
     It is x / warmup while x = step / steps is below `warmup`, then 1 - x.
-    The jump at x = warmup is that of the released code. Beyond the last step the released code, which counts too few
-    steps, has negative rates; here the rate stays 0.
+    The jump at x = warmup is that of the released code. The released code computes too small a number of steps, and has
+    negative rates after the last one; here the rate stays 0.
 
     Args:
-        step: from 0.
+        step: number of the step, from 0.
         steps: total number of steps.
         warmup: share of the steps with an increasing rate.
     """

@@ -1,4 +1,4 @@
-"""Metrics and callbacks of the Trainer: when training stops, the warning of a collapse, progress, TensorBoard."""
+"""Metrics and callbacks of the Trainer: early stopping, time limit, a warning, progress bar, TensorBoard."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class EvaluationMetrics:
     """Computes the metrics of the task, and the number of labels that are predicted.
 
     Args:
-        task: whose metrics are computed.
-        rows: that are evaluated, in the order of the evaluation.
+        task: the task, which selects the metrics.
+        rows: the evaluated rows, in the order of the evaluation.
     """
 
     def __init__(self, task: Task, rows: Sequence[Example]):
@@ -54,9 +54,9 @@ def is_tie_with_lower_loss(metrics: dict[str, float], name: str, state: TrainerS
     The loss decides between equal evaluations because small dev sets often reach a metric of 100 %.
 
     Args:
-        metrics: of the evaluation, with the prefix "eval_".
-        name: of the metric by which evaluations are compared, without the prefix.
-        state: before the Trainer has recorded this evaluation.
+        metrics: metrics of the evaluation, with the prefix "eval_".
+        name: name of the metric by which evaluations are compared, without the prefix.
+        state: state of the Trainer, before it has recorded this evaluation.
     """
     if state.best_metric is None or metrics[f"eval_{name}"] != state.best_metric:
         return False
@@ -65,15 +65,15 @@ def is_tie_with_lower_loss(metrics: dict[str, float], name: str, state: TrainerS
 
 
 def _evaluations(state: TrainerState) -> list[dict]:
-    """Returns the evaluations in the log, which checkpoints store."""
+    """Returns the evaluations in the Trainer's log, which checkpoints store."""
     return [entry for entry in state.log_history if f"eval_{PREDICTED_CLASSES}" in entry]
 
 
 class EarlyStopping(TrainerCallback):
-    """Stops after `patience` evaluations that are no better than the best one.
+    """Stops training after `patience` evaluations that are no better than the best one.
 
-    A tie with a lower loss is not an improvement, because the loss can decrease for hours after dev has reached 100 %.
-    The count is taken from the log of evaluations, so a resumed run continues it.
+    A tie with a lower loss is not an improvement, because the loss can decrease for hours after the metric on dev has
+    reached 100 %. The evaluations are counted in the log, which a resumed run continues.
     """
 
     def __init__(self, patience: int):
@@ -94,8 +94,8 @@ class TimeLimit(TrainerCallback):
     """Stops training when its time is used up, after an evaluation of the last step.
 
     Args:
-        minutes: of training, including those before the checkpoint of a resumed run.
-        seconds: returns the duration of training up to now.
+        minutes: time limit, including the time before the checkpoint of a resumed run.
+        seconds: function that returns the duration of training up to now.
 
     Attributes:
         reached: whether the time is used up.
@@ -114,12 +114,12 @@ class TimeLimit(TrainerCallback):
 class CollapseWarning(TrainerCallback):
     """Prints a warning when the model predicts one label for every row.
 
-    Such a model can have an accuracy of 84 % where one label is frequent.
+    Where one label is frequent, such a model can have an accuracy of 84 %.
 
     Args:
         labels: names of the classes.
-        split: on which the model is evaluated.
-        say: receives the warning each time the model collapses.
+        split: split on which the model is evaluated.
+        say: called with the warning, once each time this state begins.
     """
 
     def __init__(self, labels: tuple[str, ...], split: str, say: Callable[[str], None]):
@@ -156,8 +156,8 @@ class StepBar(TrainerCallback):
 
     Args:
         limit: maximum number of steps; None if only patience or the time limit ends training.
-        metric: shown beside the loss; its name without the prefix "eval_".
-        split: on which the metric is computed.
+        metric: name of the metric that is shown beside the loss, without the prefix "eval_".
+        split: split on which the metric is computed.
     """
 
     def __init__(self, limit: int | None, metric: str, split: str):
@@ -194,7 +194,7 @@ class StepBar(TrainerCallback):
         self.close()
 
     def close(self) -> None:
-        """Ends the line of the bar, also after a failure, so that the error has a line of its own."""
+        """Ends the line of the bar, also after a failure, so that an error is printed on a new line."""
         for bar in (self.evaluation, self.bar):
             if bar is not None:
                 bar.close()

@@ -1,4 +1,4 @@
-"""The encoded rows of a run, which are stored in its folder so that a resumed run need not encode them again."""
+"""The encoded rows of a run, which are stored in its folder so that a resumed run does not encode them again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class EncodedSplits(NamedTuple):
     """The rows that the Trainer reads.
 
     Attributes:
-        train: in the order of the data.
-        evaluated: features of the split that selects checkpoints, shortest first; of a large split, a sample.
+        train: features of the training split, in the order of the data.
+        evaluated: features of the split that selects checkpoints, shortest first; a sample of a large split.
         evaluated_rows: the rows of `evaluated`.
     """
 
@@ -51,13 +51,13 @@ def encode_splits(
     """Encodes train and the split that selects checkpoints, or reads their encoded rows.
 
     Args:
-        folder: of the run.
-        dataset: to encode.
-        split: that selects checkpoints.
-        options: resolved.
-        tokenizer: of the model.
-        config: of the model.
-        say: receives log lines.
+        folder: folder of the run.
+        dataset: the data set.
+        split: split that selects checkpoints.
+        options: options of training, with a value for each.
+        tokenizer: tokenizer of the model.
+        config: configuration of the model.
+        say: called with each log line.
 
     Raises:
         InputError: a file cannot be written, or the processes do not share a disk.
@@ -87,7 +87,7 @@ def encode_splits(
 def _write(
     folder: RunFolder, name: str, rows: Sequence[Example], encoding: Encoding, say: Callable[[str], None]
 ) -> None:
-    """Writes the features of rows, unless the folder holds them undamaged."""
+    """Writes the features of rows, unless the folder has them already, undamaged."""
     path = folder.path / name
     if path.exists():
         damage = find_damage(path)
@@ -107,7 +107,7 @@ def _write(
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:
     """Returns the rows, or about `limit` of them, in complete groups.
 
-    A group is drawn by the hash of the seed and its name, so the sample does not depend on the order of the rows.
+    Groups are selected by a hash of the seed and the group's name, so the sample does not depend on the order of rows.
     """
     if len(rows) <= limit:
         return rows

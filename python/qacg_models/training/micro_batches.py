@@ -17,7 +17,7 @@ class MicroBatches:
 
     Args:
         count: initial number; 1 does not split.
-        say: receives a line when the number grows.
+        say: called with a line when the number grows.
     """
 
     def __init__(self, count: int, say: Callable[[str], None]):
@@ -35,11 +35,11 @@ class MicroBatches:
             yield (end - start) / rows, slice_batch(batch, start, end)
 
     def double(self, batch: dict, step: int) -> None:
-        """Doubles the number of micro-batches after a batch did not fit into memory.
+        """Doubles the number of micro-batches, after a batch that did not fit into memory.
 
         Args:
             batch: the batch that did not fit.
-            step: the training step, which is repeated.
+            step: the training step, which the caller repeats.
 
         Raises:
             InputError: a single row does not fit.

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from qacg_models.configs.encoder import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
-# Maximum number of sentences from which a vocabulary is learned; more change the tokens of the rarest words only.
+# Maximum number of sentences from which a vocabulary is learned; more would change only the tokens of the rarest words.
 MAX_SENTENCES = 500_000
 
 
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
-    """Returns the given tokenizer, that of the checkpoint, or a newly trained one.
+    """Returns the tokenizer of the option `tokenizer`, that of the checkpoint, or a newly trained one.
 
     Raises:
         InputError: the tokenizer cannot be loaded.
@@ -51,10 +51,10 @@ def begin_model(
     """Returns the model before its first step.
 
     Args:
-        dataset: whose labels and contexts the model gets.
-        options: resolved.
-        tokenizer: of the model.
-        say: receives the loading report of a checkpoint.
+        dataset: data set whose labels and contexts the model gets.
+        options: options of training, with a value for each.
+        tokenizer: tokenizer of the model.
+        say: called with the loading report of a checkpoint.
 
     Raises:
         InputError: the checkpoint cannot be used, has too few positions or too small a vocabulary; or the model does
@@ -105,7 +105,7 @@ def begin_model(
 
 
 def _check_memory(config: EncoderConfig, options: TrainingOptions) -> None:
-    """Raises InputError if the model does not fit into memory, where the system would kill the process silently."""
+    """Raises InputError if the model does not fit into memory; otherwise the system would kill the process."""
     import torch
 
     # Bytes in float32: the weights and, on the CPU without sharding, gradients and AdamW's two moments.

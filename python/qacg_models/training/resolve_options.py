@@ -37,13 +37,13 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Returns the options with a value for every choice that the checkpoint does not define.
+    """Returns the options with a value for each, except those that the checkpoint defines.
 
-    Resolving resolved options changes nothing.
+    Options that this function has returned are returned unchanged.
 
     Raises:
         InputError: the model does not have the attention implementation, the data has no training split, joined texts
-            are requested for labels without "no opinion", or nothing would end training.
+            are requested for labels without "no opinion", or no option would end training.
     """
     if "train" not in dataset.splits:
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
@@ -127,10 +127,10 @@ def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
 
 
 def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Sets the number of epochs for a checkpoint, unless the data is large or an option ends training otherwise.
+    """Sets the number of epochs for a checkpoint, unless the data is large or another option ends training.
 
-    The learning rate then decays to 0. With few dev rows the choice of a checkpoint would be noise, so there is a
-    single evaluation, after the last step.
+    The learning rate then decays to 0. With few dev rows a selection of checkpoints would be by chance, so there is
+    only one evaluation, after the last step.
     """
     rows = len(dataset.splits["train"])
     others = (options.epochs, options.max_steps, options.schedule, options.patience, options.eval_every)
@@ -146,7 +146,7 @@ def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions
 
 
 def _adjust_logits(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Replaces balanced sampling by adjusted logits for a checkpoint that is selected by macro-F1."""
+    """Replaces balanced sampling by logit adjustment for a checkpoint if macro-F1 selects the weights."""
     given = options.logit_adjustment is not None or options.balance is not None or options.protocol == "released"
     if given or options.from_checkpoint == SCRATCH or dataset.task.selection != "macro_f1":
         return options
@@ -176,7 +176,12 @@ def _hidden_size(checkpoint: Path) -> int | None:
     for name in ("config.json", "bert_config.json"):
         try:
             width = json.loads(read_text(folder / name))["hidden_size"]
-        except (OSError, ValueError, LookupError, TypeError):  # loading the checkpoint reports what is wrong
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+        ):  # loading the checkpoint will raise an error with the reason
             continue
         return width if isinstance(width, int) and width > 0 else None
     return None

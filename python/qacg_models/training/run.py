@@ -53,26 +53,25 @@ def train(
 ) -> TrainedModel:
     """Trains, keeps the weights of the best evaluation, and writes the model to `output`.
 
-    Until it is complete, the run works in `output`.unfinished, with checkpoints. That folder's model then becomes
-    `output` in one step: `output` is absent, unchanged, or complete at all times. Under torchrun every process calls
-    this function.
+    During training, all files are in the folder `output`.unfinished. At the end its model becomes `output` in a single
+    rename, so at any time `output` is absent, unchanged or complete. Under torchrun every process calls this function.
 
     Args:
-        dataset: with the splits train and dev, or train and test for the protocol "released". All splits but train
-            are evaluated once at the end.
+        dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
+            splits except train are evaluated once at the end.
         output: folder to create.
-        options: None for the defaults.
+        options: options of training; None: the defaults.
         overwrite: replace `output`, and an unfinished run, if they exist.
         resume: continue an unfinished run.
-        say: receives log lines; the progress bar goes to stderr.
+        say: called with each log line; the progress bar is printed to stderr.
 
     Returns:
-        The model as loaded from `output`; its record holds the metrics and the loss curve.
+        The model, loaded from `output`; its record has the metrics and the loss curve.
 
     Raises:
-        InputError: `output` exists and may not be replaced, a split is missing, an option does not fit or needs a
-            package that is not installed, there is an unfinished run with other choices or without `resume` and
-            `overwrite`, or another run writes to `output`.
+        InputError: `output` exists and `overwrite` is not set; a split is missing; an option does not fit, or requires
+            a package that is not installed; there is an unfinished run, and neither `resume` nor `overwrite` is set;
+            the unfinished run has other options; or another run writes to `output`.
     """
     join_group()
     output = Path(output)
@@ -82,7 +81,7 @@ def train(
 
 
 def print_data_warnings(dataset: Dataset, say: Callable[[str], None]) -> None:
-    """Passes the warnings about the data to `say`, in the main process only."""
+    """Calls `say` with each warning about the data, in the main process only."""
     if is_main():
         for warning in dataset.warnings:
             say(warning.describe())
@@ -103,7 +102,7 @@ def train_locked(
     resume: bool,
     say: Callable[[str], None],
 ) -> TrainedModel:
-    """Does what `train` does, for a caller that has joined the group and locked `output`."""
+    """Trains as `train` does; the caller has joined the process group and locked `output`."""
     options, start = choose_start(options, dataset)
     options = resolve_options(options, dataset)
     if (split := selection_split(options)) not in dataset.splits:
@@ -129,7 +128,7 @@ def train_locked(
 
 @dataclass(frozen=True)
 class _Run:
-    """What is trained, how and where; `options` are resolved."""
+    """The data set, options and output folder of a training; `options` have a value for each."""
 
     dataset: Dataset
     options: TrainingOptions
@@ -142,7 +141,7 @@ class _Run:
 
 
 def _open_folder(run: _Run, overwrite: bool, resume: bool) -> Path | None:
-    """Opens the run folder and returns the checkpoint to resume from."""
+    """Opens the run folder, and returns the checkpoint to resume from; None to start at the first step."""
     check_output(run.folder.output, overwrite)
     digests = {split: file_digest(*files) for split, files in run.dataset.files.items()}
     training = asdict(run.options)
@@ -197,9 +196,9 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
     """Returns a line about when training ends and when it evaluates.
 
     Args:
-        options: resolved.
-        rows: of the training split.
-        split: that selects the checkpoint.
+        options: options of training, with a value for each.
+        rows: number of rows of the training split.
+        split: split that selects the checkpoint.
     """
     limit = step_limit(rows, options)
     parts = [] if limit is None else [f"{limit:,} steps"]
@@ -256,7 +255,10 @@ def _make_trainer(
 
 
 def _out_of_memory(options: TrainingOptions) -> str:
-    """Returns the error message for a model or batch that does not fit; a single process uses micro-batches first."""
+    """Returns the error message for a model or a batch that does not fit into memory.
+
+    A single process has tried smaller micro-batches before.
+    """
     rows = options.batch_size
     if world_size() == 1 or rows == 1:
         return "model: does not fit into memory with its gradients and moments. Use a smaller model."
@@ -286,7 +288,7 @@ def _write_model(
         for path in best.iterdir():
             if path.name not in ("training_args.bin", DIGESTS_NAME):
                 shutil.copyfile(path, model / path.name)
-        # Encoding sets these. A resumed run reads its features, so without the reset its tokenizer.json would differ.
+        # Encoding has set truncation and padding. A resumed run does not encode, so its tokenizer.json would differ.
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(model)
@@ -330,7 +332,7 @@ def _record(
 
 
 def _finish(run: _Run) -> None:
-    """Adds temperatures and metrics to the model that was written, and makes it the output."""
+    """Adds temperatures and metrics to the model in the run folder, and renames it to the output."""
     model = run.folder.path / MODEL
     trained = load_trained(model, device=local_device())
     # Metrics are computed from the files on the disk, not from the model in memory.
@@ -352,7 +354,7 @@ def _finish(run: _Run) -> None:
 def _metrics(
     trained: TrainedModel, dataset: Dataset, logits: dict[str, np.ndarray], say: Callable[[str], None]
 ) -> dict[str, dict]:
-    """Returns the metrics of the model, of TF-IDF and of the majority row, and confusion matrices, by split."""
+    """Returns metrics of the model, of TF-IDF and of the majority baseline, and confusion matrices, by split."""
     rows = {split: dataset.splits[split] for split in logits}
     training, task = dataset.splits["train"], dataset.task
     baseline = TfidfBaseline(training, task)

@@ -1,8 +1,8 @@
-"""The folder of an unfinished run, OUTPUT.unfinished, and how what lies in it survives a crash.
+"""The folder of an unfinished run, OUTPUT.unfinished, whose content survives a crash.
 
-A folder in it becomes durable in three steps, in `RunFolder.new_folder`:
+`RunFolder.new_folder` creates a folder in it in three steps:
 
-1. Write: its files are written to `.writing/NAME`, which nothing reads.
+1. Write: files are written to `.writing/NAME`, which nothing reads.
 2. Verify: `digests.json` stores the SHA-256 of every file, and all files are flushed to the disk.
 3. Rename: `.writing/NAME` becomes `NAME`. A folder with its final name is complete, whenever the process dies.
 
@@ -11,7 +11,7 @@ OUTPUT and deletes the rest.
 
 | path | content |
 |---|---|
-| `choices.json` | everything that decides what the run computes; a resumed run must match it |
+| `choices.json` | all options and data digests on which the result depends; a resumed run must have the same ones |
 | `features-SPLIT/` | encoded rows |
 | `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and the average of the weights where one is kept |
 | `best-STEP/` | weights of the best evaluation |
@@ -56,7 +56,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunState:
-    """State of a run that a checkpoint stores beside that of the Trainer.
+    """State of a run that a checkpoint stores in addition to the Trainer's state.
 
     Attributes:
         seconds: duration of training up to the checkpoint.
@@ -78,7 +78,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class Damage:
-    """The first file of a folder that differs from what was written, and how."""
+    """The path of a file that differs from what was written, and the reason."""
 
     path: Path
     reason: str
@@ -92,24 +92,24 @@ class RunFolder:
     """The folder in which the run of `output` works.
 
     Attributes:
-        output: folder that the finished model gets.
+        output: folder of the finished model.
     """
 
     output: Path
 
     @property
     def path(self) -> Path:
-        """OUTPUT.unfinished."""
+        """The path OUTPUT.unfinished."""
         return unfinished_path(self.output)
 
     def open(self, choices: dict, *, overwrite: bool, resume: bool, say: Say) -> Path | None:
-        """Creates the folder, or reopens that of an interrupted run.
+        """Creates the folder, or opens that of an interrupted run.
 
         Args:
-            choices: everything that decides what the run computes, as JSON values.
+            choices: all options and data digests on which the result depends, as JSON values.
             overwrite: replace an unfinished run.
             resume: continue an unfinished run.
-            say: receives log lines.
+            say: called with each log line.
 
         Returns:
             The checkpoint to resume from; None to start at the first step.
@@ -149,8 +149,8 @@ class RunFolder:
     def new_folder(self, name: str) -> Iterator[Path]:
         """Yields a path to write to, and publishes it as the folder `name` when the block ends.
 
-        Several processes may write. All of them enter the block, and they have to wait for one another before its end;
-        the main process renames. If a write fails, what was written is deleted, which frees the space on a full disk.
+        Several processes may write. All of them enter the block, and must wait for one another before its end; the main
+        process renames the folder. If a write fails, the files are deleted, which frees space on a full disk.
 
         Raises:
             InputError: a file cannot be written.
@@ -175,7 +175,7 @@ class RunFolder:
         return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
     def best_weights(self, step: int) -> Path:
-        """Returns the path of the best weights, which are those of the evaluation at `step`."""
+        """Returns the path of the best weights if they are those after `step`."""
         return self.path / f"{BEST}-{step}"
 
     def best_weights_of(self, checkpoint: Path) -> Path | None:
@@ -188,10 +188,10 @@ class RunFolder:
     def newest_checkpoint(self, say: Say) -> Path | None:
         """Returns the newest checkpoint that is undamaged; None if there is none.
 
-        Its best weights must be undamaged too. Renames damaged folders to damaged-NAME.
+        The best weights at that checkpoint must be undamaged too. Damaged folders are renamed to damaged-NAME.
 
         Args:
-            say: receives a line for each renamed folder.
+            say: called with a line for each renamed folder.
         """
         shutil.rmtree(self.path / WRITING, ignore_errors=True)
         for checkpoint in reversed(self.checkpoints()):
@@ -208,7 +208,7 @@ class RunFolder:
     def delete_old(self, keep: int, best_step: int | None) -> None:
         """Deletes old checkpoints and weights.
 
-        Keeps the newest `keep` checkpoints, their best weights and those of `best_step`.
+        The newest `keep` checkpoints, the best weights at these checkpoints, and those of `best_step` are kept.
         """
         for old in self.checkpoints()[:-keep]:
             remove_folder(old)
@@ -221,7 +221,7 @@ class RunFolder:
     def finish(self) -> None:
         """Renames the complete model to the output, and deletes the rest.
 
-        A call that was interrupted can be repeated.
+        After an interrupted call, this method can be called again.
         """
         (self.path / DONE).touch()
         if (self.path / MODEL).exists():
@@ -229,17 +229,14 @@ class RunFolder:
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
-        """Repeats `finish` for a run that was killed within it."""
+        """Calls `finish` again for a run that was killed during it."""
         if (self.path / DONE).is_file():
             self.finish()
         elif not self.path.exists():
             remove_folder(self.path)  # the deletion may have been interrupted
 
     def leave(self, say: Say) -> None:
-        """Deletes the folder after a failure, unless it holds something to keep.
-
-        That is a checkpoint, a damaged folder, or the previous model.
-        """
+        """Deletes the folder after a failure, unless it has a checkpoint, a damaged folder or the previous model."""
         found = self.checkpoints()
         if found:
             say(f"{self.path} keeps {found[-1].name}; --resume continues from it")
@@ -247,7 +244,7 @@ class RunFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def _is_empty_start(self) -> bool:
-        """Returns whether the folder is that of a run that was killed before it had written its choices."""
+        """Returns whether the folder is that of a run that was killed before it wrote `choices.json`."""
         return self.path.is_dir() and all(path.name.startswith(f".{CHOICES_NAME}.") for path in self.path.iterdir())
 
     def _check_choices(self, choices: dict) -> None:
@@ -280,7 +277,7 @@ class RunFolder:
 
 
 def as_json(choices: dict) -> dict:
-    """Returns choices as a JSON file gives them back."""
+    """Returns choices with the types that they have after writing and reading a JSON file."""
     return json.loads(json.dumps(choices))
 
 
@@ -308,7 +305,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
 
 
 def publish(written: Path, name: Path) -> None:
-    """Adds the digests to a complete folder, flushes it to the disk, renames it to `name`."""
+    """Adds the digests to a complete folder, flushes it to the disk, and renames it to `name`."""
     paths = sorted(path for path in written.rglob("*") if path.is_file() and path.name != DIGESTS_NAME)
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in paths}
     with atomic_write(written / DIGESTS_NAME) as handle:
@@ -319,7 +316,9 @@ def publish(written: Path, name: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-    if name.exists():  # from an earlier attempt, which ran beyond the checkpoint that this run resumed from
+    if (
+        name.exists()
+    ):  # from an earlier attempt, which reached later steps than the checkpoint from which this run resumed
         remove_folder(name)
     os.rename(written, name)
 

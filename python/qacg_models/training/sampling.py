@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 # The generator's seed is seed * _EPOCHS_PER_SEED + epoch, unique for epochs below this number.
 _EPOCHS_PER_SEED = 100_003
-_CHUNK = 1 << 16  # row numbers that are Python integers at a time, which take five times the memory of a tensor
+_CHUNK = (
+    1 << 16
+)  # number of row indices that are converted to Python integers at a time; these take five times a tensor's memory
 
 
 class EpochSampler(Sampler):
-    """Draws the rows of an epoch, rare classes more often.
+    """Yields the row indices of an epoch; rows of rare classes are drawn more often.
 
     Rows are drawn with replacement and weight count(class) ** -balance; a balance of 0 gives every row once.
 
@@ -28,10 +30,11 @@ class EpochSampler(Sampler):
     Args:
         labels: (N) class of each row.
         balance: 0 gives each row once per epoch; 1 draws classes equally often.
-        seed: of the order.
-        join: replaces some of the drawn rows by pairs; None does not.
-        texts: (N) number of the text of each row: the rows of a text then follow one another, so that a batch computes
-            the layers that they share once. A text is drawn with the mean weight of its rows. None draws single rows.
+        seed: seed of the order.
+        join: replaces some of the drawn rows by pairs; None: no pairs.
+        texts: (N) index of the text of each row. Rows of a text are then consecutive, so that a batch computes layers
+            without context once per text, and a text is drawn with the mean weight of its rows. None: rows are drawn
+            independently.
 
     Attributes:
         epoch: epoch of the next iteration; the caller sets it.
@@ -67,10 +70,10 @@ class EpochSampler(Sampler):
 
 
 class _RowsOfTexts:
-    """The rows of each text, drawn together.
+    """Draws texts with all of their rows.
 
     Args:
-        texts: (N) number of the text of each row, from 0.
+        texts: (N) index of the text of each row, from 0.
     """
 
     def __init__(self, texts: torch.Tensor):
@@ -80,12 +83,12 @@ class _RowsOfTexts:
         self.starts = self.counts.cumsum(0) - self.counts
 
     def draw(self, weights: torch.Tensor | None, generator: torch.Generator) -> torch.Tensor:
-        """(N) row numbers, text by text; with weights (N) of the rows, texts are drawn with replacement."""
+        """Returns (N) row indices, text by text; with weights (N) of the rows, texts are drawn with replacement."""
         if weights is None:
             order = torch.randperm(len(self.counts), generator=generator)
         else:
             means = torch.zeros(len(self.counts), dtype=torch.float64).index_add(0, self.texts, weights) / self.counts
-            # More than enough texts for N rows, of which the first N are taken.
+            # Enough texts are drawn for at least N rows, of which the first N are used.
             order = torch.multinomial(means, len(self.texts), replacement=True, generator=generator)
         counts = self.counts[order]
         ends = counts.cumsum(0)

@@ -1,4 +1,4 @@
-"""Trains one model per seed, and summarizes their metrics by mean and standard deviation."""
+"""Trains one model per seed, and computes mean and standard deviation of their metrics."""
 
 import json
 import math
@@ -22,9 +22,9 @@ from qacg_models.utils.distributed import join_group, main_only, run_on_main
 from qacg_models.utils.output_lock import lock_output
 
 SUMMARY_NAME = "seeds.json"
-# Unfinished files, and folders that were being deleted, of a run that was killed.
+# Names of unfinished files and partly deleted folders that a killed run leaves.
 _LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\w+|\.deleting-seed-.*")
-# The lock of a single seed, which another process may be training.
+# Names of the lock files of single seeds, which other processes may be training.
 _LOCK = re.compile(r"\.seed-.*\.lock")
 
 
@@ -40,28 +40,27 @@ def train_seeds(
 ) -> list[TrainingRecord]:
     """Trains once per seed, into `output` for one seed, and into `output/seed-N` for several.
 
-    With several seeds, `output/seeds.json` stores the mean and standard deviation, `output/run.yaml` the options, and
-    the TensorBoard logs of each seed have a folder of their own.
+    With several seeds, `output/seeds.json` has the mean and standard deviation of the metrics, `output/run.yaml` the
+    options, and each seed its own folder of TensorBoard logs.
 
     Args:
-        dataset: with the splits train and dev, or train and test for the protocol "released".
+        dataset: the data set; it has the splits train and dev, or train and test for the protocol "released".
         output: folder to create.
-        options: of all seeds.
-        seeds: different integers.
+        options: options of training, the same for all seeds.
+        seeds: distinct integers.
         overwrite: replace `output`, and unfinished runs, if they exist.
         resume: continue unfinished runs; seeds that are finished are kept.
-        say: receives log lines; the progress bar goes to stderr.
+        say: called with each log line; the progress bar is printed to stderr.
 
     Returns:
         The record of every seed, in the order of `seeds`.
 
     Raises:
-        InputError: there are no seeds, or equal ones; `output` exists and may not be replaced; or for a reason that
-            `train` lists.
+        InputError: there are no seeds, or equal ones; or for the same reasons as `train`.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
-    every = [replace(options, seed=seed) for seed in seeds]  # checks all seeds before the first one is trained
+    every = [replace(options, seed=seed) for seed in seeds]  # all seeds are checked before the first one is trained
     join_group()
     output = Path(output)
     print_data_warnings(dataset, say)
@@ -128,7 +127,7 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
 
 
 def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> TrainingRecord:
-    """Returns the record of a finished seed, after a check that it had the same options and files."""
+    """Returns the record of a finished seed; raises InputError if it had other options or files."""
     record = read_record(folder)
     expected = as_json(asdict(resolve_options(options, dataset)))
     trained, read = (as_json(asdict(choices)) for choices in (record.options, record.data_options))
@@ -146,7 +145,7 @@ def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> Train
 
 
 def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
-    """Checks that the folder holds nothing but seeds, and deletes what killed runs left there."""
+    """Raises InputError if the folder has other files than those of seeds; deletes files that killed runs left."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         output.mkdir(parents=True, exist_ok=True)
         return

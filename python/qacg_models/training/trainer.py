@@ -28,16 +28,16 @@ class AspectTrainer(Trainer):
     """Trains, and writes checkpoints and the best weights to the folder of the run.
 
     Args:
-        options: resolved.
-        model: to train.
+        options: options of training, with a value for each.
+        model: the model to train.
         splits: encoded rows of the training split and of the split that is evaluated.
         make_batch: data collator.
-        metrics: of an evaluation; by `metrics.task.selection` the best one is found.
-        callbacks: in addition to those that the options require.
-        hide_words: applied to each training batch.
-        folder: of the run.
-        say: receives log lines.
-        checkpoint: to resume from; None to start.
+        metrics: function that computes the metrics of an evaluation; `metrics.task.selection` selects the best one.
+        callbacks: callbacks in addition to those that the options require.
+        hide_words: word dropout, applied to each training batch.
+        folder: folder of the run.
+        say: called with each log line.
+        checkpoint: checkpoint to resume from; None: start at the first step.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class AspectTrainer(Trainer):
     # --- evaluating ---
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
-        """Gives the model, inside the block, the average of its weights where one is kept."""
+        """Sets the model's weights to their running average inside the context, if there is one."""
         return nullcontext() if self.average is None else self.average.applied_to(self.model)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
@@ -152,12 +152,13 @@ class AspectTrainer(Trainer):
     # --- steps ---
 
     def training_step(self, model, inputs, *args, **kwargs) -> torch.Tensor:
-        # Words are hidden here and not in the collator: batches are made ahead, which a checkpoint does not record.
+        # Word dropout is applied here and not in the collator: the collator runs ahead of the step, so the state of the
+        # random generator in a checkpoint would not be that of the step.
         self.step_batches.append(self.hide_words(inputs))
         batches = self.step_batches[-1:]
         while (losses := self._add_gradients(model, batches, *args, **kwargs)) is None:
             self.micro_batches.double(self.step_batches[-1], self.state.global_step + 1)
-            # An interrupted backward pass leaves an unknown part of the gradients, so the step starts again.
+            # An interrupted backward pass leaves incomplete gradients, so the step starts again.
             model.zero_grad()
             batches = self.step_batches
         if self.accelerator.sync_gradients:
@@ -165,7 +166,7 @@ class AspectTrainer(Trainer):
         return losses[-1]
 
     def _add_gradients(self, model, batches: Sequence[dict], *args, **kwargs) -> list[torch.Tensor] | None:
-        """Adds the gradients of batches and returns their losses; None if memory does not suffice.
+        """Adds the gradients of batches, and returns their losses; None if memory does not suffice.
 
         With several processes the error is raised, because the others do not know that one has run out of memory.
         """
@@ -194,7 +195,7 @@ class AspectTrainer(Trainer):
         return (loss, output) if return_outputs else loss
 
     def _adjusted_loss(self, model, inputs) -> tuple[torch.Tensor, dict]:
-        """Cross-entropy of logits + offsets and the output (Menon et al., 2021, arXiv:2007.07314, eq. 10)."""
+        """Returns cross-entropy of logits + offsets (Menon et al., 2021, arXiv:2007.07314, eq. 10), and the output."""
         output = model(**{name: value for name, value in inputs.items() if name != "labels"})
         logits = output.logits.float()
         return torch.nn.functional.cross_entropy(logits + self.offsets.to(logits.device), inputs["labels"]), output
@@ -260,7 +261,7 @@ class _SetEpoch(TrainerCallback):
 
 
 class _KeepAverage(TrainerCallback):
-    """Updates the average of the weights, which a resumed run reads from its checkpoint."""
+    """Updates the running average of the weights; a resumed run reads it from its checkpoint."""
 
     def __init__(self, trainer: AspectTrainer):
         self.trainer = trainer

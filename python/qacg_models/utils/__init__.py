@@ -1,1 +1,1 @@
-"""Helpers without a subject of their own: processes, devices, atomic files, locks, option fields, provenance."""
+"""General helpers: processes, devices, atomic files, locks, option fields, provenance."""

@@ -1,8 +1,8 @@
 """Atomic writes: a file or folder appears under its name when it is complete, or not at all.
 
-It is written in a temporary folder beside its destination, flushed to the disk, and renamed. The temporary folder has a
-random name and is accessible to this user only: in a shared folder, somebody could place a link to one of the user's
-files under a predictable name.
+Files are written to a temporary folder beside the destination, flushed to the disk, and renamed. The temporary folder
+has a random name and is accessible to this user only: in a shared folder, another user could create a link with a
+predictable name to a file of this user.
 """
 
 import os
@@ -17,13 +17,13 @@ from typing import IO, BinaryIO, TextIO
 
 from qacg_models.errors import InputError
 
-OLD = "old"  # name of a replaced folder, beside the new one
+OLD = "old"  # name of the previous output folder, beside the new one
 
 
 def replace_folder(new: Path, output: Path) -> None:
     """Renames `new` to `output`.
 
-    The previous output becomes `old`, beside `new`; the caller deletes it.
+    The previous output is renamed to `old`, beside `new`; the caller deletes it.
 
     Raises:
         OSError: `new` cannot be renamed; the previous output is restored.
@@ -56,9 +56,9 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
     Raises:
         OSError: the folder cannot be renamed; the previous output is restored.
-        InputError: the previous output cannot be restored either; the message has its place.
+        InputError: the previous output cannot be restored either; the message has the path of its content.
     """
-    output = output.resolve()  # a link is kept, and its target replaced
+    output = output.resolve()  # for a link, the target is replaced
     temporary = _temporary(output)
     work = Path(tempfile.mkdtemp(prefix=temporary.name, dir=temporary.parent))
     new, old = work / "new", work / OLD
@@ -74,9 +74,9 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Deletes a folder, if it exists, and what an interrupted deletion left of it.
+    """Deletes a folder, if it exists, and the rest of it that an interrupted deletion left.
 
-    It is renamed first, so that a partly deleted folder never has its name.
+    The folder is renamed first, so that a partly deleted folder never has this name.
     """
     doomed = folder.with_name(f".deleting-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
@@ -89,7 +89,7 @@ def remove_folder(folder: Path) -> None:
 def atomic_write(path: Path) -> Iterator[TextIO]:
     """Yields a UTF-8 file to write, which replaces `path` when the block ends.
 
-    Its content is flushed to the disk before. If the block fails, `path` is unchanged. Line ends are not converted.
+    The content is flushed to the disk first. If the block fails, `path` is unchanged. Line ends are not converted.
 
     Raises:
         InputError: the file cannot be written; the text has the reason.
@@ -102,7 +102,7 @@ def atomic_write(path: Path) -> Iterator[TextIO]:
 def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
     """Yields a binary file to write, which replaces `path` when the block ends.
 
-    Its content is flushed to the disk before. If the block fails, `path` is unchanged.
+    The content is flushed to the disk first. If the block fails, `path` is unchanged.
 
     Raises:
         InputError: the file cannot be written; the text has the reason.
@@ -132,13 +132,13 @@ def _temporary(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A temporary file at `path`, which is to become `output`."""
+    """A temporary file at `path`, which `publish` renames to `output`."""
 
     path: Path
     output: Path
 
     def publish(self) -> None:
-        """Flushes the file to the disk and renames it to `output`, which is replaced."""
+        """Flushes the file to the disk, and replaces `output` by it."""
         with self.path.open("rb") as handle:
             os.fsync(handle.fileno())
         os.replace(self.path, self.output)
@@ -146,9 +146,9 @@ class StagedFile:
 
 @contextmanager
 def staged_file(output: Path) -> Iterator[StagedFile]:
-    """Yields a temporary file for code that writes by path; the caller publishes it.
+    """Yields a temporary file for code that writes to a path; the caller calls `publish` on it.
 
-    The file has the name of `output`, because libraries use its suffix, in a folder that is deleted at the end.
+    The file has the name of `output`, because libraries read the suffix, and is in a folder that is deleted at the end.
     """
     temporary = _temporary(output)
     with tempfile.TemporaryDirectory(prefix=temporary.name, dir=temporary.parent, ignore_cleanup_errors=True) as folder:
@@ -159,8 +159,8 @@ def staged_file(output: Path) -> Iterator[StagedFile]:
 def explain_write_errors(folder: Path) -> Iterator[None]:
     """Converts write errors of libraries to InputError, with a path and a reason.
 
-    Their errors have neither: torch's archive writer raises a RuntimeError, and safetensors an error that is no
-    OSError.
+    The original errors have neither: torch's archive writer raises a RuntimeError, and safetensors an error that is not
+    an OSError.
 
     Raises:
         InputError: a file cannot be written; the text names the file or folder and the reason.
@@ -201,12 +201,12 @@ def _why_not_writable(folder: Path) -> str | None:
 
 
 def follow_umask(paths: Iterable[Path]) -> None:
-    """Sets the permissions of files by the umask.
+    """Sets the permissions of files to those that the umask allows.
 
     safetensors creates files that only their owner can read.
     """
     for path in paths:
-        # Reading the umask means setting it, for all threads; a new file shows it instead.
+        # The umask can only be read by setting it, for all threads; so it is derived from the mode of a new file.
         with staged_file(path) as probe:
             probe.path.touch()
             path.chmod(stat.S_IMODE(probe.path.stat().st_mode))

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 
 
 def percent(share: float | None) -> str:
-    """A share in per cent, without the sign; "n/a" for NaN and None."""
+    """Formats a share in per cent, without the sign; "n/a" for NaN and None."""
     return "n/a" if share is None or math.isnan(share) else f"{100 * share:.1f}"
 
 
 def mean_and_deviation(values: Sequence[float], scale: float) -> str:
-    """The mean, and the standard deviation of two or more values, times a factor."""
+    """Formats the mean of values, and the standard deviation of two or more, both times `scale`."""
     mean = f"{scale * statistics.fmean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {scale * statistics.stdev(values):.1f}"
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """A Markdown table whose first `texts` columns are text; the others are numbers."""
+    """Returns a Markdown table whose first `texts` columns are text; the others are numbers."""
     rule = "|" + "---|" * texts + "---:|" * (len(header) - texts)
     heading, *body = (f"| {' | '.join(cells)} |" for cells in (header, *lines))
     return "\n".join([heading, rule, *body])

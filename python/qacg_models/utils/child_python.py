@@ -1,6 +1,6 @@
 """Starts Python child processes that import nothing from the current folder.
 
-`python -m MODULE` puts the current folder first on the import path, so a `torch.py` of somebody else there would run.
+`python -m MODULE` puts the current folder first on the import path, so a file `torch.py` in that folder would run.
 `python -P` avoids that, but requires Python 3.11. So a child runs this file as a script, which then runs the module.
 """
 
@@ -26,7 +26,7 @@ def module_command(module: str, *arguments: object) -> list[str]:
 
     Args:
         module: dotted name of the module, such as "qacg_models.cli".
-        arguments: of the module, converted to str.
+        arguments: arguments of the module, converted to str.
 
     Returns:
         The arguments for `subprocess.run`.
@@ -57,7 +57,7 @@ class _PackagesFrom(MetaPathFinder):
 
 
 def _run(folders: str, module: str, *arguments: str) -> None:
-    # The folder of a script is on the path, where the modules of this package would shadow others.
+    # Python puts the folder of a script on the import path; modules in it would shadow others of the same name.
     sys.path[:] = [entry for entry in sys.path if entry != str(_FILE.parent)]
     sys.meta_path.insert(0, _PackagesFrom(json.loads(folders)))
     sys.argv[1:] = arguments

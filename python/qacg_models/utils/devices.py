@@ -15,7 +15,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 def let_threads_sleep() -> None:
     """Makes OpenMP threads sleep instead of spin while they wait for one another.
 
-    A spinning thread uses CPU time that the thread it waits for needs. Time of a MiniLM step on two cores, in seconds:
+    Spinning uses CPU time that other threads need. Time of a training step of MiniLM on two cores, in seconds:
 
     | other busy processes | 2 threads, spinning | 2 threads, sleeping | 1 thread |
     |---:|---:|---:|---:|
@@ -30,7 +30,7 @@ def let_threads_sleep() -> None:
 
 
 def cpu_quota() -> int | None:
-    """Returns the cores of the control group (`docker --cpus`), rounded up; None if unlimited."""
+    """Returns the number of cores that the control group allows (`docker --cpus`), rounded up; None without a limit."""
     try:
         quota, period = (_CGROUP / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):
@@ -49,8 +49,8 @@ def cpu_threads(count: int | None) -> Iterator[None]:
     """Sets the number of torch's CPU threads inside the block.
 
     Args:
-        count: number of threads. 0 or None uses torch's default, which follows the CPU affinity and OMP_NUM_THREADS,
-            limited to `cpu_quota`, which torch does not read.
+        count: number of threads. 0 or None: torch's default, which depends on the CPU affinity and OMP_NUM_THREADS, or
+            `cpu_quota` if that is lower, since torch does not read the quota.
     """
     import torch
 

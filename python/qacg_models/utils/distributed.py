@@ -30,7 +30,7 @@ def main_only(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def join_group() -> None:
-    """Initializes the process group, which the functions below use, for several processes."""
+    """Initializes the process group if there are several processes; `run_on_main` and `wait_for_all` require it."""
     if world_size() > 1:
         from accelerate import PartialState
 
@@ -41,7 +41,7 @@ def run_on_main(action: Callable[[], T]) -> T:
     """Runs `action` in the main process, and returns its result in all processes.
 
     Raises:
-        InputError: in the other processes, if the action raises any exception.
+        InputError: in the other processes, if the action raises an exception in the main process.
     """
     if world_size() == 1:
         return action()

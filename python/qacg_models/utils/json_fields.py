@@ -18,16 +18,16 @@ _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or fa
 
 
 def read_json_as(kind: Any, path: Path) -> Any:
-    """Reads a JSON file as the type `kind`, which is one of those of `convert_json`.
+    """Reads a JSON file as the type `kind`, which is a type that `convert_json` accepts.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or does not fit `kind`. The text begins with its path.
+        InputError: the file cannot be read, is not JSON, or does not fit `kind`. The text begins with the path.
     """
     try:
         value = parse_json(read_text(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:  # UnicodeDecodeError is one too
+    except ValueError as error:  # UnicodeDecodeError is a ValueError too
         raise InputError(f"{path}: is not JSON ({error})") from None
     try:
         return convert_json(kind, value)
@@ -39,8 +39,8 @@ def read_model_file(path: Path, convert: Callable[[object], T]) -> T:
     """Reads a JSON file of a model folder.
 
     Args:
-        path: of the file.
-        convert: makes a record of the JSON value.
+        path: path of the file.
+        convert: function that converts the JSON value to a record.
 
     Raises:
         ModelFolderError: the file cannot be read, is not JSON, or `convert` raises InputError.
@@ -61,8 +61,8 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     Args:
         kind: int, float, str, bool, None, object, a union of these, or a tuple, a dict with str keys or a dataclass of
             such types. Lists become tuples. A dataclass requires every field and accepts no other.
-        value: to convert.
-        path: of the value in the file, for errors.
+        value: the value to convert.
+        path: path of the value in the file, for errors, such as `selected.step`.
         readers: functions that convert other types, called with the value and its path.
 
     Raises:
@@ -99,9 +99,9 @@ def convert_json_fields(
     """Converts the fields of a JSON object; each is required, and no other is allowed.
 
     Args:
-        kinds: type of each field, as for `convert_json`.
-        value: to convert.
-        path: of the value in the file, for errors.
+        kinds: type of each field; `convert_json` lists the accepted types.
+        value: the object to convert.
+        path: path of the object in the file, for errors, such as `selected`.
         readers: functions that convert other types, called with the value and its path.
 
     Raises:

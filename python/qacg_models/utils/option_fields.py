@@ -1,4 +1,4 @@
-"""Dataclass fields for options; the metadata of a field is what its flag, help text and run file need."""
+"""Dataclass fields for options, with metadata from which the flag, the help text and the run file are made."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -15,11 +15,11 @@ def option_group(group: str) -> Callable[..., Any]:
         """Returns a dataclass field.
 
         Args:
-            default: None if the option has no default of its own; it then requires `kind`.
+            default: the default; None if the option has none, in which case `kind` is required.
             text: help text, on one line.
-            known: allowed values; none for any.
+            known: allowed values; empty: any value.
             kind: type of the value; `list` is a list of names.
-            metavar: placeholder of the value in the help text; None for that of the type.
+            metavar: placeholder of the value in the help text; None: the placeholder of the type.
         """
         kind = kind or type(default)
         if known or kind is bool:
@@ -35,7 +35,7 @@ def option_group(group: str) -> Callable[..., Any]:
 
 
 def format_value(value: object) -> str:
-    """Returns a value as help texts show it: bool as on and off."""
+    """Formats a value for help texts: True as on, False as off."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

@@ -20,12 +20,12 @@ def lock_path(output: Path) -> Path:
 
 
 def unfinished_path(output: Path) -> Path:
-    """Returns the folder in which the training of the model folder `output` works."""
+    """Returns the folder in which a training writes its files before the model folder `output` is complete."""
     return output.with_name(f"{output.name}.unfinished")
 
 
 def parts_path(output: Path) -> Path:
-    """Returns the folder in which the prediction of the file `output` works."""
+    """Returns the folder in which a prediction writes its parts before the file `output` is complete."""
     return output.with_name(f"{output.name}.parts")
 
 
@@ -33,12 +33,12 @@ def parts_path(output: Path) -> Path:
 def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Holds the lock of `output` inside the block, which excludes other runs.
 
-    The main process of several holds it. The system releases the lock of a killed process, whose file the next run
-    reuses.
+    Of several processes, the main one holds the lock. The system releases the lock of a killed process; the next run
+    uses the remaining lock file.
 
     Args:
         output: file or folder.
-        say: receives a warning if the file system has no locks.
+        say: called with a warning if the file system has no locks.
 
     Raises:
         InputError: another run holds the lock, or the folder of the output is not writable.
@@ -70,6 +70,6 @@ def _lock(output: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            with contextlib.suppress(PermissionError):  # on Windows, where the release deletes it
+            with contextlib.suppress(PermissionError):  # on Windows, where releasing the lock deletes the file
                 path.unlink(missing_ok=True)
             lock.release()

@@ -1,4 +1,4 @@
-"""Checks of an output path, before the work whose result is written there."""
+"""Checks of an output path before a long computation."""
 
 import os
 import tempfile
@@ -8,14 +8,14 @@ from qacg_models.errors import InputError
 
 
 def check_writable(name: str, path: Path | str) -> None:
-    """Checks that a file or folder can be created at `path`; leaves nothing behind.
+    """Checks that a file or folder can be created at `path`, without creating it.
 
     Args:
-        name: of the argument, for the error.
-        path: to check.
+        name: name of the argument, for the error.
+        path: the path to check.
 
     Raises:
-        InputError: it cannot be created; the text has the path and the reason.
+        InputError: nothing can be created at `path`; the text has the path and the reason.
     """
     path = Path(path)
     try:
@@ -37,9 +37,9 @@ def check_not_input(name: str, output: Path, source: Path | int) -> None:
     """Checks that an output is not the input file, under the same or another path.
 
     Args:
-        name: of the argument, for the error.
-        output: to check.
-        source: a path, or a file descriptor.
+        name: name of the argument, for the error.
+        output: the output path.
+        source: the input, a path or a file descriptor.
 
     Raises:
         InputError: both are the same file.

@@ -1,7 +1,7 @@
 """Reads text and JSON from untrusted files: limited sizes, lone surrogates, cells that spreadsheets run as formulas.
 
-A Python str can contain surrogates, halves of a UTF-16 character: from JSON escapes, and from bytes of the command line
-that are not UTF-8. Files, tokenizers and terminals reject them.
+A lone surrogate is half of a UTF-16 character. A Python str can contain one, from a JSON escape or from bytes of the
+command line that are not UTF-8; files, tokenizers and terminals reject it.
 
 A spreadsheet runs a cell of a CSV as a formula if it begins with `=`, `+`, `-` or `@`, quoted or not.
 """
@@ -12,9 +12,9 @@ import re
 import sys
 from pathlib import Path
 
-# Limits of what is read: a device or a damaged file can be endless, and reading it would use up the memory.
+# Limits of sizes: reading a device or a damaged file without end would use up the memory.
 MOST_LINE_BYTES = 16 << 20
-MOST_FILE_BYTES = 256 << 20  # of files that are read at once
+MOST_FILE_BYTES = 256 << 20  # bytes of a file that is read at once
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
@@ -35,7 +35,7 @@ def read_text(path: Path) -> str:
 
     Raises:
         OSError: the file cannot be read, or is larger (EFBIG).
-        UnicodeDecodeError: it is not UTF-8.
+        UnicodeDecodeError: the file is not UTF-8.
     """
     with path.open("rb") as handle:
         content = handle.read(MOST_FILE_BYTES + 1)
@@ -51,7 +51,7 @@ def lone_surrogate(text: str) -> str | None:
 
 
 def escape_formula(cell: str) -> str:
-    """Returns the cell, after an apostrophe if a spreadsheet would run it as a formula.
+    """Returns the cell, with an apostrophe before it if a spreadsheet would run it as a formula.
 
     A formula that already has apostrophes gets one more, so that `unescape_formula` restores every cell.
     """
@@ -59,7 +59,7 @@ def escape_formula(cell: str) -> str:
 
 
 def unescape_formula(cell: str) -> str:
-    """Returns the cell that `escape_formula` was called with."""
+    """Returns the original of a cell that `escape_formula` returned."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
@@ -77,7 +77,7 @@ def parse_json(text: str) -> object:
 
 
 def parse_json_at(text: str, start: int) -> tuple[object, int]:
-    """Returns the JSON value at `start`, which is no white space, and where it ends.
+    """Returns the JSON value that begins at `start`, and the position of its end.
 
     Raises:
         json.JSONDecodeError: the text is not JSON; a number has more digits than Python reads; lists and objects are

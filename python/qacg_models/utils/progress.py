@@ -1,6 +1,6 @@
 """Progress bars on stderr.
 
-On a terminal a bar is redrawn in place. In a log file, where redrawing would give one long line of carriage returns,
+On a terminal a bar is redrawn in place. In a log file, redrawing would produce one long line of carriage returns, so
 progress is one line every few seconds.
 """
 
@@ -15,11 +15,11 @@ from typing import Protocol, TextIO
 
 from qacg_models.utils.distributed import is_main
 
-SECONDS = 5.0  # between the lines of a log file
+SECONDS = 5.0  # seconds between the lines of a log file
 
 
 class Bar(Protocol):
-    """The methods that a tqdm bar and `LogLines` share."""
+    """Interface of a progress bar, implemented by tqdm and `LogLines`."""
 
     n: float
 
@@ -40,8 +40,8 @@ class LogLines:
         what: name of the work, such as "training".
         unit: name of an item, such as "step".
         done: number of items that an earlier run has done.
-        file: receives the lines.
-        clock: returns seconds.
+        file: file to which the lines are written.
+        clock: function that returns the time in seconds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class LogLines:
         self.before += n
 
     def set_postfix(self, ordered_dict: Mapping[str, str], *, refresh: bool) -> None:
-        """Sets the values that later lines show behind the counts."""
+        """Sets the values that the next lines show after the counts."""
         self.postfix = ", ".join(f"{name}={value}" for name, value in ordered_dict.items())
         if refresh:
             self._write()
@@ -97,7 +97,7 @@ class LogLines:
             self.n,
             self.total,
             self.clock() - self.begun,
-            ncols=0,  # without a bar of blocks
+            ncols=0,  # the format of tqdm without its bar of blocks
             prefix=self.what,
             unit=self.unit,
             postfix=self.postfix,
@@ -108,7 +108,7 @@ class LogLines:
 
 
 class _HiddenBar:
-    """Counts without showing anything."""
+    """A progress bar that shows nothing."""
 
     def __init__(self, done: float):
         self.n = done
@@ -140,7 +140,7 @@ def hidden_bars() -> Iterator[None]:
 
 
 def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> Bar:
-    """Returns a bar that is redrawn on a terminal, and `LogLines` if stderr is a file or pipe.
+    """Returns a bar that is redrawn if stderr is a terminal, and `LogLines` if it is a file or pipe.
 
     Args:
         total: number of items; None if it is unknown.
@@ -179,7 +179,7 @@ class TextBar:
     """Shows the number of finished texts, in the main process only; implements `TextProgress`.
 
     Args:
-        count: returns the number of texts, None if it is unknown; called once.
+        count: function that returns the number of texts, or None if it is unknown; called once.
     """
 
     def __init__(self, count: Callable[[], int | None]):
@@ -195,7 +195,7 @@ class TextBar:
             self.bar.close()
 
     def begin(self) -> None:
-        """Shows the bar; its rate counts from now on."""
+        """Shows the bar; its rate is measured from now on."""
         if is_main():
             self.bar = progress_bar(self.count(), "predicting", "text")
 

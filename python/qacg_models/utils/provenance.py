@@ -1,4 +1,4 @@
-"""The provenance of a result: versions, machine, and the commit of a checkout."""
+"""The provenance of a result: versions, machine, and commit of the source code."""
 
 import platform
 from datetime import datetime, timezone
@@ -33,7 +33,7 @@ def now() -> str:
 
 
 def commit() -> str | None:
-    """Returns the commit of a checkout, "-modified" after it if files differ; otherwise None."""
+    """Returns the commit of a checkout, followed by "-modified" if files differ; None for an installed package."""
     from qacg_kernels.utils.source_revision import checkout_of
 
     found = checkout_of(__file__, "-uno")

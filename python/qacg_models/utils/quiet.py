@@ -1,4 +1,4 @@
-"""Silences warnings and log lines of other packages that a user of this one cannot act on."""
+"""Hides warnings, log lines and progress bars of other packages that do not help a user of this package."""
 
 import logging
 import warnings
@@ -11,7 +11,7 @@ def quiet(*loggers: str) -> Iterator[None]:
     """Suppresses warnings, and log lines below the level ERROR, inside the block.
 
     Args:
-        loggers: names of loggers. A parent logger also silences its children without a level of their own.
+        loggers: names of loggers. Child loggers without a level of their own are silenced too.
     """
     found = [logging.getLogger(name) for name in loggers]
     before = [logger.level for logger in found]
