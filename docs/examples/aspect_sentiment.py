@@ -1,4 +1,4 @@
-"""From a CSV to answers: python docs/examples/aspect_sentiment.py FOLDER (a new folder)"""
+"""Trains on a CSV and predicts: python docs/examples/aspect_sentiment.py FOLDER (a new folder)"""
 
 import csv
 import random
@@ -16,7 +16,7 @@ OPINIONS = {
 
 
 def write_reviews(path, sentences=80):
-    """One row per sentence and aspect; `none` where the sentence has no opinion on the aspect."""
+    """Writes a CSV with a row per sentence and aspect; the label is `none` if the sentence has no opinion on it."""
     random.seed(0)
     with path.open("w", newline="", encoding="utf-8") as handle:
         rows = csv.writer(handle)

@@ -8,7 +8,7 @@ WORDS = {"good": 5, "bad": 6, "food": 7, "price": 8, "the": 9, "was": 10, "and":
 
 
 def examples(count):
-    """Sentences of four to twelve words; the label is whether the aspect's word is followed by "good"."""
+    """Returns sentences of four to twelve words; the label is 1 if "good" follows the word of the aspect, else 0."""
     rows = []
     for _ in range(count):
         aspect = int(torch.randint(0, 2, ()))

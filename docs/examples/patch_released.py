@@ -9,7 +9,7 @@ HIDDEN, HEADS = 64, 4
 
 
 class ContextSelfAttention(nn.Module):
-    """Quasi-attention as the released code writes it: every map is stored."""
+    """Quasi-attention as in the released code, which materialises the L x L matrices."""
 
     def __init__(self):
         super().__init__()

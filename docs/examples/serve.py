@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from qacg_models import AspectSentiment
 from qacg_models.errors import InputError
 
-MOST_TEXTS, WAIT = 64, 0.005  # texts per batch; seconds in which requests are collected
+MOST_TEXTS, WAIT = 64, 0.005  # maximum number of texts in a batch; seconds in which requests are collected for it
 
 
 class Request(BaseModel):
@@ -28,13 +28,13 @@ async def worker(model, queue):
         except Exception as error:
             found = [error] * len(batch)
         for (_, future), answers in zip(batch, found, strict=True):
-            if not future.done():  # a client that went away cancels its future
+            if not future.done():  # if a client disconnects, its future is cancelled
                 future.set_result(answers)
 
 
 @asynccontextmanager
 async def lifespan(app):
-    model = AspectSentiment.from_pretrained(os.environ["MODEL"])  # once, at the start
+    model = AspectSentiment.from_pretrained(os.environ["MODEL"])  # the model is loaded once, at the start
     app.state.model, app.state.queue = model, asyncio.Queue()
     task = asyncio.create_task(worker(model, app.state.queue))
     yield
@@ -47,7 +47,7 @@ app = FastAPI(lifespan=lifespan)
 @app.post("/predict")
 async def predict(request: Request) -> list[dict]:
     try:
-        app.state.model.questions().rows(request.text)  # a bad text fails alone, not its whole batch
+        app.state.model.questions().rows(request.text)  # checked before batching, so that an invalid text fails alone
     except InputError as error:
         raise HTTPException(422, str(error)) from error
     future = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Draws fused against eager quasi-attention on this machine: python docs/examples/speed_chart.py speed.svg"""
+"""Draws the speed of fused and eager quasi-attention on this machine: python docs/examples/speed_chart.py speed.svg"""
 
 import statistics
 import sys
@@ -19,7 +19,7 @@ def eager(q, k, v, qc, kc, lam):
 
 
 def milliseconds(functions, inputs, repeats):
-    """Median time of each function; the functions alternate, so that other programs disturb them alike."""
+    """Returns the median time of each function; calls alternate, so that other programs slow them down equally."""
     times = [[] for _ in functions]
     for _ in range(repeats):
         for function, found in zip(functions, times, strict=True):

@@ -1,6 +1,6 @@
 """Trains a small transformer whose attention has a context: python docs/examples/toy_transformer.py
 
-The task: a sequence holds two kinds of symbols, and the context selects the kind to count.
+The task: a sequence has two kinds of symbols, and the context selects the kind to count.
 """
 
 import torch

@@ -17,7 +17,7 @@ WORDS = {
 
 
 def reviews(count, seed):
-    """(text, aspect, label) for both aspects of random sentences."""
+    """Returns rows (text, aspect, label) for both aspects of random sentences."""
     draw = random.Random(seed)
     for _ in range(count):
         labels = {aspect: draw.choice(LABELS) for aspect in ASPECTS}
