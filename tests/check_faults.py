@@ -1,4 +1,4 @@
-"""Disturbs trainings and predictions, whose results must equal those of an undisturbed run: `make check-faults`.
+"""Kills trainings and predictions, fills disks and damages files; results must be unchanged: `make check-faults`.
 
     make check-faults                 ten minutes of one core
     make check-faults FAULTS=short    one minute

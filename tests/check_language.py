@@ -1,8 +1,8 @@
 """Finds words that the term list in CONTRIBUTING.md replaces, and long names of tests: `make lint`.
 
-A word counts wherever letters do not continue it, so also as a part of a snake_case name. language_exceptions.txt
-names the files that keep a word, and why. An exception that is no longer needed is an error too; `python
-tests/check_language.py --prune` removes those.
+A word is found between characters that are not letters, so also as a part of a snake_case name. language_exceptions.txt
+lists the files that may contain a word, with the reason. An exception that is no longer needed is an error too;
+`python tests/check_language.py --prune` removes it.
 """
 
 import re
@@ -32,7 +32,7 @@ def exceptions(text: str) -> set[tuple[str, str]]:
 
 
 def files(root: Path) -> Iterator[Path]:
-    """Every text that people read, except CONTRIBUTING.md, which has the term list."""
+    """Yields every file that people read, except CONTRIBUTING.md, which has the term list."""
     for folder in FOLDERS:
         yield from (path for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES)
     yield from (path for path in sorted(root.glob("*.md")) if path.name != "CONTRIBUTING.md")

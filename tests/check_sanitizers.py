@@ -108,7 +108,7 @@ def build(name: str, folder: Path) -> None:
 
 
 def inside(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Runs this file in a Python with the sanitizer."""
+    """Runs this file in a Python process that has loaded the sanitizer."""
     _, library, options, _ = SANITIZERS[name]
     path = run([compiler(), f"-print-file-name={library}"]).stdout.strip()
     (folder / "suppressions").write_text("".join(line + "\n" for line in SUPPRESSIONS))

@@ -91,7 +91,7 @@ def run(command: list[str | Path], **options) -> int:
 
 
 def version_of(python: Path) -> tuple[int, ...]:
-    """Such as (3, 10, 13); empty if the interpreter does not run or cannot make environments."""
+    """Version of an interpreter, such as (3, 10, 13); empty if it does not run or cannot make environments."""
     script = "import sys, venv, ensurepip; print(*sys.version_info[:3])"
     done = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()

@@ -111,7 +111,7 @@ def device(request) -> str:
 
 @pytest.fixture(autouse=True)
 def fresh_selections():
-    """Backends that an earlier test has changed are selected anew."""
+    """Discards cached selections of backends, which an earlier test may have changed."""
     dispatch.forget()
 
 

@@ -77,7 +77,7 @@ def test_implementations_agree_in_all_modes_and_lengths(mode, lengths):
 
 
 def test_flex_composition_agrees_with_eager():
-    """A composition without the factor exp(logsumexp) fails."""
+    """A composition that omits the factor exp(logsumexp) must fail."""
     case = replace(TINY, mode=FORWARD)
     call = partial(baselines.flex_composition, F.scaled_dot_product_attention, flex_attention)
     agreement.require_agreement({"through flex": call}, case, draw_sets(case)[0])
@@ -294,7 +294,7 @@ def test_session_keeps_records_and_reasons(tmp_path, monkeypatch, capsys):
 
 def test_session_omits_an_implementation_that_fails(tmp_path, monkeypatch):
     class CompilationError(Exception):
-        """Like that of Triton, not a RuntimeError."""
+        """An error such as Triton's, which is no RuntimeError."""
 
     def fails(case):
         def call(*operands):
@@ -312,7 +312,7 @@ def test_session_omits_an_implementation_that_fails(tmp_path, monkeypatch):
 @pytest.mark.compiles
 @pytest.mark.full
 def test_session_resets_the_recompilation_limit(tmp_path, monkeypatch):
-    """A function that is compiled for many shapes, like the composition."""
+    """The composition is compiled for many shapes, so that torch's recompilation limit would end it."""
 
     def build(case):
         return torch.compile(IMPLEMENTATIONS["reference"].build(case), backend="eager", fullgraph=True, dynamic=False)

@@ -88,7 +88,7 @@ def test_training_is_measured_once(tmp_path, monkeypatch, capsys):
 
 
 def test_resumed_training_has_no_cpu_time(tmp_path, monkeypatch):
-    """The CPU time of its first process is unknown."""
+    """The CPU time of the first process, which was killed, is unknown."""
     sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     (tmp_path / "unfinished" / "english-50-scratch-4").mkdir(parents=True)
     learning_curves.measure(tmp_path, ("english", 50, "scratch", 4), None, TrainingOptions(**sizes))
@@ -160,7 +160,7 @@ def test_baseline_only_replaces_only_baseline_metrics(tmp_path, monkeypatch, cap
 
 @pytest.mark.full
 def test_baseline_on_sentihood_beats_untuned_scikit_learn(sentihood_folder, tmp_path):
-    """Of 100 sentences: 30.2 macro-F1 with words, pairs, and scikit-learn's defaults."""
+    """Words, word pairs and scikit-learn's defaults give a macro-F1 of 30.2 with 100 sentences."""
     dataset = dataset_of("sentihood", 100, 0, sentihood_folder, tmp_path)
     found = tfidf.TfidfBaseline(dataset.splits["train"], dataset.task).probabilities(dataset.splits["test"])
     assert judge(dataset.task, dataset.splits["test"], found).macro_f1 > 0.4

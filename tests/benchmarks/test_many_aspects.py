@@ -56,7 +56,7 @@ def narrow_minilm(checkpoint, monkeypatch):
 
 
 def built(name, dataset, checkpoint, rows):
-    """The model of an arm, and the questions of some rows."""
+    """Returns the model of an arm of the study, and the inputs for some rows."""
     torch.manual_seed(1)
     tokenizer, arm = load_tokenizer(checkpoint), ARMS[name]
     questions = Questions(rows, tokenizer, dataset.contexts, name == "pairs-0")
@@ -228,7 +228,7 @@ def test_unknown_trial_is_named(tmp_path, capsys):
     assert "--only: expected one of sentihood_pairs-0_1e-4-x5_0" in capsys.readouterr().err
 
 
-def test_results_come_back_as_stored(tmp_path):
+def test_results_are_read_back_unchanged(tmp_path):
     trial = Trial("sentihood", "heads", "1e-4-x1", 1)
     stored = Result(trial, 0.5, 60.0, {"versions": {}}, np.zeros((2, 3), np.float16))
     store(tmp_path, stored)

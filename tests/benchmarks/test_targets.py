@@ -50,7 +50,7 @@ def test_ceiling_share_uses_the_product_of_the_rounds(at_least, met):
 
 @pytest.mark.parametrize(("cpu_seconds", "met"), [(0.149, True), (0.151, False)])
 def test_rate_over_baseline_counts_the_work_of_each(cpu_seconds, met):
-    """Quasi-attention is 6 FLOP an entry forward, softmax attention 4: 1.5 times the time is the same rate."""
+    """Forward, quasi-attention has 6 FLOP per entry, softmax attention 4; so 1.5 times the time is the same rate."""
     measured = times(one_map=[0.1], cpu=[cpu_seconds])
     assert kinds.RateOverBaseline(SMALL, baseline=ONE_MAP).judge("cpu", measured).met is met
 
@@ -129,7 +129,7 @@ def test_results_name_the_ceilings_and_amx(capsys):
     assert "500 GFLOP/s at the bfloat16 ceiling" in shown
 
 
-def test_records_of_several_files_are_judged(tmp_path, capsys):
+def test_records_of_several_files_are_compared(tmp_path, capsys):
     writer = records.Writer(tmp_path, "suite", ORIGIN)
     writer.add([time_of(Case(SENTENCES), "cpu", 1.0), time_of(Case(SENTENCES), EAGER, 10.0)])
     one_thread = replace(ORIGIN, machine=ORIGIN.machine | {"threads": 1})
@@ -142,7 +142,7 @@ def test_records_of_several_files_are_judged(tmp_path, capsys):
     assert command.main(["--records", str(tmp_path / "nothing")]) == 1
 
 
-def test_stretch_targets_are_judged_from_records():
+def test_stretch_targets_are_compared_with_records():
     documents = Case(DOCUMENTS, mode=BACKWARD)
     slow = time_of(documents, "cpu", 10.0, peak=16 * documents.products / 10e6 / 0.64)
     (target,) = (one for one in CPU if one.case == documents)

@@ -107,7 +107,7 @@ def names(machine: Machine, program: int) -> dict[str, object]:
         machine.pause()
 
     def finished(value):
-        """The sums of a product that has been waited for; other values unchanged."""
+        """Returns the sums of a product that has been waited for; other values unchanged."""
         if isinstance(value, Product):
             if not value.awaited:
                 raise Fault("a product in flight is read")

@@ -82,7 +82,7 @@ def test_upstream_gradient_may_have_zero_strides(backend, dtype, device):
 
 
 def test_loss_of_lambda_only_gives_gate_gradients(backend, dtype, device):
-    """The output has no gradient, so only the gate and its inputs have one."""
+    """The loss does not use the output, so only the gate and its inputs get a gradient."""
     case = Case("loss on lambda", queries=21, gate="per_head", bias="shared", lambda_gradient=True)
     inputs = make_inputs(case, dtype, device)
     judges = judges_of(replace(inputs, grad_out=torch.zeros_like(inputs.grad_out)))

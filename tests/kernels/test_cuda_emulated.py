@@ -260,7 +260,7 @@ def test_tensor_that_is_too_small_is_an_error(case, name, wrong, message):
 
 
 def test_host_code_requires_only_the_stable_abi():
-    """Its undefined names are C functions, none of torch's C++, so it loads with other versions of torch."""
+    """The library's undefined names are C functions, none of torch's C++, so it loads with other versions of torch."""
     if shutil.which("nm") is None:
         pytest.skip("nm, which reads the names in a library, is not on this machine")
     names = subprocess.run(

@@ -40,7 +40,7 @@ def test_short_rows_of_large_scores_keep_gradients(queries, keys, capability):
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_additive_mask_near_the_largest_number_is_finite(dtype, keys, capability):
-    """Multiplied by log2 e it would be infinite."""
+    """Kernels multiply masks by log2 e, which must not make a finite value infinite."""
     inputs = make_inputs(Case("largest mask", batch=1, queries=12, keys=keys), dtype)
     mask = torch.zeros(12, keys, dtype=dtype)
     mask[:, 0], mask[:, 1], mask[3, 2] = 2.5e38, 3e38, 3.3e38
@@ -104,7 +104,7 @@ def test_offsets_that_would_wrap_raise():
 
 @needs_cpu
 def test_raw_operator_clamps_lengths_that_would_wrap():
-    """Like every length beyond the number of keys."""
+    """Every length beyond the number of keys is clamped, also one that does not fit int32."""
     inputs = make_inputs(Case("raw lengths", batch=2, queries=8, key_lengths=(8, 8)))
     problem = problem_of(*inputs.arguments(), **inputs.options)
     expected = schema.forward_op("cpu")(*problem.tensors(), **problem.options())[0]

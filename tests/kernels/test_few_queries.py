@@ -95,7 +95,7 @@ def test_one_key_with_infinite_score_gives_nan(bad, capability):
 
 
 def test_many_tiny_heads_equal_single_heads(capability):
-    """A thread runs several of them at a time."""
+    """A thread computes several tiny heads at a time."""
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn((403, 1, 1, 64), generator=generator).requires_grad_() for _ in range(5)]
     gate = torch.rand((403, 1, 1), generator=generator)

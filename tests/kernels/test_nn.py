@@ -23,7 +23,7 @@ ROUNDINGS = {"reference": 2, "auto": 16}
 
 
 def assert_within_budget(name, ours, eager, truth, *, roundings, scale):
-    """err(ours) <= 2 err(eager in the same dtype) + roundings * eps * scale, both against float64."""
+    """Checks err(ours) <= 2 err(eager in the same dtype) + roundings * eps * scale, both against float64."""
     assert ours.shape == truth.shape, f"{name}: expected shape {tuple(truth.shape)}, got {tuple(ours.shape)}"
     band = roundings * torch.finfo(ours.dtype).eps * scale
     error = (ours.detach().double() - truth).abs()
@@ -257,7 +257,7 @@ def test_packed_sequences_equal_padded_ones(projection):
 
 @pytest.mark.parametrize("heads, length", [(1, 1), (1, 4), (3, 3), (12, 12)])
 def test_equal_sizes_are_not_confused(heads, length):
-    """As many heads as positions, one head of the whole width, heads of width 1."""
+    """Cases: as many heads as positions, one head of the whole width, heads of width 1."""
     module = strengthen(FusedQuasiAttention(HIDDEN, heads, dtype=torch.float64)).eval()
     x, c = torch.randn(2, 1, length, HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     out, *_, lam = module(x, None, None, c)

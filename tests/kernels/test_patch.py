@@ -139,7 +139,7 @@ def test_module_used_twice_is_replaced_once():
 
 
 class DropsOtherwise(PublishedAttention):
-    """Its dropout may have another name, be a number or be missing."""
+    """Published attention whose dropout has another name, is a number or is missing."""
 
     def drop(self, x):
         if hasattr(self, "attention_dropout"):
@@ -378,7 +378,7 @@ def test_options_that_cg_bert_does_not_have_raise(option):
 
 
 class TanhGates(ReleasedContextGuided):
-    """With the gate of the paper, which differs from that of the code."""
+    """Context-guided attention with the gate of the paper, which differs from that of the code."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The check of a variant's first call: when it runs, what comes of it, and that it costs nothing afterwards."""
+"""The check of a variant's first call: when it runs, its results, and that it adds no overhead to later calls."""
 
 import math
 import os
@@ -40,8 +40,8 @@ def wrong_output(results, call):
     results["out"][0, 0, 0, 0] += 0.25
 
 
-def test_right_variant_is_left_to_the_library(inputs):
-    """A check launches it twice; afterwards Python takes no part in a launch."""
+def test_right_variant_is_launched_by_the_library(inputs):
+    """A check launches the kernel twice; later launches run no Python code."""
     with unchecked_cpu() as launched, torch.no_grad():
         results = [attend(inputs) for _ in range(3)]
         assert launched == FORWARD
@@ -85,7 +85,7 @@ def test_wrong_variant_warns_once_and_gives_reference(inputs):
 
 
 def test_wrong_forward_disables_its_backward(inputs):
-    """What the reference saved is read by the reference."""
+    """The backward of the reference reads the tensors that the reference saved."""
     expected = evaluate(inputs, through_backend("reference"))
     with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
         for _ in range(2):
@@ -96,7 +96,7 @@ def test_wrong_forward_disables_its_backward(inputs):
 
 
 def test_reference_saves_rows_in_the_units_of_the_kernel(inputs, monkeypatch):
-    """A switch that changes between the two directions makes the backward another variant's."""
+    """A precision switch changes between forward and backward, so the backward belongs to another variant."""
     expected = evaluate(inputs, through_backend("reference"))
     monkeypatch.setattr(self_check.Kernel, "_wrong_forward_of", lambda self, problem, others: None)
     with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
@@ -202,7 +202,7 @@ def test_forgotten_variants_are_checked_again(inputs):
 
 
 def test_an_interrupted_check_is_repeated(inputs):
-    """The interruption keeps its type on its way through the library, and leaves nothing of the check behind."""
+    """The interruption keeps its type when it passes through the library, and the state of the check is reset."""
 
     def interrupt(results, call):
         if launched == ["forward"]:

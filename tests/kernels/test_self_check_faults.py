@@ -26,13 +26,13 @@ GATED = Case("gated", queries=5, head_dim=8, gate="shared", bias="shared")
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
+    """A conditional fault of a kernel.
 
     Attributes:
-        happen: changes the results of a launch, by name, of a call given by name.
-        meets: the call that the fault affects.
-        clean: the call before it, which the fault does not affect.
-        prepare: changes the inputs of `meets`.
+        happen: function that changes the results of a launch (by name), given the arguments of the call (by name).
+        meets: a call that the fault affects.
+        clean: a call that the fault does not affect; it runs first.
+        prepare: function that changes the inputs of `meets`.
     """
 
     name: str
@@ -51,7 +51,7 @@ def copy(results, others):
 
 
 def instead(condition, **changes):
-    """A kernel that computes another call where a condition holds."""
+    """Returns a kernel that computes another call if a condition is true."""
 
     def happen(results, call):
         if not condition(call):
@@ -70,7 +70,7 @@ def instead(condition, **changes):
 
 
 def where(condition, name, change):
-    """A kernel one of whose results is changed where a condition holds."""
+    """Returns a kernel that changes one of its results if a condition is true."""
 
     def happen(results, call):
         if condition(call):

@@ -346,7 +346,7 @@ def test_candidates_have_their_key_without_repeats(key, architecture):
 
 
 class PTXASError(Exception):
-    """Like an error of Triton, whose classes derive from Exception."""
+    """An error such as Triton's, whose classes derive from Exception."""
 
 
 def test_tuning_keeps_the_fastest_candidate_that_runs():
@@ -403,7 +403,7 @@ KINDS = [Choice(16, 64, training, longest, "triton") for training in (False, Tru
 
 
 def fastest(times, kinds=KINDS, base=None):
-    """The table by stubbed times, the printed lines, and the saved tables."""
+    """Returns the table for stubbed times, the printed lines, and the saved tables."""
     printed, saved = [], []
 
     def measure(backend, kind):

@@ -161,7 +161,7 @@ class Attended(torch.nn.Module):
     ],
 )
 def test_export_with_dynamic_length_runs_at_any_length(example, strict, backend, device):
-    """Also beyond the limit of single-tile rows (512 keys on the CPU, 128 on CUDA), where other tensors are saved."""
+    """Some lengths are above the limit of single-tile rows (512 keys, 128 on CUDA), where other tensors are saved."""
     module = Attended(backend).to(device)
     length = torch.export.Dim("length", min=2, max=4096)
     program = torch.export.export(

@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(trained, tmp_path_factory):
-    """A page of two sentences, the first under two aspects."""
+    """A page with two sentences, the first with two aspects."""
     folder = tmp_path_factory.mktemp("page") / "page"
     rows = [row(SENTENCES[0], "food"), row(SENTENCES[0], "price"), row(SENTENCES[1], "service", 2)]
     return write_analysis(trained, rows, folder, title="A <title>", say=lambda line: None)
@@ -108,7 +108,7 @@ def test_token_strip_shows_the_sign_of_values():
     assert re.sub("<[^>]+>", "", strip) == "&lt;s&gt; goodness", "pieces of a word are joined"
 
 
-def test_analyze_marks_answers_below_the_threshold(trained, tmp_path):
+def test_analyze_marks_predictions_below_the_threshold(trained, tmp_path):
     rows = [row(SENTENCES[0], aspect) for aspect in ("food", "price")]
     surest = [float(example_maps(trained, one).probabilities.max()) for one in rows]
     for least in (min(surest), min(max(surest) + 0.01, 1.0)):
@@ -156,10 +156,10 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     text = ["--text", TEXTS[1]]
     for arguments, expected in (
         ([*text, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
-        ([*text, "--lines", "1"], "lines: expected --data FILE beside it, got --text"),
+        ([*text, "--lines", "1"], "lines: expected --data FILE with it, got --text"),
         (["--data", str(data)], "lines: expected the line numbers of rows in --data, got none"),
-        (["--data", str(data), "--lines", "9"], "lines: expected lines with rows, the first of which is 2, got 9"),
-        (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: expected none with --data"),
+        (["--data", str(data), "--lines", "9"], "lines: expected line numbers of rows, from 2 to"),
+        (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: expected --text with it, got --data"),
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err
@@ -168,7 +168,7 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     with raises("InputError: got 'food' of 'service is slow' twice"):
         write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
     bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
-    with raises("InputError: model: expected a QACG-BERT, got a BERT, which has no gated map"):
+    with raises("InputError: model: expected a QACG-BERT, got a BERT, which has no quasi-attention"):
         write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none", title="")
     assert not (tmp_path / "none").exists()
 

@@ -65,14 +65,14 @@ BAD_INPUTS = {
 
 
 def check_error(case, error, given):
-    """Checks the error of a model for its inputs, changed as `given` where it has them."""
+    """Checks the error of a model for inputs that are changed as in `given`, if the model has these inputs."""
     names = {*TOKENS, "position_ids", *case.extra, *case.labels}
     with raises(error):
         built(case)(**case.inputs | {name: t for name, t in given.items() if name in names})
 
 
 def built(case):
-    """A model that is built once, because invalid inputs do not change it."""
+    """Returns a model that all tests share, since invalid inputs do not change it."""
     if id(case) not in BUILT:
         BUILT[id(case)] = case.build()
     return BUILT[id(case)]

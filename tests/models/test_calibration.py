@@ -37,7 +37,7 @@ def overconfident(rows, temperature, classes=3, seed=0):
 
 
 def by_scipy(gold, logits, mode=1.0):
-    """The temperature by the formulas of the module, with another minimiser."""
+    """Returns the temperature by the formulas of the module, found with another minimiser."""
 
     def loss(inverse):
         scaled = inverse * logits
@@ -63,7 +63,7 @@ def test_fit_temperature_matches_another_minimiser(rows, temperature):
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("rows", [1, 5, 3000])
 def test_fit_temperature_prior_keeps_the_fit_finite(gap, right, rows):
-    """All rows right or all rows wrong: the likelihood alone is largest at 0 or infinity."""
+    """If all rows are right, or all are wrong, the likelihood alone has its maximum at 0 or infinity."""
     gold = np.arange(rows) % 2
     logits = gap * np.eye(3)[gold if right else 1 - gold]
     found = fit_temperature(gold, logits)
@@ -155,7 +155,7 @@ def test_fit_temperature_reduces_overconfidence():
 
 
 def test_calibrate_keeps_no_useless_temperatures(monkeypatch):
-    """Logits that need no temperature: the margin rejects most temperatures that help by chance."""
+    """For well-calibrated logits, the margin rejects most temperatures that lower the log loss by chance."""
 
     def kept():
         found = [calibrate("dev", *overconfident(60, 1.0, seed=seed), texts(60, 5)) for seed in range(30)]
@@ -191,7 +191,7 @@ def test_calibrate_one_bad_label_gets_one_temperature_each():
 
 
 def test_cross_validation_holds_out_whole_sentences():
-    """By hand, with one fold for each of three sentences; the log loss is that of rows left out of the fit."""
+    """Computed by hand with one fold for each of three sentences; the log loss is that of rows left out of the fit."""
     gold, logits = overconfident(9, 3.0, seed=3)
     sentences = np.array(["b", "a", "c", "a", "b", "c", "c", "a", "b"])
     fit = calibrate("dev", gold, logits, sentences.tolist()).fit

@@ -1,4 +1,4 @@
-"""Captions of plots: their numbers agree with the plotted values, and they have no symbols."""
+"""Captions of plots: their numbers agree with the plotted values, and the captions have no symbols."""
 
 import re
 
@@ -14,9 +14,9 @@ from qacg_models.reporting.attention_maps import ExampleMaps
     [
         ([1.0, 0.5, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2], "fell from 1.00 to 0.20, and was flat at the end"),
         ([1.0, 0.8, 0.6, 0.4], "fell from 1.00 to 0.40, and was still falling at the end, so longer training may help"),
-        ([0.5, 0.7, 0.9], "did not fit its training rows: the loss went from 0.50 to 0.90"),
-        ([0.5], "too short for a curve"),
-        ([], "too short for a curve"),
+        ([0.5, 0.7, 0.9], "training loss did not fall: it went from 0.50 to 0.90"),
+        ([0.5], "too short for a loss curve"),
+        ([], "too short for a loss curve"),
     ],
 )
 def test_loss_caption_describes_course_and_end(losses, expected):

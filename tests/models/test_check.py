@@ -1,4 +1,4 @@
-"""`qacg check`: what it prints about data with known faults, and the precision of its doubts."""
+"""`qacg check`: its output for data with known faults, and the precision of its doubtful labels."""
 
 import csv
 import json
@@ -105,7 +105,7 @@ def test_check_folder_reports_leaks(tmp_path, capsys):
 
 
 def test_check_foreign_vocabulary_warns(tmp_path, capsys):
-    """An English vocabulary and German texts."""
+    """German texts with an English vocabulary."""
     start = write_model(tmp_path / "start")
     texts = [f"die Zimmerdecke war höchst ungewöhnlich, Nummer {number}" for number in range(60)]
     write(tmp_path / "de.csv", [(text, "food", ("gut", "schlecht")[n % 2]) for n, text in enumerate(texts)])
@@ -114,14 +114,14 @@ def test_check_foreign_vocabulary_warns(tmp_path, capsys):
 
 
 @pytest.mark.full
-def test_check_thorough_asks_the_model(faulty, capsys, monkeypatch):
+def test_check_thorough_trains_the_model(faulty, capsys, monkeypatch):
     from qacg_models.runs.recipes import RECIPES
 
     monkeypatch.setitem(RECIPES["scratch"], "minutes", 0.05)  # of each training
     assert main(["check", "reviews.csv", "--thorough", "--json", "--from", "scratch"]) == 0
     captured = capsys.readouterr()
     assert "the model, trained on the other rows of 3 folds" in json.loads(captured.out)["doubted_by"]
-    assert captured.err.count("for the doubts") == 3
+    assert captured.err.count("to find doubtful labels") == 3
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_clone_has_the_parameters_and_no_model(fitted):
     assert copy.get_params() == fitted.get_params() and not hasattr(copy, "classes_")
 
 
-def test_classifier_is_one():
+def test_classifier_is_one_of_scikit_learn():
     assert is_classifier(classifier())
 
 

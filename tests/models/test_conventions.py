@@ -92,7 +92,7 @@ COMPILED = [
 @pytest.mark.compiles
 @every_model
 def test_gradients_of_two_passes_add_up(case):
-    """As in gradient accumulation. Gradients that shared memory would be added twice."""
+    """Gradients are accumulated over two passes; tensors that shared memory would be added twice."""
     model, found = case.build(dropout=0.0).train(), []
     for passes in (1, 2):
         model.zero_grad()

@@ -492,7 +492,7 @@ def test_convert_answers_gives_the_complete_released_state(has_pooler, tmp_path)
 
 
 def test_convert_answer_pooler_is_kept_on_request(tmp_path, capsys):
-    """Loaded from a foreign file, saved, converted there and back, and to Hugging Face, which has none."""
+    """Loads the pooler from a foreign file, saves it, converts it both ways, and to Hugging Face, which has none."""
     model = answering(tmp_path / "foreign")
     pooler = with_pooler(tmp_path / "foreign")
     loaded, info = BertForQuestionAnswering.from_pretrained(

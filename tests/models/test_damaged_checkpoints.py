@@ -33,7 +33,7 @@ def refuse(path, *parts):
 
 
 class Trap:
-    """Unpickling it creates a folder, which shows that code ran."""
+    """An object whose unpickling creates a folder, which shows that code ran."""
 
     def __init__(self, trace):
         self.trace = str(trace)
@@ -61,7 +61,7 @@ def test_read_tensors_never_runs_pickled_code(kind, tmp_path):
 
 
 class Call:
-    """Unpickling it calls a function."""
+    """An object whose unpickling calls a function."""
 
     def __init__(self, function, *arguments):
         self.function, self.arguments = function, arguments

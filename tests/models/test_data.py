@@ -203,7 +203,7 @@ def test_sentihood_has_its_published_sizes(sentihood):
 
 
 def content(rows):
-    """Counts examples without their lines; runs of spaces are equal to one."""
+    """Counts examples without their line numbers; several spaces count as one."""
     return Counter((row.id, " ".join(row.sentence.split()), row.context, row.label) for row in rows)
 
 
@@ -451,7 +451,7 @@ def test_own_csv_bad_content_raises(tmp_path, text, line, reason):
 
 @pytest.mark.parametrize("typed", ["\t", "\\t"])
 def test_own_csv_from_a_spreadsheet_is_read(tmp_path, typed):
-    """A byte order mark, CRLF, tabs, quoted line ends and quotes, blank lines."""
+    """The file has a byte order mark, CRLF, tabs, quoted line ends and quotes, and blank lines."""
     text = '\ufefftext\taspect\tlabel\r\n"He said ""no""\r\nand left"\tfood\tbad\r\n\r\nFine\tfood\tgood\r\n'
     (tmp_path / "train.csv").write_bytes(text.encode())
     options = DataOptions(delimiter=typed, dev_fraction=0.5)
@@ -554,7 +554,7 @@ def test_split_column_divides_a_file(tmp_path, suffix):
     lines = {"train": [0, 2, 4], "dev": [1], "test": [3]}
     assert marks(dataset) == {name: [first + place for place in places] for name, places in lines.items()}
     assert "the column 'split' divides the rows: 3 train, 1 dev, 1 test" in describe(dataset)
-    assert dataset.dev_origin.startswith("rows that the column 'split' reserves")
+    assert dataset.dev_origin.startswith("rows that the column 'split' marks as dev")
     assert marks(load_data(path, ("test",))) == {"test": [first + 3]}
     assert set(marks(load_data(path, ("train", "dev")))) == {"train", "dev"}
 

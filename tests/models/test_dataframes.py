@@ -259,7 +259,7 @@ def test_evaluate_unknown_label_raises(ask):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A stand-in for the hub: uploads are kept in a folder, from which downloads come."""
+    """Simulates the hub: uploads are copied to a folder, from which downloads are copied."""
     stored, calls = tmp_path / "hub", []
 
     def create_repo(self, repo_id, *, private, exist_ok):
@@ -318,7 +318,7 @@ def test_check_empty_columns_of_two_lengths_raise():
 
 
 def test_snippets_of_the_documentation_run(tmp_path, monkeypatch):
-    """With fewer steps than the page's options."""
+    """The snippets run with fewer training steps than on the page."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(RECIPES["scratch"], "patience", 1)
     fit = AspectSentiment.fit.__func__

@@ -174,7 +174,7 @@ def test_export_every_classifier_in_every_format(name, to, classifiers, tmp_path
 
 @pytest.mark.full
 def test_export_with_different_outputs_is_not_written(folder, traced, trained, tmp_path, monkeypatch, capsys):
-    """The check reads the file that was written: here a valid file with one wrong weight."""
+    """The check reads the file that was written; here it is valid, but has one wrong weight."""
     output = tmp_path / "model.pt2"
     output.write_bytes(b"what was there")
     state = traced.program.state_dict

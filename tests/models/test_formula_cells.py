@@ -72,7 +72,7 @@ def test_escape_formulas_covers_all_cells():
 
 def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monkeypatch):
     command = ["predict", model, "--input", texts]
-    fails(capsys, [*command, "--escape-formulas"], "escape-formulas: expected --output FILE.csv beside it, got none")
+    fails(capsys, [*command, "--escape-formulas"], "escape-formulas: expected --output FILE.csv with it, got none")
     fails(capsys, [*command, "--escape-formulas", "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
     choices = ["--output", tmp_path / "o.csv", "--window", 4]
     with monkeypatch.context() as patch:
@@ -80,7 +80,7 @@ def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monke
         assert main([str(argument) for argument in [*command, *choices]]) == 130
     assert (tmp_path / "o.csv.parts").is_dir()
     capsys.readouterr()
-    error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "has a run with another written as;")
+    error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "the same output format")
     assert "pass --overwrite" in error
     assert main([str(argument) for argument in [*command, *choices, "--resume"]]) == 0
 

@@ -61,7 +61,7 @@ sys.exit(main(sys.argv[2:]))
 def on_small_disk(arguments, folder, size):
     """Runs qacg with a file system of `size` bytes at `folder`, whose files remain in it.
 
-    Only the command sees the file system: this needs user namespaces, but no root.
+    Only the command sees the file system. This requires user namespaces, but no root.
     """
     folder.mkdir()
     if not can_mount(folder):

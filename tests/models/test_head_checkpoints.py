@@ -44,7 +44,7 @@ ROWS = [line.split() for line in PUBLISHED.strip().split("\n")]
 
 
 def published(state, successor=False, wrapped=False, gamma=False):
-    """A state dict of ours as BertSum or PreSumm saves it, with the pooler that both have."""
+    """Returns a state dict of this package in the form of BertSum or PreSumm, with the pooler that both have."""
     found = {"bert.model.pooler.dense.weight": torch.ones(12, 12), "bert.model.pooler.dense.bias": torch.ones(12)}
     for name, tensor in state.items():
         if name.startswith("bert."):

@@ -22,7 +22,7 @@ def fresh(case, **settings):
 
 
 def is_normal(values, std):
-    """Whether the mean is 0 and the standard deviation is `std`, within five standard errors."""
+    """Returns whether the mean is 0 and the standard deviation is `std`, within five standard errors."""
     n = values.numel()
     mean, deviation = float(values.mean()), float(values.square().mean().sqrt())
     return abs(mean) < 5 * std / math.sqrt(n) and abs(deviation / std - 1) < 5 / math.sqrt(2 * n)

@@ -41,7 +41,7 @@ def probabilities(answers):
 
 
 def of_int8(model):
-    """The names of modules with a weight of int8."""
+    """Returns the names of modules with an int8 weight."""
     return {
         name.partition("layer.0.")[2]
         for name, module in model.named_modules()
@@ -79,7 +79,7 @@ def test_int8_layer_matches_its_formula_per_token():
     int8.load_quantizer()(layer)
 
     def rounded(x):
-        """Rounded to steps of the largest number of each row over 127.5, half of 255 steps."""
+        """Rounds each row to multiples of its largest absolute value divided by 127.5."""
         step = x.abs().amax(-1, keepdim=True) / 127.5
         return (x / step).round().clamp(-128, 127) * step
 
@@ -121,7 +121,7 @@ def test_int8_does_not_resume_a_float32_run(model, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(BulkPrediction, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         bulk(AspectSentiment.from_pretrained(model)).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with raises("InputError: has a run with another int8"):
+    with raises("InputError: expected an unfinished run with the same int8"):
         ask = AspectSentiment.from_pretrained(model, int8=True)
         bulk(ask).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
 
@@ -210,7 +210,7 @@ def test_int8_export_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
 
 @needs_torchao
 def test_int8_node_equals_torchao():
-    """The products of tokens by a matrix, with tokens of very different sizes and one of zeros."""
+    """Tokens have very different sizes, and one is all zeros."""
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper

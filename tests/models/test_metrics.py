@@ -127,7 +127,7 @@ def test_sentihood_undefined_metrics_are_listed():
 @pytest.mark.parametrize(
     "change,reason",
     [
-        (lambda g, a, y, p: (g[:-1], a[:-1], y[:-1], p[:-1]), "no row for the aspect 'transit location'"),
+        (lambda g, a, y, p: (g[:-1], a[:-1], y[:-1], p[:-1]), "got none for group 1, aspect 'transit location'"),
         (lambda g, a, y, p: (g, ["price", *a[1:]], y, p), "got two for group"),
         (lambda g, a, y, p: (g, a, y, p[:, :2]), r"expected shapes \(8,\) and \(8, 3\)"),
         (lambda g, a, y, p: (g, a, [3, *y[1:]], p), "classes from 0 to 2, got 3"),
@@ -188,7 +188,7 @@ def test_semeval_zero_predictions_are_defined():
     none = SemEvalJudge(GROUPS, ASPECTS, np.zeros_like(GOLD), PROBABILITIES)()
     assert all(math.isnan(value) for value in as_dict(none).values())
     assert set(none.undefined) == set(none.TITLES)
-    with raises("ValueError: has no row for the aspect"):
+    with raises("ValueError: rows: expected one row per group and aspect, got none for group"):
         SemEvalJudge(GROUPS[1:], ASPECTS[1:], GOLD[1:], PROBABILITIES[1:])
     with raises("ValueError: gold: expected classes from 0 to 4"):
         SemEvalJudge(GROUPS, ASPECTS, GOLD + 1, PROBABILITIES)

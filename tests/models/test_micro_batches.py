@@ -22,7 +22,7 @@ STEADY = replace(OPTIONS, dropout=0.0, word_dropout=0.0, batch_size=16, max_step
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Limits the rows of a batch: more fail in the backward pass of training, and in any forward pass elsewhere."""
+    """Simulates memory for a number of rows; more rows fail in the backward of training, elsewhere in the forward."""
     plain, room = Model.forward, {"rows": 10**9, "failures": 0}
 
     @wraps(plain)  # transformers inspects the argument names
@@ -54,7 +54,7 @@ def trained(dataset, folder, **changed):
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """The gradients of each step by name, as passed to the optimizer."""
+    """Collects the gradients of each step, by name, as the optimizer receives them."""
     plain, found = AspectTrainer.training_step, []
 
     def training_step(self, model, *args, **kwargs):
@@ -98,7 +98,7 @@ def test_micro_batches_give_the_gradients_of_the_batch(dataset, tmp_path, memory
 
 @pytest.mark.full
 def test_out_of_memory_within_a_step_recomputes_its_batches(dataset, tmp_path, memory, gradients, monkeypatch):
-    """The batch before it is computed again, because its gradients are mixed with those of the failed pass."""
+    """The previous batch is computed again, because its gradients are mixed with those of the failed pass."""
     trained(dataset, tmp_path / "whole", gradient_accumulation=2, batch_size=8)
     plain, calls = Trainer.training_step, []
 
@@ -117,7 +117,7 @@ def test_out_of_memory_within_a_step_recomputes_its_batches(dataset, tmp_path, m
 
 @pytest.mark.full
 def test_resumed_run_keeps_its_micro_batches(dataset, tmp_path, memory):
-    """With dropout, so that other micro-batches would drop other entries."""
+    """With dropout, a run with other micro-batches would drop other entries and give other weights."""
     memory["rows"] = 5
     options = replace(STEADY, dropout=0.1, checkpoint_every=2)
     expected = train(dataset, tmp_path / "whole", options, say=lambda line: None)

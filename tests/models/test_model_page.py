@@ -173,8 +173,11 @@ def test_page_labels_equal_predict_int8(name, model, page, archive, browser, tmp
     assert different <= 0.01 * len(found)
 
 
-def test_page_does_what_a_person_does(page, browser):
-    """Pastes, drops a CSV, chooses column and aspects, reads table and summary, saves; nothing is sent."""
+def test_page_predicts_pasted_and_dropped_texts(page, browser):
+    """The test pastes texts, drops a CSV, selects column and aspects, reads table and summary, and saves a CSV.
+
+    The page must not send anything.
+    """
     open_page(browser, page)
     browser.value(f"document.getElementById('texts').value = {json.dumps(TEXTS[0] + chr(10) * 2 + TEXTS[1])}")
     assert predict(browser, "predict-texts").startswith("Predicted 2 texts in ")
@@ -212,7 +215,7 @@ def test_page_does_what_a_person_does(page, browser):
 
 
 def test_page_summary_equals_the_command(page, browser):
-    """The summary of the page's own predictions, so that rounding does not matter."""
+    """The command summarises the page's own predictions, so that rounding does not matter."""
     open_page(browser, page)
     give_file(browser, reviews(60))
     predict(browser)
@@ -270,9 +273,14 @@ def test_model_page_fits_and_has_keyboard_order(page, browser, width, scheme):
 
 def test_page_stops_and_reports_bad_input(page, browser):
     open_page(browser, page)
-    assert predict(browser, "predict-texts") == "Error: expected at least one text, got none"
+    assert (
+        predict(browser, "predict-texts")
+        == "Error: texts: expected at least one, got none. Enter a text or choose a file"
+    )
     browser.value("document.getElementById('least').value = '2'; document.getElementById('texts').value = 'x'")
-    assert predict(browser, "predict-texts").startswith("Error: the probability: expected a number above 0")
+    assert predict(browser, "predict-texts").startswith(
+        "Error: probability: expected a number above 0 and at most 1, got 2"
+    )
     browser.value("document.getElementById('least').value = ''")
     assert "expected a .csv, .tsv or .txt file" in give_file(browser, "x", "new.xlsx")
     assert browser.value("document.getElementById('predict-file').disabled")
@@ -466,7 +474,7 @@ def test_runtime_errors_name_the_command(model, tmp_path, capsys, monkeypatch):
     with raises("InputError: got another one in old.tgz. Run npm pack"):
         read_runtime(Path("old.tgz"))
     wrong = ["export", model, "--output", "model.onnx", "--runtime", "other.tgz"]
-    assert "runtime: expected --to page beside it, got onnx." in error_of(capsys, *wrong)
+    assert "runtime: expected --to page with it, got onnx." in error_of(capsys, *wrong)
     assert "expected a name that ends in .html" in error_of(capsys, *flags[:-1], "model.onnx")
     assert not list(tmp_path.glob("model.*"))
 

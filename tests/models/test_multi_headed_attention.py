@@ -25,7 +25,7 @@ def tensors(dtype=torch.float32):
 
 
 def hidden(keys=S):
-    """A random mask with a query of one key, a query of no key, and a padded second sequence."""
+    """Returns a random mask with a query that sees one key, one that sees no key, and a padded second sequence."""
     mask = random(B, L, keys, seed=9) > 0.3
     mask[0, 1, 1:], mask[0, 1, 0] = True, False
     mask[0, 2] = True

@@ -86,14 +86,14 @@ def test_resolve_options_given_epochs_are_kept(dataset):
 @pytest.mark.parametrize(
     "change,reason",
     [
-        ({"schedule": "linear"}, "schedule: expected epochs or max_steps beside 'linear'"),
+        ({"schedule": "linear"}, "schedule: expected epochs or max_steps with 'linear'"),
         (
             {"schedule": "steady", "protocol": "released"},
             "schedule: expected 'linear' or none",
         ),
-        ({"minutes": -1.0}, "minutes: expected a number from 0, got -1"),
-        ({"minutes": math.nan}, "minutes: expected a number from 0, got nan"),
-        ({"fsdp": True}, "fsdp: expected epochs or max_steps, and the schedule 'linear' or none"),
+        ({"minutes": -1.0}, "minutes: expected a finite number of at least 0, got -1"),
+        ({"minutes": math.nan}, "minutes: expected a finite number of at least 0, got nan"),
+        ({"fsdp": True}, "fsdp: expected epochs or max_steps with it, and not the schedule 'steady'"),
         ({"minutes": 0.0, "patience": 0}, "patience, minutes: expected at least one above 0, got 0 for both"),
     ],
 )
@@ -112,7 +112,7 @@ def test_train_stops_when_dev_stops_improving(dataset, tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_equal_metrics_keep_the_lower_loss(dataset, tmp_path, monkeypatch):
-    """Where dev is perfect, a loss that keeps falling must not extend the training to its time limit."""
+    """If the metric on dev is 100 %, a falling loss must not extend training to its time limit."""
     set_dev_results(monkeypatch, 0.9, 1, 1, 1, 1, 1, losses=(1.0, 0.9, 0.8, 0.85, 0.7, 0.6))
     record = trained(dataset, tmp_path / "m", replace(OPEN, patience=3)).record
     assert (record.steps, record.selected.step, record.selected.value) == (25, 25, 1)
@@ -162,7 +162,7 @@ def test_weight_average_is_evaluated_and_kept(dataset, tmp_path, monkeypatch):
 @pytest.mark.parametrize("call", [2, 3])
 @pytest.mark.full
 def test_resume_of_an_open_run_gives_the_same_model(dataset, tmp_path, call):
-    """A kill before the second or third checkpoint: the average and the count of patience are restored."""
+    """Killed before the second or third checkpoint; the average and the count of evaluations must be restored."""
     options = replace(OPEN, patience=4, max_steps=40, schedule="steady")
     whole = trained(dataset, tmp_path / "whole", options)
     with interrupted(AspectTrainer, "_save_checkpoint", call):

@@ -1,4 +1,4 @@
-"""One run per output: a second raises an error while the first process lives."""
+"""One run per output: a second one raises an error while the first process runs."""
 
 import errno
 import signal
@@ -82,7 +82,7 @@ def test_lock_output_accepts_the_current_folder(tmp_path, monkeypatch):
 
 
 def test_train_beside_a_running_one_changes_nothing(holder, small_data, tmp_path):
-    """Neither resuming nor starting over is possible."""
+    """The second run can neither resume nor start over."""
     dataset, output = load_data(small_data), tmp_path / "model"
     work = tmp_path / "model.unfinished"
     work.mkdir()

@@ -59,7 +59,7 @@ def features(lengths, contexts=True):
 
 
 def padded(rows, fill=17):
-    """Padded to the longest; the padding is an ordinary token, which must not be read."""
+    """Returns rows padded to the longest; the padding is an ordinary token, which must not be read."""
     length = max(len(row["input_ids"]) for row in rows)
 
     def grid(name, fill):
@@ -82,7 +82,7 @@ def build(kind, implementation=None, dtype=torch.float32, **settings):
 
 
 def results(model, batch, visible=None):
-    """Every output of a packed batch by name, or of a padded one at its tokens."""
+    """Returns every output of a packed batch by name; of a padded batch, the outputs at its tokens."""
     extra = {"QACG": {"output_lambda": True}, "CGBe": {"output_gates": True}}.get(type(model).__name__[:4], {})
     out = model(**batch, output_hidden_states=True, **extra)
     maps = model(**batch, output_attentions=True)  # a separate call: maps use other code
@@ -98,7 +98,7 @@ def results(model, batch, visible=None):
 
 
 def only_pairs(found, batch):
-    """The maps of a packed batch, (B, H, S, S), at pairs of tokens of one sequence."""
+    """Returns the maps of a packed batch, (B, H, S, S), with only the pairs of tokens of the same sequence."""
     pairs = Packing.of(batch["cu_seqlens"], batch["max_seqlen"], len(batch["input_ids"])).pairs()[:, 0]
     maps = {name: found[name] for name in ("a", "p", "g") if name in found}
     for layers in maps.values():
@@ -107,7 +107,7 @@ def only_pairs(found, batch):
 
 
 def at_tokens(found, visible):
-    """Padded outputs in the order of packed ones: hidden states (T, hidden), gates (T, H), maps (H, pairs)."""
+    """Returns padded outputs in packed order: hidden states (T, hidden), gates (T, H), maps (H, pairs)."""
     pairs = visible.unsqueeze(2) & visible.unsqueeze(1)
     picked = dict(found)
     for name in ("a", "p", "g"):
@@ -485,8 +485,8 @@ BAD_INPUTS = {
         "cu_seqlens": torch.tensor([0, 6, 5, 9])
     },
     "ValueError: max_seqlen: expected at least 5, the longest sequence, got 4": {"max_seqlen": 4},
-    "TypeError: max_seqlen: expected an int, got float": {"max_seqlen": 5.0},
-    "ValueError: max_seqlen: expected both, or neither for a padded batch": {
+    "TypeError: max_seqlen: expected an integer, got float": {"max_seqlen": 5.0},
+    "ValueError: max_seqlen: expected cu_seqlens with it, got None": {
         "cu_seqlens": None,
         "input_ids": torch.zeros(3, 4).long(),
     },

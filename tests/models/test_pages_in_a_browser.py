@@ -167,9 +167,11 @@ def test_tap_on_a_word_shows_its_value(pages, browser):
 
 def test_tap_on_an_enlarged_map_reads_a_value(pages, browser):
     browser.show(f"{pages['analysis']}#layer=1&head=2", 390)
-    assert browser.value("document.querySelector('.readout').textContent").startswith("Point at a map or tap it")
+    assert browser.value("document.querySelector('.readout').textContent").startswith(
+        "To read a value, point at the map"
+    )
     browser.tap(".map canvas")
-    assert " looks at " in browser.value("document.querySelector('.readout').textContent")
+    assert " attends to " in browser.value("document.querySelector('.readout').textContent")
 
 
 def test_switch_shows_the_markers(pages, browser):

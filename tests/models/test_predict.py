@@ -177,10 +177,16 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
     assert sorted(path.name for path in parts.iterdir()) == [*(f"{n:08}" for n in range(3)), "plan.json"]
     with raises("InputError: has an unfinished run; pass --resume to continue it"):
         bulk(ask).write(requests(), output, model_digest="m")
-    for other, name in (({"window": 5}, "window"), ({"form": "csv"}, "written as"), ({"aspects": ["food"]}, "aspects")):
-        with raises(f"InputError: has a run with another {name}; pass --overwrite"):
+    for other, name in (
+        ({"window": 5}, "window"),
+        ({"form": "csv"}, "output format"),
+        ({"aspects": ["food"]}, "aspects"),
+    ):
+        with raises(
+            f"InputError: expected an unfinished run with the same {name}, got one with another value. Pass --overwrite"
+        ):
             bulk(ask, **other).write(requests(), output, model_digest="m", resume=True)
-    with raises("InputError: has a run with another model"):
+    with raises("InputError: expected an unfinished run with the same model"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     plan = (parts / "plan.json").read_text()
     (parts / "plan.json").write_text("{")
@@ -202,7 +208,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
 
 
 def _damages(content):
-    """A part that is truncated, empty, not UTF-8, or has one changed bit in its head or in a probability."""
+    """Yields damaged versions of a part: truncated, empty, not UTF-8, or with one changed bit."""
     yield content[: len(content) // 2]
     yield b""
     yield content.replace(b"0.", b"\xff.", 1)
@@ -245,7 +251,7 @@ def test_predict_part_damaged_before_joining_raises(ask, tmp_path):
     assert output.read_text(encoding="utf-8") == "".join(bulk(ask).stream(requests()))
 
 
-def test_predict_resume_after_publishing_tidies_up(ask, tmp_path):
+def test_predict_resume_after_publishing_deletes_parts(ask, tmp_path):
     output, expected = tmp_path / "out.jsonl", "".join(bulk(ask).stream(requests()))
     with interrupted(os, "rename"):  # of the folder of parts, which deletes it atomically
         bulk(ask).write(requests(), output, model_digest="m")
@@ -309,7 +315,7 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
         (b"\xff", "is not JSON"),
         (b"[]", "expected an object, got []"),
         (b'{"format": 1, "model": "m"}', "lacks attention, aspects,"),
-        (b'{"format": 2, "model": "m"}', "another format"),
+        (b'{"format": 2, "model": "m"}', "the same format"),
     ],
     ids=["cut", "deep", "digits", "bytes", "list", "lacking", "other"],
 )
@@ -351,7 +357,7 @@ def test_predict_killed_resumes_with_other_processes(model, ask, tmp_path):
 
 @pytest.mark.full
 def test_predict_memory_is_constant(ask, tmp_path, monkeypatch):
-    """Without the model: reading, hashing, writing and joining need memory for one window only."""
+    """The model is stubbed: reading, hashing, writing and joining require memory for one window only."""
 
     class Answer:
         text, target, aspect, label = TEXTS[0], "", "food", "good"
@@ -382,7 +388,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         ([*given, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
         ([*given, "--targets", "x"], "targets: expected none for a model whose contexts are aspects only, got x"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
-        ([*given, "--resume"], "resume: expected --output FILE beside it, got none"),
+        ([*given, "--resume"], "resume: expected --output FILE with it, got none"),
         ([*given, "--aspect-column", "a"], "aspect_column: expected a CSV or JSONL as --input"),
         ([*given, "--window", "0"], "window: expected 1 to 1,000,000, got 0"),
         ([*given, "--device", "abacus"], "got 'abacus'"),
@@ -464,7 +470,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     marking = BulkPrediction(ask, ask.questions(), lines, Path("texts"), 4)
     with pytest.raises(KeyboardInterrupt):
         marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", progress=Interrupting())
-    with raises("InputError: has a run with another written as"):
+    with raises("InputError: expected an unfinished run with the same output format"):
         bulk(ask).write(requests(), tmp_path / "half.jsonl", model_digest="m", resume=True)
 
 
@@ -517,7 +523,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_rate_counts_this_run_alone(monkeypatch, terminal):
-    """40 texts of an earlier run, found in 8 s; then 10 in 5 s."""
+    """An earlier run did 40 texts, which are skipped in 8 s; this run does 10 texts in 5 s."""
     now, shown = [100.0], Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])

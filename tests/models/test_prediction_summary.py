@@ -133,7 +133,7 @@ def test_summary_skipped_and_uncertain_are_counted(model, reviews):
     more = ["--skip-empty", "--min-confidence", "1", "--escape-formulas"]
     assert predict(model, "--output", "out.csv", "--summary", "page.html", *more) == 0
     page = Path("page.html").read_text(encoding="utf-8")
-    assert "1 texts were skipped" in page and "90 predictions are uncertain" in page
+    assert "1 texts were skipped" in page and "90 of the predictions are uncertain" in page
 
 
 def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
@@ -159,15 +159,15 @@ def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--summary", "page.html"], "summary: expected --output FILE beside it, got none"),
-        (["--output", "out.csv", "--group-column", "hotel"], "group-column: expected --summary FILE beside it"),
+        (["--summary", "page.html"], "summary: expected --output FILE with it, got none"),
+        (["--output", "out.csv", "--group-column", "hotel"], "group-column: expected --summary FILE with it"),
         (
             ["--output", "out.csv", "--summary", "page.html", "--date-column", "when"],
-            "date-column: expected another column of the input ('hotel', 'day', 'label'), got 'when'",
+            "date-column: expected a column that the output copies ('hotel', 'day', 'label'), got 'when'",
         ),
         (
             ["--output", "out.csv", "--summary", "page.html", "--columns", "none", "--group-column", "hotel"],
-            "it needs a table and --columns all), got 'hotel'",
+            "a table and --columns all are required), got 'hotel'",
         ),
         (["--output", "out.csv", "--summary", "out.csv"], "summary: expected another file than --output"),
     ],
@@ -195,7 +195,7 @@ def test_month_of_reads_dates(text, month):
 
 
 def test_wilson_interval_equals_published_values():
-    """Newcombe (1998), table I: 81 of 263, and 0 of 20."""
+    """The values are those of Newcombe (1998), table I: 81 of 263, and 0 of 20."""
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
     assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
 

@@ -38,7 +38,7 @@ def model(encoder=None, dtype=torch.float32, strong=True, **settings):
 
 
 def oracle_results(m, leaves, batch, labels=None):
-    """The head by its formulas, on a float64 copy of the encoder, whose parameters are added to `leaves`."""
+    """Computes the head from its formulas, on a float64 copy of the encoder; adds its parameters to `leaves`."""
     encoder = copy.deepcopy(m.backbone).double()
     encoder.zero_grad()
     leaves.update({f"backbone.{name}": p for name, p in encoder.named_parameters()})
@@ -170,7 +170,7 @@ def test_head_mask_reaches_the_encoder(implementation):
 
 
 def _is_read(m, name):
-    """Whether a parameter of the encoder is used: DeBERTa has projections that only some variants use."""
+    """Returns whether a parameter of the encoder is used; DeBERTa has projections that only some variants use."""
     encoder = copy.deepcopy(m.backbone).double()
     inputs = {k: v for k, v in BATCH.items() if k != "token_type_ids" or m.takes_token_types}
     encoder(**inputs).last_hidden_state.sum().backward()

@@ -84,7 +84,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def untyped(tokenizer):
-    """The same tokenizer without token types."""
+    """A copy of the tokenizer without token types."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.backend_tokenizer,
         model_input_names=["input_ids", "attention_mask"],

@@ -336,7 +336,7 @@ def test_published_model_follows_the_umask(dataset, tmp_path):
 
 
 def test_find_damage_checks_nested_files(tmp_path):
-    """Several processes write their shards there."""
+    """Several processes write their shards to nested folders."""
     written, name = tmp_path / "written", tmp_path / "name"
     (written / "optimizer_0").mkdir(parents=True)
     (written / "optimizer_0" / "__1_0.distcp").write_bytes(bytes(500))
@@ -354,7 +354,7 @@ def test_find_damage_checks_nested_files(tmp_path):
     ],
 )
 def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, processes, ending):
-    """Micro-batches (test_micro_batches.py) are not enough, or several processes cannot use them."""
+    """A single row does not fit, or several processes cannot use micro-batches (see test_micro_batches.py)."""
 
     def raising(*args, **kwargs):
         monkeypatch.setattr(run, "world_size", lambda: processes)

@@ -52,7 +52,7 @@ GERMAN = {
 
 
 def two_clause_reviews(aspects, was, but, count=400):
-    """Sentences about two aspects, with these aspects."""
+    """Returns sentences about two aspects each, with the names of these aspects."""
     chance, found = random.Random(3), []
     for _ in range(count):
         pair = chance.sample(sorted(aspects), 2)
@@ -201,11 +201,11 @@ def test_suggest_bad_arguments_print_one_line(tmp_path, capsys):
         (["--text-column", "split"], "expected a name other than hint and split"),
         (["--aspects", "4", "--keep", "nonsense"], "keep: expected a proposed aspect or a word"),
         (["--keep", "soup", "soup=soup"], "each NAME once, got 'soup=soup'"),
-        (["--with", tmp_path], "labelled: expected the labelled CSV"),
+        (["--with", tmp_path], "labelled: expected the CSV on which the model of --with was trained"),
         (["--labelled", tmp_path / "a.json"], "labelled: expected a name that ends in .csv"),
         (["--rows", "50", "--dev-rows", "40", "--random-rows", "20"], "expected at least 60"),
         (["--rows", "0"], "rows: expected 1 to 1,000,000, got 0"),
-        (["--keep", "soup", "--with", tmp_path], "beside --with"),
+        (["--keep", "soup", "--with", tmp_path], "keep: expected none with --with"),
     ):
         assert expected in error_of(capsys, *suggest, *flags)
     assert not sheet.exists()
@@ -288,7 +288,7 @@ def triples(rows, labels):
 
 
 class Baseline:
-    """TF-IDF with a logistic regression for each aspect. Independent of the baseline of the package."""
+    """TF-IDF with a logistic regression for each aspect, written independently of the package's baseline."""
 
     def __init__(self, rows):
         self.models = {}
@@ -308,7 +308,10 @@ class Baseline:
 
 
 def test_sheet_dev_metric_estimates_new_texts(reviews, tmp_path, monkeypatch):
-    """The mean of six sheets is within 5 points; dev cut from noun rows alone is more than 12 points too high."""
+    """Over six sheets, the mean on dev is within 5 points of that on new texts.
+
+    If dev is split off rows with nouns only, it is more than 12 points too high.
+    """
     gaps, old_gaps = [], []
     _, known, _, proposals = reviews
     fresh = fresh_pairs(reviews)
@@ -382,7 +385,7 @@ def test_train_on_a_sheet_reports_what_dev_estimates(reviews, tmp_path, capsys):
 
 
 def second_round(tmp_path, old, *flags):
-    """The sheet that `qacg suggest --with MODEL` makes from labelled rows, and its unlabelled rows."""
+    """Returns the sheet that `qacg suggest --with MODEL` writes from labelled rows, and its unlabelled rows."""
     model = tmp_path / "model"
     if not model.exists():
         write_model(model, layers=1)
@@ -418,7 +421,7 @@ def test_suggest_with_a_model_merges_the_labelled_rows(tmp_path, capsys):
     assert [(row.sentence, row.aspect) for row in dev] == [(row["text"], row["aspect"]) for row in old[:6]]
 
 
-def test_suggest_with_labelled_rows_asks_no_pair_twice(tmp_path):
+def test_suggest_with_labelled_rows_repeats_no_pair(tmp_path):
     old = [row for row in old_rows(["train"] * 4 + ["dev"]) if row["aspect"] != "price"]
     _, new = second_round(tmp_path, old, "--rows", "1000")
     pairs = {(normalized(row["text"]), row["aspect"]) for row in new}
@@ -453,7 +456,7 @@ def test_suggest_own_aspects_take_their_words():
         choose(sentences, [], ["parking=car park,garage"])
 
 
-def test_suggest_own_aspects_are_asked_about(reviews, tmp_path):
+def test_suggest_own_aspects_are_in_the_sheet(reviews, tmp_path):
     path, sheet = reviews[0], tmp_path / "sheet.csv"
     flags = ["--keep", "money=money,expensive", "value=", "soup", "--rows", "60"]
     assert main(["suggest", "--input", str(path), "--output", str(sheet), *flags]) == 0
@@ -502,9 +505,9 @@ def test_propose_counted_nouns_need_no_article():
 
 @pytest.mark.full
 def test_sheet_dev_score_of_the_default_training(reviews, tmp_path):
-    """Of the default training from scratch, the scores on 400 dev rows and on new texts differ by less than 12 points.
+    """After default training from scratch, macro-F1 on 400 dev rows and on new texts differs by less than 12 points.
 
-    On one sheet of nouns alone, dev was 86.2 % and new texts 59.4 %.
+    With a sheet that has only rows with nouns, it was 86.2 % on dev and 59.4 % on new texts.
     """
     sheet = labelled_sheet(reviews, tmp_path, "--rows", "800", "--dev-rows", "400")
     assert main(["train", "--data", str(sheet), "--output", str(tmp_path / "model"), "--minutes", "4"]) == 0

@@ -48,7 +48,7 @@ def untuned_baseline():
 
 @pytest.fixture
 def one_setting(monkeypatch):
-    """One setting only, so that cross-validation is skipped."""
+    """Leaves only one setting, so that cross-validation is skipped."""
     monkeypatch.setattr(tfidf, "SETTINGS", (ALONE,))
 
 

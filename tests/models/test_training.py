@@ -120,7 +120,7 @@ def test_train_fused_equals_eager(dataset, tmp_path):
 
 @pytest.mark.full
 def test_train_fused_equals_eager_on_sentihood(sentihood, tmp_path):
-    """48 steps of two layers on real sentences: the loss falls, and both implementations agree."""
+    """Two layers are trained for 48 steps on real sentences: the loss falls, and both implementations agree."""
     whole = load_data(sentihood, ("train", "dev"))
     rows = {"train": whole.splits["train"][:384], "dev": whole.splits["dev"][:40]}
     few = replace(whole, splits=rows)
@@ -171,7 +171,7 @@ def test_train_without_a_split_raises(dataset, tmp_path):
 
 @pytest.mark.full
 def test_train_without_quasi_attention_ignores_lambda(dataset, tmp_path):
-    """With a weight of 0 lambda does not change the logits."""
+    """If quasi_scale is 0, lambda does not change the logits."""
     trained = training.train(
         dataset, tmp_path / "m", replace(TINY, max_steps=1, quasi_scale=0.0), say=lambda line: None
     )

@@ -25,7 +25,7 @@ GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war 
 
 @pytest.fixture
 def installed(monkeypatch):
-    """MiniLM counts as installed; its vocabulary has the words of the English sample and no German ones."""
+    """Simulates an installed MiniLM, whose vocabulary has the words of the English sample and no German ones."""
     english = load_data_words()
     tokenizer = type("Tokenizer", (), {"get_vocab": lambda self: english})
     monkeypatch.setattr(resolving, "is_installed", lambda name: True)

@@ -22,7 +22,7 @@ NAMES = {"id2label": dict(enumerate(OWN.labels)), "label2id": {name: i for i, na
 
 
 def in_new_process(script, *arguments):
-    """The lines that a script prints in a process of its own."""
+    """Returns the lines that a script prints in a new process."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "python")])
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.modules['torchao'] = None\n{script}", *map(str, arguments)],
@@ -182,7 +182,7 @@ def test_attention_name_repeats_grouped_keys_and_scales():
 
 
 def test_python_api_prints_its_own_lines_only(tmp_path):
-    """With torchao visible, as in a user's process."""
+    """The process can import torchao, as a user's process can."""
     script = """import sys
 from qacg_models import AspectSentiment
 rows = {"text": [f"the soup was fine on day {n}" for n in range(20)], "aspect": ["food"] * 20, "label": ["a", "b"] * 10}

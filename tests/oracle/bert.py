@@ -7,7 +7,9 @@ from oracle.pieces import below, blocks_after_attention, embed, linear, pool, so
 
 
 def self_attention(w, x, visible, heads, head_mask=None):
-    """(L, hidden) and (L) booleans for keys to the attended values (L, hidden) and A (H, L, L).
+    """Returns the attended values (L, hidden) and A (H, L, L).
+
+    x: (L, hidden). visible: (L) booleans for keys.
 
     head_mask: None or (H), by which the maps of the heads are multiplied.
     """

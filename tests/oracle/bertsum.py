@@ -16,7 +16,7 @@ def gelu_tanh(x):
 
 
 def heads_of(x, heads):
-    """(L, model) to a list of (L, D)."""
+    """Splits (L, model) into a list of (L, D)."""
     size = x.shape[-1] // heads
     return [x[:, h * size : (h + 1) * size] for h in range(heads)]
 
@@ -38,7 +38,7 @@ def row_as_published(t, seen):
 
 
 def attend(queries, keys, values, hidden, graph=None, softmax=row_without_hidden_keys):
-    """One document, lists over heads of (L, D), (T, D), (T, D) -> outputs (H, L, D), maps (H, L, T).
+    """Attends within one document; lists over heads of (L, D), (T, D), (T, D) give (H, L, D) and maps (H, L, T).
 
     hidden: (L, T) booleans. graph: None or (L, T), for the last head. softmax: either of the two above.
     """

@@ -21,8 +21,9 @@ def tanh(x):
 
 
 def self_attention(w, x, c, visible, *, heads, head_projection, gate):
-    """Hidden states and context (L, hidden), (L) booleans for keys, to the attended values (L, hidden), A
-    (H, L, L), and the gates of queries and of keys (H, L)."""
+    """Returns the attended values (L, hidden), A (H, L, L), and the gates of queries and of keys (H, L).
+
+    x, c: hidden states and context, (L, hidden). visible: (L) booleans for keys."""
     size = x.shape[1] // heads
     act = {"sigmoid": sigmoid, "tanh": tanh}[gate]
     q, k, v = (linear(w, name, x) for name in ("query", "key", "value"))

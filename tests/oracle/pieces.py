@@ -62,14 +62,14 @@ def embed(w, ids, types, eps):
 
 
 def blocks_after_attention(layer, attended, x, eps):
-    """The rest of a layer: (L, hidden) attended values and the layer's input to the layer's output."""
+    """Returns the output of a layer from its attended values and its input, (L, hidden) each."""
     x = layer_norm(layer, "attention.output.LayerNorm", linear(layer, "attention.output.dense", attended) + x, eps)
     wide = gelu(linear(layer, "intermediate.dense", x))
     return layer_norm(layer, "output.LayerNorm", linear(layer, "output.dense", wide) + x, eps)
 
 
 def pool(w, x, visible, pooler):
-    """(L, hidden) to (hidden)."""
+    """Pools (L, hidden) to (hidden)."""
     if pooler == "cls":
         summary = x[0]
     else:
@@ -86,8 +86,9 @@ def cross_entropy(logits, labels):
 
 
 def span_loss_as_published(starts, ends, start_positions, end_positions):
-    """Mean of the two ends' cross-entropies, of logits (B, L). Positions are clamped to 0 and L; those at L are not
-    part of the mean, which is NaN without any other."""
+    """Mean of the cross-entropies of start and end, for logits (B, L).
+
+    Positions are clamped to 0 and L. Positions at L are left out of the mean; without other positions it is NaN."""
     losses = []
     for logits, positions in ((starts, start_positions), (ends, end_positions)):
         length = logits.shape[1]
@@ -108,7 +109,7 @@ def classification_loss(logits, labels):
 
 
 def together(results):
-    """Per-sequence dicts of tensors, and of lists over layers, to one dict of batches."""
+    """Joins dicts of single sequences (tensors, or lists of tensors over layers) to one dict of batches."""
     first = results[0]
     joined = {}
     for name, value in first.items():

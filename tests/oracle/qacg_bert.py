@@ -1,7 +1,7 @@
 """QACG-BERT by its formulas: one sequence, one head, one query at a time, in the weights' dtype.
 
-Imports nothing of this project but the pieces that its oracles share. Weights come as a dict from checkpoint
-name to tensor; give float64 for a truth to measure errors against. Differentiable by autograd.
+Imports nothing of this project except the formulas that its oracles share. Weights come as a dict from checkpoint
+name to tensor, in float64 for a reference. Differentiable by autograd.
 """
 
 import math

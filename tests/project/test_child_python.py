@@ -23,7 +23,7 @@ PLANTED += ("qacg_models", "qacg_kernels", "benchmarks")
 
 @pytest.fixture(autouse=True)
 def planted(tmp_path, monkeypatch):
-    """Changes to a folder of planted modules; returns the file that they write when they run."""
+    """Makes a folder with planted modules the current one; returns the file that they write when they run."""
     folder, shown = tmp_path / "downloads", tmp_path / "shown"
     folder.mkdir()
     for name in PLANTED:

@@ -129,7 +129,7 @@ def test_models_wheel_without_pin_or_command_fails(missing, models_wheel, tmp_pa
 
 
 def test_wheels_relative_out_is_resolved(tmp_path, monkeypatch):
-    """The builds run in other folders."""
+    """The builds run in other folders, so a relative path must be resolved first."""
     outs = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(wheels, "build", lambda kind, source, out, **variables: outs.append(out) or out / "made")
@@ -157,7 +157,7 @@ def test_wheel_without_a_library_is_for_any_platform(sdist, tmp_path):
 
 @pytest.mark.full
 def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
-    """Its tag fits every version of Python."""
+    """The tag of the wheel fits every version of Python."""
     wheel = wheels.build_wheel(sdist, tmp_path, QACG_BUILD_CPU="1", DEBUG="1", MAX_JOBS="2")
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
     assert not wheel.name.endswith("any.whl")

@@ -65,7 +65,7 @@ def imports_of(name):
 
 
 def imports_in(source, name, is_package):
-    """As `imports_of`, for the source of a module called `name`."""
+    """Modules of this repository that the source of a module called `name` imports."""
     tree = ast.parse(source)
     package = name if is_package else name.rpartition(".")[0]
     found = set()
@@ -113,7 +113,7 @@ def backend_of(name):
 
 
 def upward(name, imported):
-    """Imported commands, modules of a higher layer, or of another group of the same layer."""
+    """The forbidden imports of a module: commands, a higher layer, or another group of its layer."""
     return {
         other
         for other in imported

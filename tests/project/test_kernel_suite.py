@@ -121,7 +121,7 @@ def test_compiled_kernels_are_cached_for_the_next_run(tmp_path, monkeypatch, cap
 
 
 def test_tests_of_a_process_that_dies_are_left_out(tmp_path, capsys, monkeypatch):
-    """The last row may be incomplete."""
+    """The process may die while it writes a row, so the last one may be incomplete."""
     rows = [dict(kind="collected", tests=["a", "b", "c"]), dict(kind="test", test="a", outcome="passed")]
     text = "".join(json.dumps(row) + "\n" for row in rows) + '{"kind": "test", "te'
     dies = "import os, sys; open(sys.argv[1], 'w').write(sys.argv[2]); os.abort()"

@@ -218,7 +218,7 @@ class BulkPrediction:
             "attention": self.ask.trained.model.config._attn_implementation,
             "aspects": questions.aspects,
             "targets": questions.targets,
-            "written as": self.lines.written_as,
+            "output format": self.lines.written_as,
             "ids": self.lines.has_id,
             "window": self.window,
             "by": self.by,
@@ -274,7 +274,10 @@ def _check_plan(parts: Path, plan: dict) -> bool:
     except InputError as error:
         raise InputError(f"{error}; pass --overwrite to start again") from None
     if other := [name for name in plan if before.get(name) != plan[name]]:
-        raise InputError(f"{parts}: has a run with another {', '.join(other)}; pass --overwrite to start again")
+        raise InputError(
+            f"{parts}: expected an unfinished run with the same {', '.join(other)}, got one with another value;"
+            " pass --overwrite to start again"
+        )
     return bool(before["replaces"])
 
 
@@ -294,7 +297,7 @@ def _part_digest(texts_digest: str, lines: Iterable[str]) -> str:
 
 
 def _is_reusable(part: Path, digest: str, say: Callable[[str], None]) -> bool:
-    """Whether a part is intact and was made from the texts with this digest."""
+    """Returns whether a part is undamaged and was made from the texts with this digest."""
     if not part.is_file():
         return False
     try:

@@ -69,7 +69,8 @@ def selection_note(record: TrainingRecord) -> str:
             f" {selected.value:.1%})"
         )
     elif selected.step == record.steps and record.ended in _ENDINGS:
-        note += f"; this was the last checkpoint, and {metric} was still improving {_ENDINGS[record.ended]}"
+        note += f"; this was the last checkpoint, and the metric on {selected.split} was still improving"
+        note += f" {_ENDINGS[record.ended]}"
     if selected.split == "test":
         note += "; selected on test, as in the released recipe, so the metrics on test are optimistic"
     return note

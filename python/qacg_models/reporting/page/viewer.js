@@ -116,7 +116,7 @@ function canvasOf(data, row, values, kind, limit) {
 const sentenceOf = (row, values, cell) => {
   const length = row.tokens.length;
   const [query, key] = [Math.floor(cell / length), cell % length];
-  return `“${row.tokens[query]}” looks at “${row.tokens[key]}” with ${signed(values[cell], 4)}`;
+  return `“${row.tokens[query]}” attends to “${row.tokens[key]}” with ${signed(values[cell], 4)}`;
 };
 
 function strongest(row, values) {

@@ -51,8 +51,8 @@ class ToyBertForSequenceClassification(EncoderPreTrainedModel):
 
         Args:
             context_ids: (B) or (B, 1), ids of `config.contexts`.
-            labels: as `classification_loss` requires for the configuration's problem_type; None: no loss.
-            Others: as for `BertModel`.
+            labels: (B), see `classification_loss` for the configuration's problem_type; None: no loss.
+            The other arguments are those of `BertModel`.
 
         Raises:
             TypeError, ValueError: as for `BertModel`, and for context ids and labels.
