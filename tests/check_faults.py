@@ -125,7 +125,7 @@ def check(folder: Path, seed: int, form: str) -> Report:
 
 @contextlib.contextmanager
 def working_folder(given: Path | None) -> Iterator[Path]:
-    """A working folder, deleted afterwards except for the first wrong trial."""
+    """Yields a working folder. Afterwards it is deleted, except for the folder of the first wrong trial."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=given)).resolve()

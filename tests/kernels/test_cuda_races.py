@@ -24,7 +24,7 @@ def check_races_with(*options: object, status: int) -> str:
 
 
 def barriers() -> list[tuple[str, int]]:
-    """Each barrier and wait of the tensor-core path: file and number among those of the file."""
+    """Returns the barriers and waits of the tensor-core path: name of the file, and index in the file."""
     found = []
     for path in sorted((build.CSRC / "cuda").glob("mma_*.h")):
         found += [(path.name, n) for n in range(len(BARRIER.findall(path.read_text())))]

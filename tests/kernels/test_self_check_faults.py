@@ -543,6 +543,6 @@ def test_gradients_of_sampled_call_are_compared(name, case, small_budget):
     (PACKED, slice(-46, -6)), (LONG, (0, 0, 0)), (LONG, (-1, -1, -1)), (COLUMN, (0, -1, -1)),
 ])  # fmt: skip
 def test_ends_of_sampled_call_are_compared(case, at, small_budget):
-    """The first, the last, the shortest and the longest sequence; the first and the last row."""
+    """Always compared: the first, last, shortest and longest sequence, and the first and last row of each."""
     with unchecked_cpu(where(always, "out", added(0.5, at))), pytest.warns(UserWarning, match="out"):
         evaluate(make_inputs(case, torch.float32), through_backend("cpu"))

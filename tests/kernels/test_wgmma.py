@@ -132,7 +132,7 @@ def test_descriptor_has_the_bits_of_the_ptx_isa(address, leading, stride, trial)
 
 
 def test_tile_chunks_lie_where_its_descriptors_point(trial):
-    """128 rows of 128 dims at address 4,096, in two panels, with rows along the sum and with rows across it."""
+    """The tile has 128 rows of 128 dims in two panels, at address 4,096; a product sums along rows or across them."""
     error, out = trial("tile")
     assert error is None
     places, descriptors = out[:2048].reshape(128, 16), out[2048 : 2048 + 32].view(np.uint64)

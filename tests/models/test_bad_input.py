@@ -123,10 +123,8 @@ def test_classifier_bad_labels_raise(name, error, given):
 
 @error_cases(
     {
-        "ValueError: start_positions: expected both or neither, got None beside end_positions": {
-            "start_positions": None
-        },
-        "ValueError: end_positions: expected both or neither, got None beside start_positions": {"end_positions": None},
+        "ValueError: start_positions: expected a tensor with end_positions, got None": {"start_positions": None},
+        "ValueError: end_positions: expected a tensor with start_positions, got None": {"end_positions": None},
         "ValueError: end_positions: expected shape (2,), got shape (1,)": {"end_positions": torch.tensor([1])},
         "TypeError: start_positions: expected an integer torch.Tensor, got torch.float32": {
             "start_positions": torch.ones(2)
@@ -155,7 +153,7 @@ BAD_FIELDS = {
         "layer_norm_initializer": "ones"
     },
     "ValueError: pooler: expected one of 'cls', 'attention', got 'mean'": {"pooler": "mean"},
-    "ValueError: full_pooler: expected the value for pooler='cls', got True, which is pooler='attention'": {
+    "ValueError: full_pooler, pooler: expected the same choice, got True, which is 'attention', and 'cls'": {
         "pooler": "cls",
         "full_pooler": True,
     },

@@ -1,4 +1,4 @@
-"""`qacg convert`: to our folders and back, exact reshapes, errors, flags in messages, and a pretrained BERT."""
+"""`qacg convert`: conversion in both directions, reshaped tensors, errors and their flags, and a pretrained BERT."""
 
 import argparse
 import json

@@ -150,7 +150,7 @@ def test_viewer_works_by_keyboard(trained, pages, browser):
     assert words[:2] == [1, 2], "the maps begin after [CLS]"
     steps = np.frombuffer(base64.b64decode(packed["values"]), "<i2").reshape(2, 2, len(tokens), len(tokens))
     value = packed["step"] * steps[1, 1, 2, 1]
-    line = f"price, layer 2, head 2, P (softmax): “{tokens[2]}” looks at “{tokens[1]}” with +{value:.4f}"
+    line = f"price, layer 2, head 2, P (softmax): “{tokens[2]}” attends to “{tokens[1]}” with +{value:.4f}"
     assert browser.value(output) == line
     assert browser.value("document.querySelector('.readout').getAttribute('role')") == "status", (
         "screen readers announce it"

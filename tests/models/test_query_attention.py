@@ -398,10 +398,10 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: token_type_ids: expected a token of type 0 in every row": {
             "token_type_ids": torch.ones(2, 8).long()
         },
-        "ValueError: end_positions: expected both or neither, got None beside start_positions": {
+        "ValueError: end_positions: expected a tensor with start_positions, got None": {
             "start_positions": torch.tensor([1, 2])
         },
-        "ValueError: start_positions: expected both or neither, got None beside end_positions": {
+        "ValueError: start_positions: expected a tensor with end_positions, got None": {
             "end_positions": torch.tensor([1, 2])
         },
         "ValueError: start_positions: expected shape (2,), got shape (1,)": {

@@ -84,7 +84,7 @@ def test_child_that_compiles_for_another_machine_is_isolated(monkeypatch):
 
 
 def test_every_python_process_is_isolated():
-    """Isolated mode, or a script by its path: neither imports from the current folder."""
+    """Every command starts Python in isolated mode or with the path of a script, which exclude the current folder."""
     isolated = re.compile(r'"-I"| -I |sys\.executable, str\(_[A-Z]+\)')
     sources = [
         path

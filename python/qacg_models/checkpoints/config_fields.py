@@ -62,7 +62,9 @@ def configuration(
     if kind not in (config_class.model_type, *_FOREIGN):
         stored = _of_another_model(source, config_class, known, notes)
     if kind is None and "num_attention_heads" not in {**stored, **overrides}:
-        raise CheckpointError(f"{source.fields_path}: expected num_attention_heads, got none")
+        raise CheckpointError(
+            f"{source.fields_path}: expected num_attention_heads, got none. Set num_attention_heads=N."
+        )
     inferred = {
         field: value
         for field, value in variant(source).items()
@@ -156,7 +158,7 @@ def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozen
         if stored is not None and hasattr(config, field) and getattr(config, field) != stored:
             raise CheckpointError(
                 f"{source.fields_path}: {field}: expected {stored!r}, with which the model was trained, "
-                f"got {getattr(config, field)!r}"
+                f"got {getattr(config, field)!r}. Do not set this field."
             )
 
 

@@ -96,11 +96,13 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         listed = {name for name, where in shard_of.items() if where == shard}
         if absent := sorted(listed - found.keys()):
             raise CheckpointError(
-                f"{index.parent / shard}: expected {some(absent)} as in {index.name}, got no such tensors"
+                f"{index.parent / shard}: expected {some(absent)} as in {index.name}, got no such tensors. Copy or "
+                "download all files of the checkpoint again."
             )
         if twice := sorted(tensors.keys() & found.keys()):
             raise CheckpointError(
-                f"{index.parent / shard}: expected every tensor in one shard, got {some(twice)} in another one too"
+                f"{index.parent / shard}: expected every tensor in one shard, got {some(twice)} in another one "
+                "too. Copy or download all files of the checkpoint again."
             )
         tensors |= found
     return tensors

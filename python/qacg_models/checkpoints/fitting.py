@@ -183,7 +183,7 @@ def _check_unused(source: Source, left_over: list[str]) -> None:
     if names:
         raise CheckpointError(
             f"{source.path}: expected only backbone tensors that the model has, got "
-            f"{some([source.called(name) for name in names])}"
+            f"{some([source.called(name) for name in names])}. Use the model class and the sizes of the checkpoint."
         )
     biased = [n for n in left_over if role_of(n) in GATE_ROLES and not _is_zero_bias(n, source.tensors[n])]
     contexts = any(part_of(name) == "context" for name in left_over if name not in biased)

@@ -86,7 +86,9 @@ class Layout:
             )
         if len(prefixes) > 1:
             found = ", ".join(map(repr, prefixes))
-            raise CheckpointError(f"expected one encoder, got {len(prefixes)}, with the prefixes {found}")
+            raise CheckpointError(
+                f"expected one encoder, got {len(prefixes)}, with the prefixes {found}. Save the tensors of one."
+            )
         base = BASE if prefixes[0].endswith(BASE) else ""
         compact = NAMINGS["compact"]["query"]
         return cls(
@@ -126,7 +128,7 @@ class Layout:
         return self.outer + (norm_to_gamma_beta(name) if self.gamma_beta else name), False
 
     def describe(self) -> str:
-        """Returns a description for a report."""
+        """Describes the tensor names for the report of a load, such as "prefix bert., LayerNorm gamma/beta"."""
         if self.tensorflow:
             words = ["TensorFlow names"]
         else:

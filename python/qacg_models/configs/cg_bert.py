@@ -54,7 +54,7 @@ class CGBertConfig(GatedContextConfig):
             if rest.setdefault("attention_probs_dropout_prob", other) != other:
                 raise ValueError(
                     f"A_prob_dropout_prob: expected {rest['attention_probs_dropout_prob']} as in "
-                    f"attention_probs_dropout_prob, the same field, got {other}"
+                    f"attention_probs_dropout_prob, another name of this field, got {other}"
                 )
         super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **rest)
 

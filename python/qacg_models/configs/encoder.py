@@ -218,7 +218,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
-        """Builds a configuration as transformers does; drops stored label names if `num_labels` is another number."""
+        """Builds a configuration as transformers does; drops stored label names if their number is not `num_labels`."""
         stored = config_dict.get("id2label")
         num_labels = kwargs.get("num_labels")
         if stored is not None and num_labels is not None and len(stored) != num_labels:
@@ -314,7 +314,8 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
     meant = "attention" if full_pooler else "cls"
     if pooler not in (None, meant):
         raise ValueError(
-            f"full_pooler: expected the value for pooler={pooler!r}, got {full_pooler}, which is pooler={meant!r}"
+            f"full_pooler, pooler: expected the same choice, got {full_pooler}, which is {meant!r}, and {pooler!r}. Omit one "
+            "of them."
         )
     return meant
 

@@ -151,7 +151,7 @@ def _check_destination(src: Path, dst: Path, overwrite: bool) -> None:
             f"dst: expected a new folder, got {dst}, which exists. Choose another folder, or set overwrite."
         )
     if not any((dst / name).is_file() for name in CONFIG_NAMES):
-        raise CheckpointError(f"dst: expected a model folder to overwrite, got {dst}")
+        raise CheckpointError(f"dst: expected a model folder to overwrite, got {dst}. Choose another folder.")
 
 
 def _write_own(
@@ -251,7 +251,8 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
             )
     if report.missing:
         raise CheckpointError(
-            f"{report.source}: expected all tensors of the released code, got none for {some(report.missing)}"
+            f"{report.source}: expected all tensors of the released code, got none for {some(report.missing)}. "
+            "Convert a complete checkpoint."
         )
     contexts = tensors.get(CONTEXTS)
     if contexts is None:

@@ -74,7 +74,8 @@ def write_head(
     state, report = model_class.fit(read_tensors(weights), ready, source=weights, **options)
     if report.missing:
         raise CheckpointError(
-            f"{weights}: expected all tensors of the released code, got none for {some(report.missing)}"
+            f"{weights}: expected all tensors of the released code, got none for {some(report.missing)}. Convert a "
+            "complete checkpoint."
         )
     torch.save({"model": _as_released(state, ready)}, folder / "checkpoint.pt")
     ready.save_pretrained(folder)

@@ -57,7 +57,8 @@ def _inferred_model(source: Source, plain: bool) -> str:
         if (fields.get("context_projection"), fields.get("lambda_bias")) == ("hidden", True):
             return DEFAULT_MODEL
         raise CheckpointError(
-            f"{source.path}: model: expected a name, since the tensors fit both QACG-BERT and CG-BERT, got none"
+            f"{source.path}: model: expected a name, since the tensors fit both QACG-BERT and CG-BERT, got none. Set "
+            "model (qacg convert --model) to the name of a class."
         )
     if not plain:
         return DEFAULT_MODEL

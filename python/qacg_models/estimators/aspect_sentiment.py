@@ -194,7 +194,7 @@ class AspectSentiment(AspectPredictor):
     def _columns(self, frame: Any, text: str | None, aspect: str | None, target: str | None) -> dict[str, list]:
         given = {"text": text or self.trained.data_options.text_column, "aspect": aspect, "target": target}
         if target is not None and not self.trained.task.has_targets:
-            raise InputError("target: expected none for this model, whose contexts have no targets.")
+            raise InputError(f"target: expected none, because this model has no targets, got {target}. Omit it.")
         return {argument: column(frame, name, argument) for argument, name in given.items() if name is not None}
 
     def _frame(

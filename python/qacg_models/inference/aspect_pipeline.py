@@ -49,7 +49,7 @@ class AspectSentimentPipeline(ChunkPipeline):
 
     def _sanitize_parameters(self, aspects: Sequence[str] | None = None, **unknown: Any) -> tuple[dict, dict, dict]:
         if unknown:
-            raise TypeError(f"{next(iter(unknown))}: expected the parameter aspects, got an unknown one.")
+            raise TypeError(f"{next(iter(unknown))}: expected the parameter aspects, got an unknown one. Omit it.")
         return ({} if aspects is None else {"aspects": aspects}), {}, {}
 
     def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> Iterator[dict]:

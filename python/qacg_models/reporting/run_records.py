@@ -91,7 +91,9 @@ def markdown(rows: Sequence[dict], split: str | None = None) -> str:
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
-        raise InputError(f"rows: expected records of one machine, so that times compare, got {len(machines)} machines")
+        raise InputError(
+            f"rows: expected records of one machine, since times of machines differ, got {len(machines)} machines"
+        )
     split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
     sets: dict[tuple, list[dict]] = {}
     for row in rows:

@@ -89,7 +89,7 @@ class Calibration:
         if self.fit is None and self.skipped is None:
             raise InputError("fit, skipped: expected the fit, or the reason why there is none, got neither")
         if self.skipped is not None and self.temperatures != (1.0,):
-            raise InputError(f"temperatures: expected a single 1 beside skipped, got {self.format_temperatures()}")
+            raise InputError(f"temperatures: expected a single 1 if skipped is set, got {self.format_temperatures()}")
 
     def describe(self) -> str:
         """Returns a line with the temperatures, the reason for them, and a warning for few rows."""

@@ -324,8 +324,8 @@ _MAX = {
         }.items()
     },
     "epochs": (100_000, "100,000 (fine-tuning takes 3 to 30)"),
-    "batch_size": (1_000_000, "1,000,000 (usual are 16 to 256)"),
-    "gradient_accumulation": (1_000_000, "1,000,000 (usual are 1 to 64)"),
-    "threads": (1_024, "1,024 (usual is the number of cores)"),
+    "batch_size": (1_000_000, "1,000,000 (usual: 16 to 256)"),
+    "gradient_accumulation": (1_000_000, "1,000,000 (usual: 1 to 64)"),
+    "threads": (1_024, "1,024 (usual: the number of cores)"),
     "seed": (SEED, f"{SEED:,}, as NumPy's generator has it"),
 }

@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the first contexts, as many as the field `contexts` has names",
     )
     parser.add_argument("--new-head", action="store_true", help="initialize a new head if that of SRC has another size")
-    parser.add_argument("--initialize-missing", action="store_true", help="initialize tensors at random that SRC lacks")
+    parser.add_argument(
+        "--initialize-missing", action="store_true", help="initialize at random the tensors that SRC lacks"
+    )
     parser.add_argument("--drop-unplaced", action="store_true", help="omit tensors that the format does not support")
     parser.add_argument("--seed", type=int, default=0, help="seed of initialized tensors (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
@@ -78,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
         if number is None:
             continue
         if field in overrides:
-            raise InputError(f"--{flag.replace('_', '-')}: expected no {field} in --set, which it sets, got both.")
+            raise InputError(
+                f"{flag.replace('_', '-')}: expected no {field} in --set, got both. Both set {field}; omit one of them."
+            )
         overrides[field] = number
     report = convert(
         arguments.src,

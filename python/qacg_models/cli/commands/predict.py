@@ -264,7 +264,9 @@ def _keeps_columns(columns: str | None, data_format: str) -> bool:
     from qacg_models.data.requests import WITH_COLUMNS
 
     if columns == "all" and data_format not in WITH_COLUMNS:
-        raise InputError(f"columns: expected none for the format {data_format}, which is no table, got all.")
+        raise InputError(
+            f"columns: expected none for the format {data_format}, which is no table, got all. Omit --columns."
+        )
     return data_format in WITH_COLUMNS and columns != "none"
 
 

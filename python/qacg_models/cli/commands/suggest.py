@@ -176,9 +176,11 @@ def _print_next_steps(
     print(f"{len(to_label):,} rows to label, of {texts:,} {arguments.by}s, in {arguments.output}", end="")
     print(f", before {done:,} labelled rows of {arguments.labelled}" if labelled else "")
     if dev:
-        print(f"Label the {dev:,} rows marked dev first: they are a random sample, and the score is measured on them.")
+        print(f"Label the {dev:,} rows marked dev first: they are a random sample, on which metrics are measured.")
     elif not any(row.split == "dev" for row in labelled):
-        print("No row is marked dev: qacg train cuts dev from the sheet, and its score is not valid for new texts.")
+        print(
+            "No row is marked dev: qacg train splits dev off the sheet, and metrics on it are not valid for new texts."
+        )
     print(f"Fill in the column {columns.label}, with none if a text does not mention the aspect, then")
     flags = "".join(
         f" --{flag}-column {shlex.quote(name)}"
