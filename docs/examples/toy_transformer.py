@@ -48,7 +48,7 @@ def main(steps=200):
             print(f"step {step}: mean squared error {loss.item():.3f}")
     tokens, kind, counts = batch(1000)
     error = (model(tokens, kind) - counts).abs().mean().item()
-    print(f"after {steps} steps: off by {error:.2f} on average, of {LENGTH} symbols")
+    print(f"after {steps} steps: mean absolute error {error:.2f} of the count among {LENGTH} symbols")
     return error
 
 

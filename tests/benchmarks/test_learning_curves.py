@@ -13,7 +13,7 @@ from benchmarks.learning_texts import LANGUAGES, as_csv, dataset_of, reviews
 
 
 def pairs(texts, language):
-    """Pairs of a thing and a verdict in texts, with their aspect and label."""
+    """Returns all phrases "THING VERDICT" of the texts, with their aspect and label."""
     every = [
         (f"{thing} {verdict}", aspect, label)
         for aspect, things in language.things.items()

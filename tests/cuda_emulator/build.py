@@ -31,7 +31,7 @@ def compiler() -> str | None:
 
 
 def detects_races() -> bool:
-    """Whether the compiler is GCC, whose hooks the race detector has; Clang's are others."""
+    """Returns whether the compiler is GCC. The race detector does not have the hooks of Clang."""
     if compiler() is None:
         return False
     command = [compiler(), "-dM", "-E", "-x", "c++", os.devnull]
@@ -39,7 +39,10 @@ def detects_races() -> bool:
 
 
 def library(csrc: Path = CSRC, races: bool = False) -> Path:
-    """Path of the library, built now unless one of the same sources is there; `csrc` may be a changed copy."""
+    """Returns the path of the library, after building it unless its sources are unchanged.
+
+    csrc: folder of the sources, possibly a changed copy. races: with the race detector.
+    """
     torch_flags = [f"-isystem{p}" for p in include_paths()] + ["-DTORCH_TARGET_VERSION=0x0209000000000000"]
     extra = RACES if races else ()
     flags = {csrc / "cuda/attention.cpp": (*torch_flags, *extra)}
@@ -50,7 +53,7 @@ def library(csrc: Path = CSRC, races: bool = False) -> Path:
 
 
 def single(source: Path, flags: tuple[str, ...] = FLAGS, races: bool = False, csrc: Path = CSRC) -> Path:
-    """Path of a library of one source that needs no torch, built now unless one of the same text is there."""
+    """Returns the path of a library of one source without torch, after building it unless the source is unchanged."""
     extra = (*RACES, *HOOKED) if races else ()
     return _built(source.stem, csrc, {source: (*extra, "-x", "c++")}, [], races, flags)
 

@@ -75,7 +75,7 @@ def test_16_bit_number_is_widened_and_narrowed_exactly(dtype, common):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_narrowing_rounds_like_torch(dtype, common):
-    """Random bits, and both neighbours of every midpoint between two numbers."""
+    """The inputs are random bits, and each midpoint between two numbers with its neighbours in float32."""
     generator = np.random.default_rng(1)
     numbers = torch.arange(1 << 15, dtype=torch.int16).view(dtype).double()
     finite = numbers[numbers.isfinite()].numpy()

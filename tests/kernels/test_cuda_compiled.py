@@ -31,7 +31,10 @@ SHARED_ALIGNMENT = 1024  # of the 128-byte swizzle's atoms; the emulator's memor
 
 
 class Limits(NamedTuple):
-    """Limits of a multiprocessor: its code, shared memory in bytes in total and per block, threads."""
+    """The compute capability of a GPU's code, and limits of its multiprocessors.
+
+    shared, block: bytes of shared memory in total and per block. threads: resident threads.
+    """
 
     code: str
     shared: int
@@ -177,7 +180,7 @@ def shared_alignments(cubin: bytes) -> dict[str, int]:
 
 
 def short_name(mangled: str) -> str:
-    """Such as "forward<64>" for the mangled name of qacg::cuda::mma::forward<qacg::Bfloat16, 64>."""
+    """Returns the name and head size, such as "forward<64>" for qacg::cuda::mma::forward<qacg::Bfloat16, 64>."""
     # The last of the lengths and names that follow _ZN, and the number among the template's arguments.
     rest, name = re.match(r"_ZN(.*)", mangled)[1], ""
     while number := re.match(r"\d+", rest):
@@ -194,7 +197,7 @@ def test_short_name_from_mangled_name():
 
 
 def test_fitting_blocks_match_values_computed_by_hand():
-    """Each limit decides in one of the cases."""
+    """Each limit determines the result of a case: shared memory, registers or threads."""
     limits = LIMITS["8.0"]
     assert fitting(limits, Shape(128, 81 * KIB), 32) == 2  # (81 + 1) 2 = 164
     assert fitting(limits, Shape(128, 81 * KIB + 1), 32) == 1
@@ -208,7 +211,7 @@ def test_fitting_blocks_match_values_computed_by_hand():
 
 @pytest.mark.full
 def test_resident_blocks_fit_shared_memory(shapes):
-    """Without compiling: the shared memory must fit the blocks of RESIDENT."""
+    """The numbers of blocks in RESIDENT must fit the shared memory. Nothing is compiled."""
     assert shapes.keys() == RESIDENT.keys()
     for gpu, column in COLUMN_OF_RESIDENT.items():
         for name, shape in shapes.items():

@@ -1,7 +1,7 @@
 """Dropout: the mask equals `keep_mask`, its statistics are correct, and the backward drops the same entries.
 
-If V is made of unit vectors, the output is A. With a positive lambda A has no zeros, so a zero was dropped. With an
-upstream gradient of unit vectors, the gradient of V is the transpose of A.
+If V is made of unit vectors, the output is A. With a positive lambda A has no zeros, so a zero is a dropped entry. With
+an upstream gradient of unit vectors, the gradient of V is the transpose of A.
 """
 
 import pytest
@@ -31,7 +31,7 @@ def unit_vectors(rows, first, head_dim, like):
 
 
 def attention_maps_of(backend, shape, dtype, device, **options):
-    """A of the forward and of the backward, both (B, H, L, S)."""
+    """Returns the attention matrices that the forward and the backward apply, both (B, H, L, S)."""
     batch, heads, queries, keys = shape
     head_dim = 64
     query, key, context_query, context_key, gate = draw(batch, heads, queries, keys, head_dim, dtype, device)
@@ -67,7 +67,7 @@ def test_dropped_entries_are_those_of_keep_mask(name, dropout_p, backend, dtype,
 
 
 def test_key_with_all_entries_dropped_has_no_gradient(backend, device):
-    """Except the gradient of its softmax scores."""
+    """Only its softmax scores have a gradient, since the softmax includes dropped keys."""
     shape = (1, 1, 4, 600)
     query, key, context_query, context_key, gate = draw(*shape, 16, torch.float32, device)
     seed = torch.tensor(5, device=device)

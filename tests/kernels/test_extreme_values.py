@@ -28,7 +28,7 @@ def test_negative_scale_large_scores_keep_gradients(keys, score_size, capability
 @pytest.mark.parametrize("keys", [1, 2, 16, 17])
 @pytest.mark.parametrize("queries", [1, 12])
 def test_short_rows_of_large_scores_keep_gradients(queries, keys, capability):
-    """The largest weight is 1, whose rounding in the forward the backward has to repeat."""
+    """The largest weight is 1; the backward must round it as the forward did."""
     inputs = make_inputs(Case("short rows", batch=2, queries=queries, keys=keys, score_size=1e4))
     inputs.tensors["lambda"].zero_()
     got = evaluate(inputs, through_backend("cpu"))["grad value"]

@@ -54,7 +54,7 @@ def test_hidden_nan_score_does_not_reach_the_output(keys, backend, dtype, device
 
 @pytest.mark.parametrize("keys", [17, 600])
 def test_value_above_the_bound_is_added_to_the_scores(keys, backend, dtype, device):
-    """The same summand for all keys of a row keeps the softmax and makes the sigmoid 0, as with -10000."""
+    """The same large negative summand for all keys of a row leaves the softmax unchanged and makes the sigmoid 0."""
     inputs = make_inputs(Case("summands", queries=5, keys=keys), dtype, device)
     inputs.options["attn_mask"] = torch.full((1, 1, 1, keys), edge_of(dtype)[1], dtype=dtype, device=device)
     out = evaluate(inputs, through_backend(backend))["out"]

@@ -65,7 +65,7 @@ def _gradients(leaves, gate, upstream=None, **options):
 
 @pytest.fixture(params=["lambda tensor", "gate vectors"])
 def call(request):
-    """The leaves of a call, and its gate, which consists of some of them."""
+    """The inputs of a call that require a gradient, and its gate, which is made of some of them."""
     leaves = [t.requires_grad_() for t in operands()]
     if request.param == "lambda tensor":
         return leaves, leaves[5]

@@ -31,7 +31,7 @@ def program(tmp_path_factory):
 
 
 def chosen(command, gain=2.0, capability=""):
-    """Variant and reason of float32, bfloat16 and float16."""
+    """Returns the selected variant and the reason for float32, bfloat16 and float16."""
     environment = os.environ | {"QACG_CPU_CAPABILITY": capability}
     done = subprocess.run([*command, str(gain)], env=environment, capture_output=True, text=True, check=True)
     return [line.split(" ", 1) for line in done.stdout.splitlines()]

@@ -18,7 +18,7 @@ CASES = (
 
 
 def padded(t, lengths):
-    """Packed (T, H, ...) as (N, H, longest, ...), with zeros in the padding."""
+    """Converts packed (T, H, ...) to padded (N, H, longest, ...), with zeros in the padding."""
     rows = t.new_zeros(len(lengths), t.shape[1], max(lengths), *t.shape[2:])
     for n, part in enumerate(t.split(lengths)):
         rows[n, :, : lengths[n]] = part.transpose(0, 1)

@@ -65,7 +65,7 @@ def test_calls_without_time_are_reported(monkeypatch):
 
 @pytest.mark.parametrize("hangs", ["start", "call"])
 def test_hung_process_is_killed(hangs, monkeypatch, capfd):
-    """Its stack is printed; a call that takes longer than its time counts as hung."""
+    """The process prints its stack. A call that exceeds its time limit counts as hung."""
     last = "importlib.import_module(name).run(device, seconds, *others)"
     assert last in selftest._CHILD
     if hangs == "start":

@@ -20,7 +20,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bits_do_not_depend_on_threads(case, kernel, dtype, device, set_threads):
-    """Without the reference: PyTorch splits its products by the number of threads."""
+    """The reference is left out, because PyTorch splits products by the number of threads."""
     inputs = make_inputs(case, dtype, device)
     set_threads(1)
     expected = evaluate(inputs, through_backend(kernel))

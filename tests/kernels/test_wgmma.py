@@ -84,7 +84,7 @@ def sums_of(out, columns):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", MODES)
 def test_product_of_matrices_in_shared_memory_is_exact(mode, seed, trial, monkeypatch):
-    """Both matrices have rows along the sum. The second product is added to the first."""
+    """Both matrices are K-major. The second product is added to the first."""
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
     generator = np.random.default_rng(mode)
     left, right = generator.integers(-8, 9, (64, 16)), generator.integers(-8, 9, (64, 16))
@@ -103,7 +103,7 @@ def test_product_of_matrices_in_shared_memory_is_exact(mode, seed, trial, monkey
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", MODES)
 def test_product_of_weights_in_registers_is_exact(mode, seed, trial, monkeypatch):
-    """The right matrix has rows across the sum; the left one is the instruction's fragment A."""
+    """The left matrix is fragment A of the instruction, in registers; the right one is MN-major."""
     monkeypatch.setenv("QACG_EMULATOR_SEED", str(seed))
     generator = np.random.default_rng(mode)
     left, right = generator.integers(-8, 9, (64, 16)), generator.integers(-8, 9, (128, 16))

@@ -191,7 +191,7 @@ def test_calibrate_one_bad_label_gets_one_temperature_each():
 
 
 def test_cross_validation_holds_out_whole_sentences():
-    """Computed by hand with one fold for each of three sentences; the log loss is that of rows left out of the fit."""
+    """The expected values use one fold per sentence; the log loss is that of rows left out of the fit."""
     gold, logits = overconfident(9, 3.0, seed=3)
     sentences = np.array(["b", "a", "c", "a", "b", "c", "c", "a", "b"])
     fit = calibrate("dev", gold, logits, sentences.tolist()).fit
@@ -296,7 +296,10 @@ def test_all_predictions_use_the_temperatures(folders, tmp_path, capsys):
         ({"temperatures": []}, r"temperatures: expected one for each label, or one for all, got none"),
         ({"fit": None}, r"fit, skipped: expected the fit, or the reason why there is none, got neither"),
         ({"fit": {"split": "dev"}}, r"fit lacks rows, error_before, error_after, sentences, folds, candidates, so it"),
-        ({"fit": None, "skipped": "so"}, r"temperatures: expected a single 1 beside skipped, got 1.750, 0.500, 3.000"),
+        (
+            {"fit": None, "skipped": "so"},
+            r"temperatures: expected a single 1 if skipped is set, got 1.750, 0.500, 3.000",
+        ),
         ({"format": 9}, r"format: expected 1, got 9"),
         ({"colour": "red"}, r"has colour, which this version does not support"),
     ],

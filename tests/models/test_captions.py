@@ -26,7 +26,7 @@ def test_loss_caption_describes_course_and_end(losses, expected):
 def test_lambda_caption_counts_gates():
     output = captions.lambda_caption(np.array([[0.1, -0.2, 0.0], [0.3, -0.4, 0.2]]))
     assert "adds attention in 3 of 6 heads and takes it away in 2;" in output
-    assert output.endswith("layer 2, head 2, where it takes away.")
+    assert output.endswith("layer 2, head 2, where it takes attention away.")
     assert captions.lambda_caption(np.zeros((2, 2))) == "The aspect changes attention in no head."
 
 

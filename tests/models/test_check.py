@@ -66,7 +66,7 @@ def test_check_prints_every_finding(faulty, capsys):
         "start: random weights",
         "tokens: the longest of",
         "1 texts",
-        "are longer than 128 tokens and are cut",
+        "are longer than 128 tokens and are truncated",
         "expected macro-F1 with about 100 sentences: TF-IDF 33 to 58 %",
         "doubtful labels: ",
     ):
@@ -120,7 +120,7 @@ def test_check_thorough_trains_the_model(faulty, capsys, monkeypatch):
     monkeypatch.setitem(RECIPES["scratch"], "minutes", 0.05)  # of each training
     assert main(["check", "reviews.csv", "--thorough", "--json", "--from", "scratch"]) == 0
     captured = capsys.readouterr()
-    assert "the model, trained on the other rows of 3 folds" in json.loads(captured.out)["doubted_by"]
+    assert "the model in 3-fold cross-validation" in json.loads(captured.out)["doubted_by"]
     assert captured.err.count("to find doubtful labels") == 3
 
 

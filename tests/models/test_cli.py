@@ -164,7 +164,7 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
     assert [row["metrics"] for row in written] == [record["metrics"] for record in records]
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
-    fails(capsys, train, "holds seeds already. Continue them with --resume")
+    fails(capsys, train, "expected no seeds of an earlier run, got some. Continue them with --resume")
     fails(capsys, [*train, "--resume", "--epochs", "3"], "seed-1: epochs: expected 2, with which it was trained, got 3")
     assert main([*train, "--resume"]) == 0
     assert "seed-2: is finished; nothing is left to resume" in capsys.readouterr().out
@@ -328,7 +328,7 @@ def test_cli_bad_arguments_print_one_line(model, small_data, tmp_path, capsys):
     fails(capsys, [*train, model], "which exists", "--overwrite")
     fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size: expected a multiple of heads")
     fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "expected a tokenizer folder")
-    fails(capsys, [*train, tmp_path, "--cased"], "cased: expected --tokenizer")
+    fails(capsys, [*train, tmp_path, "--cased"], "cased: expected a vocab.txt as --tokenizer")
     fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length: expected at least")
     data = ["--data", small_data]
     fails(capsys, ["evaluate", tmp_path / "no", *data], "no such folder")

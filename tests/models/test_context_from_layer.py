@@ -1,4 +1,4 @@
-"""Models that read the aspect from a later layer on, so that the questions about a text share the layers below."""
+"""Models that read the aspect from a later layer on, so that the layers before it run once per text."""
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_wrong_text_ids_and_layers_are_named():
         model(ids, mask, context_ids=CONTEXT_IDS[:3], text_ids=TEXT_IDS)
     with raises("ValueError: context_from_layer: expected 0 to 2, below num_hidden_layers, got 3."):
         built("cg-bert", 3)
-    with raises("TypeError: context_from_layer: expected an int, got True"):
+    with raises("TypeError: context_from_layer: expected an integer, got True"):
         built("cg-bert", True)
     with raises("InputError: model: expected no context_from_layer for 'bert', which does not project its contexts."):
         TrainingOptions(model="bert", context_from_layer=1)

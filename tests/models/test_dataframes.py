@@ -131,7 +131,7 @@ def test_fit_skips_empty_rows_and_prints_their_number():
     frame.loc["row 7", "verdict"] = None
     frame.loc["row 9", "review"] = " "
     ask = AspectSentiment.fit(frame, **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
-    assert lines[0] == "left out of train: 2 of 120 rows, with an empty cell"
+    assert lines[0] == "left out of train: 2 of 120 rows, because they have an empty cell"
     assert sum(part.rows for part in ask.trained.record.data.values()) == 118
 
 

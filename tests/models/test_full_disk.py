@@ -105,7 +105,7 @@ def test_train_on_a_full_disk_keeps_a_checkpoint(small_data, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("size", [20_000, 150_000, 400_000])
 def test_train_with_file_size_limit_raises(small_data, tmp_path, size):
-    """The three limits are too small for the weights, the optimizer state, and the record or nothing."""
+    """The smallest limit is too small for the weights, the middle one for the optimizer state."""
     done = with_small_files(["train", "--data", small_data, *SMALL, "--output", tmp_path / "model"], size)
     line = last_line(done)
     assert line.startswith(f"qacg train: {tmp_path / 'model.unfinished'}") and "cannot be written" in line

@@ -172,7 +172,7 @@ def test_int8_saturating_cpu_raises():
 @pytest.mark.full
 @needs_torchao
 def test_int8_without_vnni_raises(model):
-    """On a CPU with VNNI, oneDNN is limited to AVX2. Without VNNI torch may select products that are exact."""
+    """The test limits oneDNN to AVX2 on a CPU with VNNI. On other CPUs torch may select exact int8 products."""
     cpu_info = Path("/proc/cpuinfo")
     if not cpu_info.is_file() or "vnni" not in cpu_info.read_text(encoding="utf-8"):
         pytest.skip("this CPU has no VNNI")
@@ -210,7 +210,7 @@ def test_int8_export_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
 
 @needs_torchao
 def test_int8_node_equals_torchao():
-    """Tokens have very different sizes, and one is all zeros."""
+    """The tokens' values have very different magnitudes; those of one token are all 0."""
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper

@@ -162,7 +162,7 @@ def test_weight_average_is_evaluated_and_kept(dataset, tmp_path, monkeypatch):
 @pytest.mark.parametrize("call", [2, 3])
 @pytest.mark.full
 def test_resume_of_an_open_run_gives_the_same_model(dataset, tmp_path, call):
-    """Killed before the second or third checkpoint; the average and the count of evaluations must be restored."""
+    """The run is killed before its second or third checkpoint; the averaged weights and counts must be restored."""
     options = replace(OPEN, patience=4, max_steps=40, schedule="steady")
     whole = trained(dataset, tmp_path / "whole", options)
     with interrupted(AspectTrainer, "_save_checkpoint", call):

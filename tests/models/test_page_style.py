@@ -169,7 +169,7 @@ def test_figures_begin_with_their_caption(page):
     assert output == [
         "It fell <at> last.",
         "food. The aspect adds attention in 1 of 2 heads and takes it away in 1; its effect is strongest"
-        " in layer 1, head 1, where it adds.",
+        " in layer 1, head 1, where it adds attention.",
         "food: good. Both matter.",
     ]
     for figure, sentence in zip(figures, output):

@@ -183,7 +183,7 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
         ({"aspects": ["food"]}, "aspects"),
     ):
         with raises(
-            f"InputError: expected an unfinished run with the same {name}, got one with another value. Pass --overwrite"
+            f"InputError: expected an unfinished run with the same {name}, got one with another value; pass --overwrite"
         ):
             bulk(ask, **other).write(requests(), output, model_digest="m", resume=True)
     with raises("InputError: expected an unfinished run with the same model"):
@@ -436,7 +436,7 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
     capsys.readouterr()
     (tmp_path / "in.txt").write_text("fine\n")
     assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    assert "columns: expected a CSV or another table for all, got txt" in capsys.readouterr().err
+    assert "columns: expected none for the format txt, which is no table, got all" in capsys.readouterr().err
 
 
 def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):

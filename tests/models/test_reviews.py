@@ -1,4 +1,4 @@
-"""Reviews with plain aspects, in a wide table: read, and classified by the baseline."""
+"""The reviews in tests/reviews, a wide table: they are read, and classified by the baseline."""
 
 from pathlib import Path
 

@@ -379,7 +379,7 @@ def test_train_on_a_sheet_reports_what_dev_estimates(reviews, tmp_path, capsys):
     assert main(["train", "--data", str(sheet), "--output", str(model), *small]) == 0
     printed = capsys.readouterr().out
     assert "the column 'split' divides the rows: 40 train, 40 dev" in printed
-    assert "dev (rows that the column 'split' reserves; if they are a random sample" in printed
+    assert "dev (rows that the column 'split' marks as dev; if they are a random sample" in printed
     assert main(["evaluate", str(model), "--data", str(sheet), "--split", "dev", "--bootstrap", "0"]) == 0
     assert "metrics are identical to those that training stored" in capsys.readouterr().out
 

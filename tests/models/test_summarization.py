@@ -1,4 +1,4 @@
-"""Summaries: from a text to the selected sentences, and the demo that trains on generated minutes."""
+"""Summaries: from a text to the selected sentences, and the demo that trains on generated minutes of meetings."""
 
 from types import SimpleNamespace
 

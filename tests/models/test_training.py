@@ -148,7 +148,7 @@ def test_train_never_loses_an_existing_output(dataset, folder, tmp_path, monkeyp
         training.train(dataset, folder, short, overwrite=True, say=printed.append)
     assert (folder / "model.safetensors").read_bytes() == before
     # The last step is a checkpoint, so the training is not lost either.
-    assert printed[-1] == f"{unfinished} keeps checkpoint-5; --resume continues from it"
+    assert printed[-1] == f"{unfinished} still has checkpoint-5; --resume continues from it"
     monkeypatch.undo()
     trained = training.train(dataset, folder, short, overwrite=True, resume=True)
     assert (trained.record.options.seed, load_trained(folder).record.options.seed) == (9, 9)
@@ -158,7 +158,7 @@ def test_train_never_loses_an_existing_output(dataset, folder, tmp_path, monkeyp
 def test_long_sentences_are_truncated_and_counted(dataset, tmp_path):
     printed = []
     training.train(dataset, tmp_path / "m", replace(TINY, max_steps=2, max_length=8), say=printed.append)
-    assert any(line.startswith("cut to 8 tokens: ") for line in printed)
+    assert any(line.startswith("truncated to 8 tokens: ") for line in printed)
 
 
 def test_train_without_a_split_raises(dataset, tmp_path):

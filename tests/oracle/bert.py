@@ -27,7 +27,7 @@ def self_attention(w, x, visible, heads, head_mask=None):
 def encode(w, ids, visible, types, *, layers, heads, pooler=None, head_mask=None, eps=1e-12):
     """The encoder without dropout.
 
-    ids, types: (B, L) integers. visible: (B, L) booleans. pooler: None for no pooled. head_mask: None or
+    ids, types: (B, L) integers. visible: (B, L) booleans. pooler: None for no pooled output. head_mask: None or
     (layers, H).
     Returns a dict: pooled, and lists over layers hidden (embeddings first) and a, batched.
     """

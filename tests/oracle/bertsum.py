@@ -38,9 +38,10 @@ def row_as_published(t, seen):
 
 
 def attend(queries, keys, values, hidden, graph=None, softmax=row_without_hidden_keys):
-    """Attends within one document; lists over heads of (L, D), (T, D), (T, D) give (H, L, D) and maps (H, L, T).
+    """Returns the outputs (H, L, D) and attention maps (H, L, T) of one document.
 
-    hidden: (L, T) booleans. graph: None or (L, T), for the last head. softmax: either of the two above.
+    queries, keys, values: lists over heads of (L, D), (T, D), (T, D). hidden: (L, T) booleans. graph: None or (L, T),
+    for the last head. softmax: one of the two functions above.
     """
     outs, maps = [], []
     for h, (q, k, v) in enumerate(zip(queries, keys, values)):

@@ -44,7 +44,7 @@ def token_sensitivity(
 def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
     """Gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
 
-    The released code's `backward_gradient(sensitivity_grads)`.
+    It equals `backward_gradient(sensitivity_grads)` of the released code.
 
     Args:
         model: a sequence classifier of this package.

@@ -23,7 +23,7 @@ from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.plain_text import escape_formula
 
 FIELDS = ("line", "text", "aspect", "label", "suggested", "probability", "probability of label")
-_TEXT = 70  # most characters of a text in the terminal
+_TEXT = 70  # maximum number of characters of a text in the terminal
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class TokenCheck:
         if self.cut:
             found.append(
                 f"warning: {self.cut:,} texts ({self.cut / self.texts:.1%}) are longer than {self.max_length} tokens"
-                " and are cut; pass a larger --max-length, or split the texts"
+                " and are truncated; pass a larger --max-length, or split the texts"
             )
         if per_word > MOST_PIECES or unknown > 0.01:
             found.append(

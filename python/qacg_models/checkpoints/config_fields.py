@@ -108,8 +108,8 @@ def _of_another_model(
 def variant(source: Source) -> dict[str, object]:
     """Returns the fields that tensors determine: contexts, labels, and the form of projections, gates and pooler.
 
-    The published code with attention layers Wq, Wk, Wv uses the attention pooler; the released code has its weights but
-    does not use them.
+    The published code whose attention layers are called Wq, Wk and Wv uses the attention pooler. The released code has
+    the weights of that pooler, but does not use them.
     """
     tensors = source.tensors
     fields: dict[str, object] = {}

@@ -23,7 +23,7 @@ TORCH = (".bin", ".pt", ".pth", ".ckpt")
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _INDEX = ".index.json"
 _MOST_NAMED = 3
-_MOST_CLASSES = 16  # of objects beside the tensors
+_MOST_CLASSES = 16  # maximum number of classes of the objects beside the tensors
 _LONGEST_HEADER = 100_000_000  # bytes, the limit of the safetensors format
 
 
@@ -171,7 +171,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
 
 
 class _Inert:
-    """Is instantiated in place of the classes of objects beside the tensors, such as options of a training program."""
+    """Replaces the class of any object beside the tensors, such as the options of a training program."""
 
     def __init__(self, *_):
         pass
@@ -209,7 +209,7 @@ def read_json(path: Path) -> dict:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except ValueError as error:
-        raise CheckpointError(f"{path}: expected JSON, got text that is none ({error})") from None
+        raise CheckpointError(f"{path}: expected JSON, got other text ({error})") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content

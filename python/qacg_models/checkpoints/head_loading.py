@@ -85,7 +85,7 @@ class HeadCheckpointLoading(ReportedLoading):
         config: PreTrainedConfig | str | Path | None = None,
         initialize_missing: bool = False,
         ignore_mismatched_sizes: bool = False,
-        **kwargs,  # as for `from_pretrained`
+        **kwargs,  # configuration fields and other options of `from_pretrained`
     ):
         """Loads one file, or the shards of an index.
 

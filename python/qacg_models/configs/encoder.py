@@ -227,7 +227,12 @@ class EncoderConfig(PreTrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
     def _remove_fixed_fields(self, given: dict[str, object]) -> None:
-        """Removes the fields with a fixed value from `given`; raises for other values and for unknown fields."""
+        """Removes the fields with a fixed value from `given`.
+
+        Raises:
+            ValueError: a field has another value than the fixed one.
+            TypeError: a field is unknown.
+        """
         kind = given.pop("model_type", self.model_type)
         if kind not in (self.model_type, *self.reads):
             known = ", ".join(map(repr, (self.model_type, *self.reads)))
@@ -314,8 +319,8 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
     meant = "attention" if full_pooler else "cls"
     if pooler not in (None, meant):
         raise ValueError(
-            f"full_pooler, pooler: expected the same choice, got {full_pooler}, which is {meant!r}, and {pooler!r}. Omit one "
-            "of them."
+            f"full_pooler, pooler: expected the same choice, got {full_pooler}, which is {meant!r}, and {pooler!r}. "
+            "Omit one of them."
         )
     return meant
 

@@ -134,13 +134,16 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return np.array(found).reshape(len(rows), len(names))
 
     def _pairs(self, X: Any) -> tuple[list[str], list[str]]:
-        """The texts and aspects of X."""
+        """Returns the texts and the aspects of X."""
         if is_frame(X):
             found = {name: column(X, getattr(self, name), name) for name in ("text", "aspect")}
         else:
             rows = X.tolist() if hasattr(X, "__array__") else X
             if isinstance(rows, str) or not isinstance(rows, Sequence) or any(not _is_pair(row) for row in rows):
-                raise InputError("X: expected a DataFrame, or a sequence of pairs of text and aspect, got another.")
+                raise InputError(
+                    f"X: expected a DataFrame, or a sequence of pairs of text and aspect, got {type(X).__name__} of"
+                    " other values."
+                )
             found = {name: cells([row[place] for row in rows]) for place, name in enumerate(("text", "aspect"))}
         check_empty(found, "raise", index_of(X, len(found["text"])))
         return [str(one) for one in found["text"]], [str(one) for one in found["aspect"]]

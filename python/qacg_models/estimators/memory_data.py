@@ -89,7 +89,9 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
     kept = check_empty(required, on_empty, index_of(frame, len(next(iter(columns.values())))))
     count = len(next(iter(columns.values())))
     if not kept:
-        raise InputError(f"frame: expected rows without an empty cell, got none of {count:,}. Fill in the cells.")
+        raise InputError(
+            f"frame: expected a row without an empty cell, got {count:,} rows with one. Fill in the cells."
+        )
     if len(kept) < count:
         say(f"left out of {split}: {count - len(kept):,} of {count:,} rows, because they have an empty cell")
     with path.open("w", encoding="utf-8") as handle:

@@ -87,7 +87,7 @@ class AspectSentimentPipeline(ChunkPipeline):
             raise InputError(f"aspects: expected at least one name in a list, got {aspects!r}.")
         if unknown := [name for name in aspects if self.contexts is not None and name not in self.contexts]:
             known = ", ".join(self.contexts or ())
-            raise InputError(f"aspects: expected names of the model's ({known}), got {unknown[0]!r}.")
+            raise InputError(f"aspects: expected aspects of the model ({known}), got {unknown[0]!r}.")
         return list(aspects)
 
     def _forward(self, model_inputs: dict) -> dict:

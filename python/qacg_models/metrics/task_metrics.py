@@ -19,7 +19,7 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
 
 
 def titles_of(names: Collection[str]) -> dict[str, str]:
-    """Returns title by metric of the set of metrics whose names are all among `names`."""
+    """Returns the titles, by metric, of the first of METRIC_CLASSES all of whose metrics are among `names`."""
     return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= set(names))
 
 

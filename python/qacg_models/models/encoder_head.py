@@ -176,7 +176,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 def position_limit(encoder: nn.Module) -> int | None:
     """Returns the number of positions of an encoder; None if it has no table of positions.
 
-    In encoders of the RoBERTa family positions start after the index of padding.
+    In encoders of the RoBERTa family the rows of the table up to the index of padding are no positions.
     """
     for name, module in encoder.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):

@@ -70,7 +70,7 @@ class ContextFold(nn.Module):
         Args:
             hidden_states: (B, L, hidden), or (T, hidden) with a packing.
             context_embedding: (B, hidden).
-            layout: the packing, or whatever masks a padded batch.
+            layout: the packing; any other value for a padded batch.
         """
         projected = F.linear(hidden_states, self.weight, self.bias)
         per_sequence = F.linear(context_embedding, self.context_weight, self.context_bias)
@@ -90,7 +90,7 @@ def mix_context(
         context_layer: W (hidden, 2 hidden) and b (hidden).
         context_embedding: E, (B, hidden).
         hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
-        layout: the packing, or whatever masks a padded batch.
+        layout: the packing; any other value for a padded batch.
 
     Returns:
         A tensor in the shape of hidden_states.
@@ -145,7 +145,7 @@ def project_folded(
         context_layer: W (hidden, 2 hidden) and b (hidden).
         context_embedding: E, (B, hidden).
         hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
-        layout: the packing, or whatever masks a padded batch.
+        layout: the packing; any other value for a padded batch.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel

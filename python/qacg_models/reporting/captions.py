@@ -34,7 +34,7 @@ def lambda_caption(values: np.ndarray) -> str:
     """Returns the caption of the mean gate of every head, (layers, heads)."""
     adds, takes = int((values > 0).sum()), int((values < 0).sum())
     layer, head = np.unravel_index(int(np.abs(values).argmax()), values.shape)
-    does = "adds" if values[layer, head] > 0 else "takes away"
+    does = "adds attention" if values[layer, head] > 0 else "takes attention away"
     if not adds + takes:
         return "The aspect changes attention in no head."
     return (

@@ -57,7 +57,10 @@ class Confidence:
         if self.temperatures is None:
             return f"expected calibration error: {after} points; this model has no temperature"
         shown = ", ".join(f"{one:.3f}" for one in self.temperatures)
-        return f"expected calibration error: {before} points before, {after} after the temperatures ({shown})"
+        return (
+            f"expected calibration error: {before} points before temperature scaling, {after} after it"
+            f" (temperatures {shown})"
+        )
 
     def caption(self) -> str:
         """Returns one sentence that compares mean confidence with accuracy."""

@@ -236,7 +236,7 @@ class TrainingOptions:
                 f"{given[0]}: expected none with the checkpoint {self.from_checkpoint}, which defines it. Omit it."
             )
         if self.cased and self.tokenizer is None:
-            raise InputError("cased: expected --tokenizer FILE with it, a vocab.txt, got no tokenizer.")
+            raise InputError("cased: expected a vocab.txt as --tokenizer, got no tokenizer.")
         if self.schedule == "steady" and self.protocol == "released":
             raise InputError("schedule: expected 'linear' or none for the protocol 'released', got 'steady'.")
         if self.schedule == "linear" and not self._counted:

@@ -101,7 +101,7 @@ def _write(
         writing.mkdir(parents=True)
         cut = write_features(writing / ROWS_NAME, rows, encoding)
     if cut:
-        say(f"cut to {encoding.max_length} tokens: {cut} rows of {name.removeprefix('features-')}")
+        say(f"truncated to {encoding.max_length} tokens: {cut} rows of {name.removeprefix('features-')}")
 
 
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:

@@ -239,7 +239,7 @@ class RunFolder:
         """Deletes the folder after a failure, unless it has a checkpoint, a damaged folder or the previous model."""
         found = self.checkpoints()
         if found:
-            say(f"{self.path} keeps {found[-1].name}; --resume continues from it")
+            say(f"{self.path} still has {found[-1].name}; --resume continues from it")
         elif not any(self.path.glob(f"{DAMAGED}*")) and not (self.path / OLD).exists():
             shutil.rmtree(self.path, ignore_errors=True)
 

@@ -158,7 +158,10 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
     if not only_seeds:
         raise InputError(f"{output}: expected only seeds, got other files too. Choose another --output.")
     if not (overwrite or resume):
-        raise InputError(f"{output}: holds seeds already. Continue them with --resume, or replace them by --overwrite.")
+        raise InputError(
+            f"{output}: expected no seeds of an earlier run, got some. Continue them with --resume, or replace them"
+            " with --overwrite."
+        )
     for path in output.iterdir():
         if _LEFT_BY_A_KILL.fullmatch(path.name):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

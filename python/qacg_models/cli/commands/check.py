@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     rows = list(dataset.splits["train"]) if arguments.thorough else doubted_rows(dataset)
     if arguments.thorough:
         doubts = model_doubts(dataset, training, lambda line: print(line, file=sys.stderr))
-        doubted_by = f"the model, trained on the other rows of {FOLDS} folds"
+        doubted_by = f"the model in {FOLDS}-fold cross-validation"
     else:
         doubts = baseline_doubts(rows, dataset.task)
-        doubted_by = "TF-IDF with logistic regression, fitted to the other rows"
+        doubted_by = "TF-IDF with logistic regression in cross-validation"
     found = check_data(dataset, training, rows, doubts, doubted_by)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -147,7 +147,7 @@ def _new_rows(
     else:
         total = len(texts)
         chosen = most_uncertain(
-            asked, texts, count, exclude, seen=lambda number: _say(f"asked about {number:,} of {total:,}")
+            asked, texts, count, exclude, seen=lambda number: _say(f"predicted {number:,} of {total:,} texts")
         )
     drawn = random_rows(texts, names, count_random, arguments.seed, exclude | {row.pair for row in chosen})
     return [*dev, *mixed(chosen, drawn)]
@@ -210,8 +210,8 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
         return choose(sentences, proposals, arguments.keep)
     if len(proposals) > MAX_ASPECTS:
         print(
-            f"The sheet asks about {len(proposals)} aspects. A model learns few aspects better from the same number of"
-            " rows: choose some with --keep NAME ..., and add your own with NAME=WORD,WORD."
+            f"The sheet has {len(proposals)} aspects. With the same number of rows, a model is more accurate for fewer"
+            " aspects: select some with --keep NAME ..., and add your own with NAME=WORD,WORD."
         )
     return proposals
 
