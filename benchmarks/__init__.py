@@ -1,1 +1,1 @@
-"""Measurements of the operators against what PyTorch offers; see README.md in this folder for the rules."""
+"""Measures the operators against PyTorch's own attention; README.md in this folder has the rules."""

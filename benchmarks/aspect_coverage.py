@@ -1,9 +1,10 @@
-"""How many of a data set's categories `qacg suggest` finds without seeing them.
+"""How many of a data set's categories `qacg suggest` finds without seeing the labels.
 
-A category is covered if it is the most frequent one among the sentences of some proposal (those with one of its nouns).
-For comparison: what proposals of the same sizes cover with random sentences, a mean of 20 draws. SentiHood is used
-twice, with the four categories of the published task and with all twelve that were labelled. The sentences about
-hotels are invented; nothing in `qacg suggest` was chosen by their words.
+A proposal of `qacg suggest` has nouns, and its sentences are those with one of the nouns. A category is covered if it
+is the most frequent one among the sentences of some proposal. For comparison, the command prints how many categories
+random sentences cover with proposals of the same sizes, in a mean of 20 draws. SentiHood is used twice, with the four
+categories of the published task and with all twelve labelled categories. The sentences about hotels are invented, and
+no choice in `qacg suggest` depended on their words.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
@@ -26,7 +27,7 @@ Labelled = list[tuple[str, set[str]]]
 
 
 def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> set[str]:
-    """The categories that are most frequent in some pick of sentence numbers; of equally frequent ones none counts."""
+    """The categories that are more frequent than any other in at least one of the picks of sentence numbers."""
     found = set()
     for numbers in picked:
         counts = Counter(category for number in numbers for category in categories[number]).most_common(2)
@@ -36,14 +37,14 @@ def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> 
 
 
 def by_chance(sizes: Sequence[int], categories: Sequence[set[str]], draws: int = DRAWS) -> float:
-    """The mean number of categories that random picks of these sizes cover."""
+    """The mean number of categories that random picks with these numbers of sentences cover."""
     chance = random.Random(0)
     numbers = range(len(categories))
     return sum(len(covered([chance.sample(numbers, size) for size in sizes], categories)) for _ in range(draws)) / draws
 
 
 def read_sentihood(folder: Path) -> Labelled:
-    """Sentences of all splits with all labelled categories."""
+    """Reads the sentences of all splits, each with its labelled categories."""
     found = []
     for split in ("train", "dev", "test"):
         records = json.loads((folder / f"sentihood-{split}.json").read_text(encoding="utf-8"))
@@ -52,7 +53,7 @@ def read_sentihood(folder: Path) -> Labelled:
 
 
 def read_semeval(folder: Path) -> Labelled:
-    """Sentences of both splits with their categories."""
+    """Reads the sentences of both splits, each with its categories."""
     sentences: dict[tuple[str, str], set[str]] = {}
     for name in ("Restaurants_Train.xml", "Restaurants_Test_Gold.xml"):
         for row in semeval_xml.read(folder / name, SEMEVAL):
@@ -63,7 +64,7 @@ def read_semeval(folder: Path) -> Labelled:
 
 
 def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set[str]]) -> str:
-    """The coverage of a data set in one line."""
+    """Formats the coverage of a data set as a line of text."""
     known = set().union(*categories)
     found = covered([one.picked for one in proposals], categories)
     chance = by_chance([len(one.picked) for one in proposals], categories)
@@ -77,7 +78,7 @@ def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set
 # Invented sentences about hotels. The rarest category is in one of sixty sentences; some adjectives belong to one
 # category, others to all; every third sentence has nouns of no category ("my sister", "the brochure").
 HOTEL_SENTENCES = 3000
-# By category: its relative frequency, its nouns, and the adjectives of these alone.
+# By category: its relative frequency, its nouns, and the adjectives that occur with these nouns only.
 CATEGORIES = {
     "room": (20, "the room|the bedroom|our suite|the wardrobe|the balcony", "spacious|cramped|tiny|modern|dated"),
     "breakfast": (14, "the breakfast|the buffet|the coffee|the omelette|the dinner", "fresh|cold|tasty|bland"),
@@ -96,7 +97,7 @@ FILLERS = ("came with us", "was another story", "had told us so", "made up for i
 
 
 def hotel_sentences(count: int = HOTEL_SENTENCES, seed: int = 0) -> list[tuple[str, set[str]]]:
-    """Sentences of one to three clauses, each with its categories."""
+    """Generates sentences of one to three clauses, each with its categories."""
     draw, found = random.Random(seed), []
     names, shares = list(CATEGORIES), [share for share, _, _ in CATEGORIES.values()]
     for _ in range(count):

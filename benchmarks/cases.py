@@ -1,4 +1,4 @@
-"""What is measured: shapes and cases, their FLOP counts, their random inputs, and the lengths of sentences."""
+"""The cases of the benchmarks: shapes, FLOP counts, random inputs, and lengths of sentences."""
 
 import functools
 import json
@@ -38,7 +38,7 @@ FLOP_CONVENTION = (
 
 
 class Shape(NamedTuple):
-    """Sizes of a call. `length` counts queries, and keys too unless the case sets `keys`."""
+    """Sizes of a call. `length` is the number of queries, and of keys unless the case sets `keys`."""
 
     batch: int
     heads: int
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
-        """Reads "64,12,128,64".
+        """Reads a shape from text such as "64,12,128,64".
 
         Raises:
             ValueError: the text is not four positive integers.
@@ -57,7 +57,7 @@ class Shape(NamedTuple):
         except ValueError:
             sizes = []
         if len(sizes) != 4 or min(sizes) < 1:
-            raise ValueError(f"shape: expected B,H,L,D such as 64,12,128,64, got {text!r}")
+            raise ValueError(f"shape: expected B,H,L,D, such as 64,12,128,64, got {text!r}")
         return cls(*sizes)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ MEMORY_SHAPE = Shape(1, 12, 8192, 64)
 
 @dataclass(frozen=True)
 class Case:
-    """One call to measure. `keys` is None where there are as many keys as queries."""
+    """One call to measure. `keys` is None if there are as many keys as queries."""
 
     shape: Shape
     dtype: str = "float32"
@@ -92,7 +92,9 @@ class Case:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: expected a number in [0, 1), got {self.dropout}")
         if self.keys is not None and (self.keys < 1 or self.lengths != FULL or self.gate != LAMBDA):
-            raise ValueError(f"keys: expected a positive number with full lengths and a lambda, got {self.keys}")
+            raise ValueError(
+                f"keys: expected None, or a positive number with lengths 'full' and gate 'lambda', got {self.keys}"
+            )
 
     @property
     def key_count(self) -> int:
@@ -105,13 +107,13 @@ class Case:
 
     @property
     def products(self) -> int:
-        """Multiply-adds of one matrix product over all attention entries; padding does not count."""
+        """The number of multiply-adds of one matrix product over all attention entries, without padding."""
         entries = sum(n * (self.keys or n) for n in self.sequence_lengths)
         return self.shape.heads * self.shape.head_dim * entries
 
     @property
     def short_name(self) -> str:
-        """The shape, and what differs from full lengths and a lambda tensor."""
+        """The shape; then keys, lengths and gate where they differ from the default."""
         keys = "" if self.keys is None else f" x {self.keys} keys"
         lengths = "" if self.lengths == FULL else f" {self.lengths}"
         gate = "" if self.gate == LAMBDA else f" gate {self.gate}"
@@ -127,7 +129,7 @@ class Case:
 
 
 def grid(shapes, dtypes, modes, dropouts, lengths=(FULL,)) -> list[Case]:
-    """All combinations, except dropout in an inference forward."""
+    """Cases of all combinations of the arguments, except inference with dropout."""
     return [
         Case(shape, dtype, mode, dropout, "cpu", form)
         for shape, dtype, mode, dropout, form in product(shapes, dtypes, modes, dropouts, lengths)
@@ -141,16 +143,16 @@ LONGEST = 128  # longer sentences of the histogram are truncated
 
 @functools.cache
 def histogram() -> dict[int, int]:
-    """Counts of examples in SentiHood's training split by length in word pieces, shortest first."""
+    """The number of examples in SentiHood's training split by length in word pieces, shortest first."""
     counts = json.loads(_HISTOGRAM.read_text(encoding="utf-8"))["counts"]
     return {int(length): count for length, count in counts.items()}
 
 
 @functools.cache
 def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
-    """Quantiles of the histogram in random order; the last one is the longest.
+    """Lengths of `count` sentences: quantiles of the histogram in random order, except that the longest comes last.
 
-    For another `longest` than the histogram's, all lengths are scaled in proportion.
+    If `longest` differs from the longest of the histogram, all lengths are scaled in proportion.
     """
     lengths, counts = zip(*histogram().items())
     up_to = list(accumulate(counts))
@@ -162,7 +164,7 @@ def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
 
 
 class Inputs(NamedTuple):
-    """The operands of one call and the gradient of its output; packed tensors are (T, H, D)."""
+    """The operands of one call, and the upstream gradient of its output. If packed, tensors are (T, H, D)."""
 
     query: Tensor  # (B, H, L, D), as context_query and grad_out
     key: Tensor  # (B, H, S, D), as value and context_key
@@ -170,7 +172,7 @@ class Inputs(NamedTuple):
     context_query: Tensor
     context_key: Tensor
     gate: tuple[Tensor, ...]  # lambda (B, H, L), or the vectors (D) of query, context query, key and context key
-    grad_out: Tensor  # (B, H, L, D); 0 at padding, as a loss leaves it
+    grad_out: Tensor  # (B, H, L, D); 0 at padding, as with a loss that ignores padding
 
     @property
     def operands(self) -> tuple[Tensor, ...]:
@@ -182,7 +184,7 @@ class Inputs(NamedTuple):
 
 
 def draw(case: Case, generator: torch.Generator) -> Inputs:
-    """Random inputs on the case's device: N(0, 1), lambda uniform in [-1, 1], gate vectors N(0, 1 / D)."""
+    """Draws inputs on the case's device: from N(0, 1), but lambda uniform in [-1, 1] and gate vectors N(0, 1 / D)."""
     batch, heads, length, head_dim = case.shape
     rows = (sum(case.sequence_lengths), heads) if case.lengths == PACKED else (batch, heads, length)
 
@@ -207,17 +209,17 @@ def draw(case: Case, generator: torch.Generator) -> Inputs:
 
 
 def key_lengths(case: Case) -> Tensor:
-    """(B,) int64 on the case's device."""
+    """The lengths of the sequences, (B,) int64, on the case's device."""
     return torch.tensor(case.sequence_lengths, device=case.device)
 
 
 def padding(case: Case) -> Tensor:
-    """(B, L), True at padding."""
+    """A boolean tensor (B, L) on the case's device, True at padding."""
     return torch.arange(case.shape.length, device=case.device) >= key_lengths(case)[:, None]
 
 
 def offsets(case: Case) -> Tensor:
-    """(B + 1,) int32, the start of each sequence in a packed batch."""
+    """`cu_seqlens` of the packed batch, (B + 1,) int32: the start of each sequence, and the number of tokens."""
     return torch.tensor([0, *accumulate(case.sequence_lengths)], dtype=torch.int32, device=case.device)
 
 
@@ -226,7 +228,7 @@ _MOST_SETS = 8
 
 
 def draw_sets(case: Case, seed: int = 0) -> list[Inputs]:
-    """Two to eight sets of inputs to rotate through, about 1 GiB at most, so that none stays in a cache."""
+    """Draws two to eight sets of inputs, at most about 1 GiB, to alternate between, so that none stays in a cache."""
     generator = torch.Generator(case.device).manual_seed(seed)
     first = draw(case, generator)
     size = sum(t.nbytes for t in first.tensors)

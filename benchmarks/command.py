@@ -1,4 +1,4 @@
-"""What the commands that measure have in common."""
+"""Options and exit statuses that all commands that measure have in common."""
 
 import argparse
 import sys
@@ -12,14 +12,14 @@ INTERRUPTED = 130  # the exit status that shells report after Ctrl-C
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every command that measures."""
+    """Adds the options that all commands that measure have: --out, --threads and --quick."""
     parser.add_argument("--out", metavar="DIR", help="folder for the records; by default they are only printed")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads of torch")
     parser.add_argument("--quick", action="store_true", help="few repeats, to check that everything runs")
 
 
 def exit_status(action: Callable[[], int]) -> int:
-    """Runs a command's action; errors of a measurement and Ctrl-C become a message and an exit status."""
+    """Runs a command's action and returns its exit status; prints errors of measurements and Ctrl-C as a message."""
     try:
         return action()
     except KeyboardInterrupt:

@@ -1,8 +1,9 @@
 """What changed from one set of records to another: `python -m benchmarks.compare OLD NEW`, each a file or a folder.
 
-A change counts if it exceeds two kinds of noise. Within a run: the intervals median +- 1.57 IQR / sqrt(n), which
-overlap in 95 of 100 cases for equal medians (McGill, Tukey and Larsen 1978), do not overlap. Between runs: it is larger
-than nine tenths of the changes of the controls, implementations such as eager that are the same in both.
+A change counts if it exceeds the noise within a run and the noise between runs. It exceeds the first if the intervals
+median +- 1.57 IQR / sqrt(n) do not overlap; for equal medians they overlap in 95 of 100 cases (McGill, Tukey and Larsen
+1978). It exceeds the second if it is larger than nine tenths of the changes of the controls. Controls are
+implementations that are the same in both sets, such as eager.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from benchmarks.model_steps import RELEASED
 _CONTROLS = {EAGER, COMPILED, COMPOSITION, ONE_MAP, RELEASED}
 _NOTCH = 1.57
 _QUANTILE = 0.9
-# The least noise: no two runs of the same code agreed better than this.
+# The smallest noise between runs: no two runs of the same code have agreed better than this.
 _LEAST_NOISE = 0.02
 # The accuracy of the memory measurement.
 _MEMORY_SLACK_MB = 4.0
@@ -31,14 +32,16 @@ Timed = records.TimeRecord | records.OverheadRecord | records.StepRecord
 
 @dataclass(frozen=True)
 class Change:
-    """One measurement in both sets.
+    """A measurement that both sets have.
 
     Attributes:
         what: case and implementation.
+        unit: "us", "ms" or "MB".
         old, new: medians, in `unit`.
         ratio: new over old; below 1 is an improvement.
-        low, high: the ratios of the quartiles that are farthest apart.
-        within: whether the medians' intervals overlap.
+        low: the new first quartile over the old third quartile.
+        high: the new third quartile over the old first quartile.
+        within: whether the change is within the noise of a run, because the medians' intervals overlap.
         control: whether the implementation is the same in both sets.
         contended: whether other processes used the CPU in either run.
     """
@@ -58,14 +61,14 @@ class Change:
         return self.new / self.old
 
     def verdict(self, noise: float) -> str:
-        """The change in words; `noise` is a logarithm of a ratio."""
+        """Returns "better", "WORSE" or "within noise"; `noise` is a logarithm of a ratio."""
         if self.within or abs(math.log(self.ratio)) <= noise:
             return "within noise"
         return "better" if self.ratio < 1 else "WORSE"
 
 
 def _place(record: records.Record) -> str:
-    """The machine and threads, which times must share. The instruction sets of the kernels may differ."""
+    """A text for machine and threads, in which comparable times agree. The kernels' instruction sets may differ."""
     return json.dumps({k: v for k, v in record.origin.machine.items() if k != "instruction_sets"}, sort_keys=True)
 
 
@@ -78,7 +81,7 @@ def _key(record: records.Record) -> tuple:
 
 
 def _latest(measured: Sequence[records.Record]) -> dict[tuple, records.Record]:
-    """The latest record of each measurement, without ceilings."""
+    """The latest record of each measurement by its key, without ceilings."""
     return {_key(record): record for record in measured if not isinstance(record, records.CeilingRecord)}
 
 
@@ -116,7 +119,7 @@ def _timed(old: Timed, new: Timed, same_torch: bool) -> Change:
 
 
 def _memory(old: records.MemoryRecord, new: records.MemoryRecord) -> Change:
-    # A ratio of two values near zero is meaningless, so both are at least the accuracy of the method.
+    # A ratio of two values near zero is meaningless, so smaller values are replaced by the accuracy of the method.
     values = [max(record.extra_mb, _MEMORY_SLACK_MB) for record in (old, new)]
     ratio = values[1] / values[0]
     within = abs(new.extra_mb - old.extra_mb) <= _MEMORY_SLACK_MB
@@ -124,14 +127,14 @@ def _memory(old: records.MemoryRecord, new: records.MemoryRecord) -> Change:
 
 
 def changes(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[Change]:
-    """The measurements that both sets have on the same machine and threads, in the order of the new one.
+    """The changes of all measurements that both sets have on the same machine and threads, in the order of `new`.
 
     Raises:
         ValueError: the sets have no machine and thread count in common.
     """
     if old and new and not {_place(record) for record in old} & {_place(record) for record in new}:
         raise ValueError(
-            f"OLD and NEW: expected records of one machine and thread count, got {_machines(old)}; {_machines(new)}"
+            f"OLD and NEW: expected a machine and thread count in common, got {_machines(old)}; {_machines(new)}"
         )
     before = _latest(old)
     found = []
@@ -153,7 +156,7 @@ def _machines(measured: Sequence[records.Record]) -> str:
 
 
 def noise_between_runs(found: Sequence[Change]) -> float:
-    """The logarithm of the ratio that nine tenths of the controls stay within, at least _LEAST_NOISE."""
+    """The noise between runs: nine tenths of the controls have a smaller |log(ratio)|. At least _LEAST_NOISE."""
     moved = sorted(abs(math.log(change.ratio)) for change in found if change.control)
     if not moved:
         return _LEAST_NOISE
@@ -161,14 +164,14 @@ def noise_between_runs(found: Sequence[Change]) -> float:
 
 
 def lines(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[str]:
-    """The comparison as text: where the rows are from, the noise, each change, and how many there are.
+    """The comparison as lines of text: origins of the records, noise, each change, and the number of changes.
 
     Raises:
         ValueError: the sets have no measurement, or no machine and thread count, in common.
     """
     found = changes(old, new)
     if not found:
-        raise ValueError("OLD and NEW: expected a measurement in common, got none")
+        raise ValueError("OLD and NEW: expected a measurement in common, got none. Measure the same cases again")
     noise = noise_between_runs(found)
     controls = sum(change.control for change in found)
     text = [f"old: {_sources(old)}", f"new: {_sources(new)}"]
@@ -197,7 +200,7 @@ def _sources(measured: Sequence[records.Record]) -> str:
 
 
 def load(path: str) -> list[records.Record]:
-    """Records of a file, or of all .jsonl files in a folder."""
+    """Reads the records of a file, or of all .jsonl files in a folder."""
     folder = Path(path)
     return records.load(sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder])
 
@@ -205,7 +208,7 @@ def load(path: str) -> list[records.Record]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description="What changed between records.")
     parser.add_argument("old", help="a file of records, or a folder of such files")
-    parser.add_argument("new", help="the same for the other sources")
+    parser.add_argument("new", help="records of the other commit, as a file or a folder")
     options = parser.parse_args(arguments)
 
     def compare() -> int:

@@ -2,8 +2,9 @@
 
     t = call + element * B H L D + entry * B H L S + flop * F B H L S D
 
-A call has a fixed cost, reads, packs and writes rows of D elements, computes two maps entry by entry, and multiplies:
-F FLOP per entry and feature by FLOP_CONVENTION. For sequences of different lengths, L and L S are sums.
+The terms are the fixed cost of a call; reading, packing and writing of rows with D elements; the computation of two
+maps entry by entry; and matrix products, with F FLOP per entry and feature by FLOP_CONVENTION. If the sequences have
+different lengths, B L and B L S are sums over the sequences.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,7 +31,8 @@ class Model:
         flops_per_entry: F, for which the constants are valid.
         error: median of |model / measured - 1| over the fitted cases.
         cases: number of fitted cases.
-        head_dims: number of their head sizes; one alone cannot separate entries from products.
+        head_dims: number of head sizes among the fitted cases. With a single one, `entry` and `flop` cannot be
+            separated.
     """
 
     call: float
@@ -47,7 +49,7 @@ class Model:
         return sum(self.parts(case).values())
 
     def parts(self, case: Case) -> dict[str, float]:
-        """Seconds of each term."""
+        """The time of each term in seconds, by the name of its constant."""
         constants = {"call": self.call, "elements": self.element, "entries": self.entry, "products": self.flop}
         return {name: c * x for (name, c), x in zip(constants.items(), _features(case, self.flops_per_entry))}
 
@@ -56,19 +58,19 @@ class Model:
         apart = "" if self.head_dims > 1 else ", one head size cannot separate products from entries"
         return (
             f"call {1e6 * self.call:.3g} us, element {1e9 * self.element:.3g} ns, entry {1e9 * self.entry:.3g} ns, "
-            f"products {rate}; off by {self.error:.0%} in the median of {self.cases} cases{apart}"
+            f"products {rate}; median error {self.error:.0%} over {self.cases} cases{apart}"
         )
 
 
 def _features(case: Case, flops_per_entry: int) -> tuple[float, ...]:
-    """The factor of each constant."""
+    """The factors of the constants in the model's time of a case, in the order of `Model`."""
     _, heads, _, head_dim = case.shape
     elements = heads * head_dim * sum(case.sequence_lengths)
     return 1.0, float(elements), case.products / head_dim, float(flops_per_entry * case.products)
 
 
 def too_few(cases: Collection[Case]) -> str | None:
-    """Why these cases do not determine the constants; None if they do (but see `Model.head_dims`)."""
+    """Why these cases do not determine the constants; None if they do. See also `Model.head_dims`."""
     if len(cases) <= _TERMS:
         return f"cases: expected more than the {_TERMS} constants, got {len(cases)}"
     lengths = {case.shape.length for case in cases}
@@ -78,10 +80,10 @@ def too_few(cases: Collection[Case]) -> str | None:
 
 
 def fit(measured: Sequence[records.TimeRecord]) -> Model:
-    """The non-negative constants with the least squared relative error.
+    """Fits the model to measured times: the non-negative constants with the least squared relative error.
 
     Args:
-        measured: records of one implementation, dtype, pass and thread count, of full lengths, without dropout.
+        measured: records of one implementation, dtype, pass and thread count, with full lengths and without dropout.
 
     Raises:
         ValueError: there are too few cases, or records of several kinds.
@@ -108,7 +110,7 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
 
 
 def _non_negative(relative: torch.Tensor) -> torch.Tensor:
-    """The x >= 0 with the least |relative x - 1|, by trying all choices of zero elements.
+    """Finds the x >= 0 with the least |relative x - 1|, by trying all choices of elements that are zero.
 
     Args:
         relative: (cases, terms) float64.

@@ -1,9 +1,9 @@
 """Whole steps of QACG-BERT, implementations side by side: `python -m benchmarks.end_to_end --out DIR`.
 
 A training step is forward, loss and backward with dropout; inference is a forward. All implementations run the same
-batches of sentences. A size and mode that has its records from the same sources is not measured again, so that an
-interrupted run resumes. `--count-lengths` prints the number of sentences of each length, as in
-`sentihood_lengths.json`, and measures nothing.
+batches of sentences. The same command resumes an interrupted run: it does not measure a size and mode again for which
+there are records of the same commit. `--count-lengths` only prints the number of sentences of each length, as in
+`sentihood_lengths.json`.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sizes", choices=SIZES, nargs="+")
     parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES))
     parser.add_argument(
-        "--dtypes", choices=MAIN_DTYPES, nargs="+", default=list(MAIN_DTYPES), help="bfloat16 is autocast"
+        "--dtypes", choices=MAIN_DTYPES, nargs="+", default=list(MAIN_DTYPES), help="bfloat16 uses autocast"
     )
     parser.add_argument(
         "--implementations",
@@ -45,10 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--data", default=default_data(), help="folder with the train split (QACG_DATA/sentihood)")
     parser.add_argument("--tokenizer", help="folder or vocabulary; by default one is trained on the split")
-    parser.add_argument("--batch", type=int, help="sentences of a batch (64)")
-    parser.add_argument("--batches", type=int, help="batches of a repeat (8)")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop starting sizes and modes")
-    parser.add_argument("--repeats", type=int, help="repeats of each implementation after one to warm up (3)")
+    parser.add_argument("--batch", type=int, help="sentences per batch (64)")
+    parser.add_argument("--batches", type=int, help="batches per repeat (8)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="starts no size and mode after this time")
+    parser.add_argument("--repeats", type=int, help="repeats of each implementation, after one warm-up (3)")
     parser.add_argument("--count-lengths", action="store_true", help="only print the sentences by length, as JSON")
     options = parser.parse_args(arguments)
     if options.count_lengths:
@@ -82,10 +82,10 @@ def _measure(options: argparse.Namespace) -> int:
         for mode in options.modes:
             required = {(name, dtype) for name in names if supports(name, mode) for dtype in options.dtypes}
             if required <= _done(measured, Workload.of(size, mode, sentences.source, batches), repeats):
-                print(f"{size} {mode}: kept")
+                print(f"{size} {mode}: already measured")
                 continue
             if budget.is_spent():
-                print(f"{size} {mode}: not measured, the time is spent")
+                print(f"{size} {mode}: not measured, the time limit is reached")
                 continue
             new = measure(size, mode, names, options.dtypes, batches, sentences, effort, source)
             writer.add(new)
@@ -97,7 +97,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _done(measured: list[records.StepRecord], workload: Workload, repeats: int) -> set[tuple[str, str]]:
-    """(implementation, dtype) of the records of a workload."""
+    """The pairs (implementation, dtype) that have a record of this workload and number of repeats."""
     same = (workload.size, workload.mode, workload.source, workload.batches, workload.sentences, repeats)
     return {
         (one.implementation, one.dtype)

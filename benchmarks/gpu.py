@@ -1,8 +1,8 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
-Measures the plan of `plans.py` within a budget of time. Then come the performance targets, the predictions of
-`benchmarks.static` for Triton beside the measurements, and a plot. A backend with wrong results is left out, and the
-command then fails.
+Measures the plan of `plans.py` within a time limit. Then it prints the performance targets and a comparison of the
+measurements with the predictions of `benchmarks.static` for Triton, and draws a plot. A backend with wrong results is
+not measured, and the exit status is then not 0.
 """
 
 import argparse
@@ -33,18 +33,18 @@ PREDICTIONS = Path(__file__).parent / "results" / "static"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="The benchmark on a GPU.")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for records, results and plot")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="when to stop starting new cases")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="no case is started after this time")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("bench-gpu: expected an NVIDIA GPU, torch finds none. Run it on a machine with one.", file=sys.stderr)
+        print("bench-gpu: expected an NVIDIA GPU, got none. Run it on a machine with one.", file=sys.stderr)
         return 2
     torch.cuda.set_device(0)
     device = torch.device("cuda", 0)
     backends = available_on(device)
     if not backends:
         print(
-            f"bench-gpu: expected one of {', '.join(BACKENDS)}, none is available. "
-            "python -m qacg_kernels.info has the reasons.",
+            f"bench-gpu: expected one of {', '.join(BACKENDS)}, got no available backend. "
+            "python -m qacg_kernels.info prints the reasons.",
             file=sys.stderr,
         )
         return 2
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; the records so far are stored")
         return INTERRUPTED
-    except RuntimeError as error:  # after an illegal access nothing else runs on the GPU
+    except RuntimeError as error:  # after an illegal memory access, the GPU runs nothing else in this process
         failures.append(f"the rest of the plan: {error}")
     session.missing += failures
     report(session, correct, device_name, writer, architecture_of(device))
@@ -73,16 +73,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def available_on(device: torch.device) -> tuple[str, ...]:
-    """The available backends that support calls on the device."""
+    """The names of the backends in BACKENDS that are available and support calls on the device."""
     available = [name for name in BACKENDS if name in qk.available_backends()]
     return tuple(name for name in available if not dispatch.backend_of(name).not_for(device))
 
 
 def is_correct(backend: str, device: str = "cuda") -> bool:
-    """Whether a backend passes the parity report; the result is printed."""
+    """Runs the parity report of a backend, prints the result, and returns whether it passes."""
     try:
         print(f"parity of {backend}: {agreement.require_parity(device, [backend])} checks passed", flush=True)
-    except Exception as error:  # ParityError, or whatever the compiler of its kernels raises
+    except Exception as error:  # ParityError, or any exception of the compiler of its kernels
         print(f"parity of {backend} fails, so it is not measured:\n{type(error).__name__}: {error}", file=sys.stderr)
         return False
     return True
@@ -91,7 +91,7 @@ def is_correct(backend: str, device: str = "cuda") -> bool:
 def report(
     session: Session, backends: tuple[str, ...], device_name: str, writer: records.Writer, architecture: str
 ) -> None:
-    """Prints targets, predictions and what is missing, stores them as text, and draws the plot."""
+    """Prints targets, predictions and cases that were not measured, stores the text, and draws the plot."""
     lines = []
     for backend in backends:
         results = on_device([target.judge(backend, session.records) for target in TARGETS["gpu"]], device_name)
@@ -108,14 +108,14 @@ def report(
 
 
 def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
-    """The results, with "(H200)" behind their targets if another GPU was measured: the targets are those of an H200."""
+    """Adds "(H200)" to the targets of the results if another GPU was measured, because they are targets for an H200."""
     if "H200" in device_name:
         return list(results)
     return [replace(one, target=f"{one.target} (H200)") for one in results]
 
 
 def load_predictions(architecture: str) -> list[dict[str, object]]:
-    """The predictions of `benchmarks.static` for a chip, after a record of their origin; empty without a file."""
+    """Reads the predictions of `benchmarks.static` for a chip, after a record of their origin; [] without a file."""
     path = PREDICTIONS / f"{architecture}.jsonl"
     if not path.exists():
         return []
@@ -123,7 +123,7 @@ def load_predictions(architecture: str) -> list[dict[str, object]]:
 
 
 def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """A line for each measured time of a call that has a prediction; the largest deviation comes last."""
+    """Lines that compare measured times with predictions, the best prediction first; the last has the largest error."""
     calls = {
         (Shape(*found["shape"]), found["pass"], found.get("gate", LAMBDA)): found["predicted_ms"]
         for found in load_predictions(architecture)
@@ -142,7 +142,7 @@ def beside_predictions(measured: Sequence[records.Record], architecture: str) ->
     if not lines:
         return [f"no prediction for {architecture} to compare with these records"]
     worst = max(deviation for deviation, _ in lines)
-    return [*(line for _, line in sorted(lines)), f"predicted without a GPU, off by a factor of at most {worst:.2f}"]
+    return [*(line for _, line in sorted(lines)), f"predictions without a GPU: wrong by a factor of up to {worst:.2f}"]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Everything to send from a new GPU in one archive: `make gpu-report OUT=dir`, within ten minutes.
+"""Makes one archive with everything to report about a new GPU: `make gpu-report OUT=dir`, within ten minutes.
 
-Runs `qacg_kernels.info`, the selftest, the GPU benchmark with predictions beside measurements, and compute-sanitizer
-where it is installed. A step that fails or exceeds its time is recorded in `manifest.json`, and the others still run.
-`--check FOLDER` checks the format of an unpacked report, as in `benchmarks/results/gpu`.
+Runs `qacg_kernels.info`, the selftest, the GPU benchmark, and compute-sanitizer if it is installed. A step that fails
+or exceeds its time limit is recorded in `manifest.json`, and the other steps still run. `--check FOLDER` checks the
+format of an unpacked report, as in `benchmarks/results/gpu`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Step:
     """One command of the report.
 
     Attributes:
-        name: the step; its output goes to NAME.txt.
+        name: name of the step; its output goes to NAME.txt.
         command: the program and its arguments.
         seconds: the time limit.
         creates: a glob pattern of files that the step must write.
@@ -47,7 +47,7 @@ class Step:
 
 
 def steps(out: Path) -> Iterator[Step]:
-    """The steps in order; compute-sanitizer only where it is installed."""
+    """Yields the steps in order; compute-sanitizer only if it is installed."""
     yield Step("info", module_command("qacg_kernels.info"), 60, "info.txt")
     selftest = module_command("qacg_kernels.selftest", "--json", str(out / "selftest.json"), "--minutes", "2")
     yield Step("selftest", selftest, 150, "selftest.json")
@@ -63,7 +63,7 @@ def steps(out: Path) -> Iterator[Step]:
 
 
 def run_step(step: Step, out: Path, seconds: float) -> dict[str, object]:
-    """Runs a step within the remaining seconds and returns its entry of the manifest."""
+    """Runs a step for at most this many seconds, or its own limit, and returns its entry of the manifest."""
     start, limit = time.monotonic(), min(step.seconds, seconds)
     with (out / f"{step.name}.txt").open("w", encoding="utf-8") as log:
         try:
@@ -79,7 +79,7 @@ def run_step(step: Step, out: Path, seconds: float) -> dict[str, object]:
 
 
 def collect(out: Path, device_name: str) -> Path:
-    """Runs all steps, writes the manifest, and returns the archive beside `out`."""
+    """Runs all steps, writes the manifest and an archive in the parent folder of `out`; returns the archive's path."""
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"--out: expected an empty or new folder, got {out}")
     out.mkdir(parents=True, exist_ok=True)
@@ -99,25 +99,29 @@ def collect(out: Path, device_name: str) -> Path:
 
 
 def problems(folder: Path) -> list[str]:
-    """What is wrong with the format of an unpacked report; empty if nothing is."""
+    """The errors in the format of an unpacked report, one line each; empty if the format is valid."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return [f"{MANIFEST}: expected a JSON object, got {error}"]
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        return [f"{MANIFEST}: expected format {FORMAT}"]
+        return [f"{MANIFEST}: expected a JSON object of format {FORMAT}, got another"]
     found = [
-        f"{MANIFEST}: expected the field {name!r}" for name in ("device", "origin", "steps") if name not in manifest
+        f"{MANIFEST}: expected the field {name!r}, got none"
+        for name in ("device", "origin", "steps")
+        if name not in manifest
     ]
     if found:
         return found
     ran = {entry["step"]: entry for entry in manifest["steps"]}
     found += [
-        f"{MANIFEST}: expected the step {name!r}" for name in ("info", "selftest", "benchmark") if name not in ran
+        f"{MANIFEST}: expected the step {name!r}, got none"
+        for name in ("info", "selftest", "benchmark")
+        if name not in ran
     ]
     for name, entry in ran.items():
         if not (folder / f"{name}.txt").is_file():
-            found.append(f"{name}.txt: expected the output of the step {name!r}")
+            found.append(f"{name}.txt: expected the output of the step {name!r}, got no file")
         if name == "benchmark" and entry["created"]:
             found += _record_problems(folder, manifest["device"])
     return found
@@ -126,7 +130,7 @@ def problems(folder: Path) -> list[str]:
 def _record_problems(folder: Path, device_name: str) -> list[str]:
     files = sorted(folder.glob("benchmark/*-gpu.jsonl"))
     if not files:
-        return ["benchmark: expected a file of records"]
+        return ["benchmark: expected a file of records, got none"]
     try:
         measured = records.load(files)
     except ValueError as error:
@@ -140,7 +144,7 @@ def _record_problems(folder: Path, device_name: str) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_report", description="One archive about a GPU.")
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--out", type=Path, metavar="DIR", help="new folder; the archive is written beside it")
+    action.add_argument("--out", type=Path, metavar="DIR", help="new folder; the archive is written to its parent")
     action.add_argument("--check", type=Path, metavar="DIR", help="check the format of an unpacked report")
     options = parser.parse_args(arguments)
     if options.check:
@@ -148,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(found) or f"{options.check}: the format is valid")
         return int(bool(found))
     if not torch.cuda.is_available():
-        print("gpu-report: expected an NVIDIA GPU, torch finds none. Run it on a machine with one.", file=sys.stderr)
+        print("gpu-report: expected an NVIDIA GPU, got none. Run it on a machine with one.", file=sys.stderr)
         return 2
     try:
         archive = collect(options.out, torch.cuda.get_device_name())

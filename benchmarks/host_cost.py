@@ -1,11 +1,13 @@
 """Host overhead of a call on a machine without a GPU: `python -m benchmarks.host_cost`.
 
-For the Triton backend the host's Python code runs up to the driver's launch, which does nothing. For an operator in
-C++, a call without sequences includes parsing, checks and allocation of its arguments, but no work of its kernels; the
-CPU's operator stands for the CUDA one, whose schema and checks are the same. A call by "auto" beside one by name shows
-the cost of the selection. Tensors are small and on the CPU. A value is the CPU time of a call in the fastest of several
-repeats, since other work of a core only adds to it. PyTorch's own attention without sequences shows the speed of the
-core.
+- For the Triton backend, the Python code runs up to the launch, which a driver replaces that does nothing. - For an
+operator in C++, a batch of 0 sequences includes parsing, checks and allocation, but no work of the kernels. The
+  CPU operator represents the CUDA operator, whose schema and checks are the same.
+- A call with backend "auto" and one with a named backend show the cost of the selection.
+- PyTorch's own attention on 0 sequences shows the speed of the core.
+
+Tensors are small and on the CPU. A value is the CPU time of a call in the fastest of several repeats, since other work
+on the core can only increase it.
 """
 
 import argparse
@@ -46,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _calls() -> Iterator[tuple[str, Callable[[], torch.Tensor], list[torch.Tensor]]]:
-    """Name, call, and the tensors that it is differentiated by."""
+    """Yields the name of each call, the call, and the tensors to differentiate it by."""
     vectors = [_tensor(HEAD_DIM) for _ in range(4)]
     gate = qk.GateParameters(*vectors)
     for name, backend_name, batch in (

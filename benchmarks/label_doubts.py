@@ -1,7 +1,7 @@
-"""Precision and recall of the doubts of `qacg check`: `python -m benchmarks.label_doubts --data DIR`.
+"""Precision and recall of the doubtful labels of `qacg check`: `python -m benchmarks.label_doubts --data DIR`.
 
-Labels of randomly chosen training rows of SentiHood are replaced by another label. The doubts of the TF-IDF baseline
-are compared with the replaced rows. Other doubts may be right too, since the published labels have errors.
+Replaces the labels of randomly chosen training rows of SentiHood by another label, and compares the labels that the
+TF-IDF baseline doubts with the replaced ones. Other doubts may be right too, since the published labels have errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST = (100, 300, 750)
 
 
 def flip(rows: Sequence[Example], share: float, labels: int, seed: int) -> tuple[list[Example], set[int]]:
-    """The rows with a share of the labels replaced at random, and the indices of these."""
+    """Returns the rows with a share of their labels replaced at random, and the indices of the replaced rows."""
     draw = random.Random(seed)
     flipped = set(draw.sample(range(len(rows)), round(share * len(rows))))
     noisy = list(rows)
@@ -32,11 +32,11 @@ def flip(rows: Sequence[Example], share: float, labels: int, seed: int) -> tuple
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints a Markdown table with a line per seed."""
+    """Runs the command: prints a Markdown table with a line per seed; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.label_doubts", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with SentiHood")
-    parser.add_argument("--share", type=float, default=0.05, help="of replaced labels (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
+    parser.add_argument("--share", type=float, default=0.05, help="share of replaced labels (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the choice (default: 0 1 2)")
     arguments = parser.parse_args(argv)
     dataset = load_data(arguments.data, ("train",), DataOptions(format="sentihood-tsv"))
     rows = list(dataset.splits["train"])

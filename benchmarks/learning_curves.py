@@ -1,8 +1,8 @@
 """Quality of the default training by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
 
-Trains with the defaults of `qacg train`, beside the TF-IDF baseline, the smallest sizes first, and adds a record for
-each training to DIR. The same command resumes an interrupted run, within a training too. `--table` only prints the
-stored records. `--baseline-only` trains nothing and refits the baseline of every record.
+Trains with the defaults of `qacg train`, the smallest sizes first, fits the TF-IDF baseline on the same data, and adds
+a record for each training run to DIR. The same command resumes an interrupted run, also within a training run.
+`--table` only prints the stored records. `--baseline-only` trains nothing and fits the baseline of every record again.
 """
 
 import argparse
@@ -35,32 +35,32 @@ Key = tuple[str, int, str, int]
 
 
 def key_of(row: dict) -> Key:
-    """The key of a training: kind of text, number of sentences, initial weights and seed."""
+    """The key of a training run: kind of text, number of sentences, initial weights and seed."""
     return row["text"], row["sentences"], row["begun_from"], row["seed"]
 
 
 def read(folder: Path) -> list[dict]:
-    """The records of a folder, none without a file."""
+    """Reads the records of a folder; [] if it has no file."""
     path = folder / FILE
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
 def append(folder: Path, row: dict) -> None:
-    """Adds a record to the folder's file."""
+    """Appends a record to the file of a folder."""
     with (folder / FILE).open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row, allow_nan=False) + "\n")
 
 
 def replace_all(folder: Path, rows: Iterable[dict]) -> None:
-    """Replaces the folder's file atomically."""
+    """Replaces the file of a folder atomically by these records."""
     with atomic_write(folder / FILE) as handle:
         handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
 def table(rows: Sequence[dict], kinds: Iterable[str], sizes: Sequence[int]) -> str:
-    """Macro-F1 on the test split in per cent, mean and standard deviation over seeds, as Markdown.
+    """A Markdown table of macro-F1 on the test split in per cent, mean and standard deviation over seeds.
 
-    Minutes are CPU time, which other processes do not lengthen; a training that was resumed has wall time instead.
+    Minutes are CPU time, which other processes do not lengthen; for a run that was resumed they are wall time.
     """
     header = ["text", "sentences", "TF-IDF", *(f"{start}{unit}" for start in STARTS for unit in ("", ", minutes"))]
     lines = []
@@ -88,7 +88,7 @@ SIZES = (50, 100, 300, 1000, 5000)
 
 
 def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) -> bool:
-    """Trains once and stores the record; returns False if there are fewer sentences."""
+    """Trains once and stores the record; returns False if the data has fewer sentences than the key."""
     from qacg_models.training import train  # imports transformers
 
     kind, size, start, seed = key
@@ -106,7 +106,7 @@ def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) ->
 
 
 def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
-    """Replaces the baseline's metrics in the records of `kinds`, and adds their commit and date.
+    """Fits the baseline of the records of `kinds` again, and stores its metrics, the commit and the date in them.
 
     Raises:
         ValueError: the data files differ from those of the training.
@@ -138,16 +138,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records, {FILE}")
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"folder of {'/ and '.join(PUBLISHED)}/")
     parser.add_argument("--texts", nargs="+", choices=KINDS, default=["english", *PUBLISHED], help="kinds of text")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="sentences, dev included")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="sentences in train and dev")
     parser.add_argument("--from", dest="starts", nargs="+", choices=STARTS, default=STARTS, help="initial weights")
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="seeds of data and weights"
     )
-    parser.add_argument("--minutes", type=float, metavar="X", help="budget of a training, instead of the default")
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast from scratch too")
+    parser.add_argument(
+        "--minutes", type=float, metavar="X", help="time limit of a training run, instead of the default"
+    )
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast also for training from scratch")
     parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
     parser.add_argument(
-        "--baseline-only", action="store_true", help="train nothing; refit the baseline of the records of --texts"
+        "--baseline-only", action="store_true", help="train nothing; fit the baseline of the records of --texts again"
     )
     options = parser.parse_args(arguments)
     published = [kind for kind in options.texts if kind in PUBLISHED]
@@ -171,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         for key in [] if options.table or options.baseline_only else [key for key in keys if key not in done]:
             print(f"\n{key[0]}, {key[1]:,} sentences, from {key[2]}, seed {key[3]}", flush=True)
             if not measure(options.out, key, options.data, choices):
-                print("skipped: there are fewer sentences")
+                print("skipped: the data has fewer sentences")
     except (InputError, ValueError) as error:
         print(f"learning_curves: {error}", file=sys.stderr)
         return 1

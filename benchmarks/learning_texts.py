@@ -1,8 +1,8 @@
-"""Texts of the learning curves: invented product reviews, and published sentences, cut to a number of sentences.
+"""Texts of the learning curves: a given number of invented product reviews or of published sentences.
 
-A review is two to four clauses, each about another aspect: a thing and a verdict on it. Verdicts are the same for all
-aspects, so that only the clause shows which aspect a word such as "flawless" praises. Each thing has verdicts that
-appear beside it only in the held-out part. So a model has to learn what words mean, and which thing they belong to.
+A review has two to four clauses, each about another aspect. A clause consists of a thing and a verdict on it. All
+aspects have the same verdicts, so only the clause shows which aspect a word such as "flawless" praises. Some pairs of a
+thing and a verdict occur only in the test split. So a model must learn what words mean and which thing they refer to.
 """
 
 import csv
@@ -19,7 +19,7 @@ from qacg_models.data.example import Example
 from qacg_models.data.splitting import split_dev
 
 LABELS = ("none", "positive", "negative")
-# One of so many pairs of a thing and a verdict is held out.
+# One of this many pairs of a thing and a verdict is held out for the test split.
 HELD_OUT = 4
 
 
@@ -91,12 +91,13 @@ LANGUAGES = {"english": ENGLISH, "german": GERMAN}
 def reviews(
     count: int, seed: int, *, held_out: bool, language: Language = ENGLISH
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Distinct texts, each with the label of every aspect.
+    """Yields distinct texts, each with the label of every aspect.
 
     Args:
         count: number of texts.
-        seed: seed of the choice; two seeds may share training texts.
-        held_out: whether all pairs of a thing and a verdict are held out from training, or none are.
+        seed: seed of the choice; training texts of two seeds may overlap.
+        held_out: whether to use only pairs of a thing and a verdict that are held out, or only the others.
+        language: the words.
     """
     draw, seen = random.Random(f"{seed} {held_out}"), set()
     while len(seen) < count:
@@ -121,7 +122,7 @@ def reviews(
 
 
 def as_csv(texts: Iterator[tuple[str, dict[str, str]]]) -> str:
-    """CSV for `qacg train`: columns text, aspect and label, a row for each text and aspect."""
+    """Formats texts as CSV for `qacg train`: columns text, aspect and label, and a row for each text and aspect."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(("text", "aspect", "label"))
@@ -141,12 +142,14 @@ KINDS = (*LANGUAGES, *PUBLISHED)
 
 
 def dataset_of(kind: str, sentences: int, seed: int, data: Path | None, folder: Path) -> Dataset | None:
-    """Data with so many sentences in train and dev together, a tenth of them in dev; None if there are fewer.
+    """Makes a data set with a given number of sentences in train and dev, a tenth of them in dev.
 
-    All data sets use the metrics of your own data: accuracy and macro-F1; dev selects by macro-F1.
+    All data sets use the metrics of users' own data, accuracy and macro-F1. Weights are selected by macro-F1 on dev.
+    Returns None if the published data has fewer sentences.
 
     Args:
         kind: one of KINDS.
+        sentences: number of sentences in train and dev together.
         seed: seed of the choice of sentences.
         data: folder of the published sets, each in a folder of its name; not used for invented texts.
         folder: where invented texts are written.
@@ -157,7 +160,7 @@ def dataset_of(kind: str, sentences: int, seed: int, data: Path | None, folder: 
     if kind in LANGUAGES:
         return _invented(kind, sentences, seed, folder)
     if data is None:
-        raise ValueError(f"data: expected the folder of {kind}/, got none")
+        raise ValueError(f"data: expected the folder of {kind}/, got None")
     whole = load_data(data / kind, ("train", "test"), DataOptions(format=PUBLISHED[kind]))
     splits = whole.splits
     if len({row.sentence for row in splits["train"]}) < sentences:
@@ -190,7 +193,7 @@ def _invented(kind: str, sentences: int, seed: int, folder: Path) -> Dataset:
 
 
 def _chosen(rows: Sequence[Example], sentences: int, seed: int) -> list[Example]:
-    """All examples of so many sentences drawn at random, in their order."""
+    """All examples of a given number of sentences, which are drawn at random, in the order of `rows`."""
     found = sorted({row.sentence for row in rows})
     drawn = set(random.Random(seed).sample(found, min(sentences, len(found))))
     return [row for row in rows if row.sentence in drawn]

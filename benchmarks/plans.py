@@ -1,4 +1,4 @@
-"""What the suite, the GPU benchmark and the corner cases measure, in which order.
+"""The cases that the suite, the GPU benchmark and the corner cases measure, in order.
 
 The most important cases come first, so that a run that is interrupted has them.
 """
@@ -44,9 +44,20 @@ _HIDDEN = 768
 OVERHEAD_SHAPE = Shape(1, 1, 16, 64)
 MATERIALISED_SHAPE = Shape(1, 12, 2048, 64)  # small enough for implementations that materialise the maps
 SUITE_HEAD_DIMS = (64, 128, 32)
-SUITE_LENGTHS = (128, 512, 2048, 32, 8192, 16, 1024, 64, 4096, 256)  # even on a logarithmic axis wherever it is cut
+SUITE_LENGTHS = (
+    128,
+    512,
+    2048,
+    32,
+    8192,
+    16,
+    1024,
+    64,
+    4096,
+    256,
+)  # every prefix is spread evenly on a logarithmic axis
 _SUITE_TOKENS = 2048
-_MOST_ENTRIES = 201_326_592  # of one map: 0.8 GB in float32, of which eager keeps several
+_MOST_ENTRIES = 201_326_592  # entries of one map, 0.8 GB in float32; eager keeps several maps
 _GROWING = Shape(16, 12, 128, 64)
 
 
@@ -59,14 +70,14 @@ class Stage:
 
 
 def suite_shape(length: int, head_dim: int) -> Shape:
-    """The same tokens and width at every length while the maps fit into memory; then fewer heads."""
+    """A shape with the same number of tokens and heads at every length; fewer heads if the maps would not fit."""
     batch = max(1, min(64, _SUITE_TOKENS // length))
     heads = min(_HIDDEN // head_dim, max(1, _MOST_ENTRIES // (batch * length * length)))
     return Shape(batch, heads, length, head_dim)
 
 
 def _with_lengths(lengths: str, dropout: float, backend: str) -> tuple[str, ...]:
-    """Implementations of padded or packed sentences: eager has no packed form, the composition no dropout."""
+    """The implementations that support padded or packed sentences: eager not packed, the composition no dropout."""
     eager = (EAGER,) if lengths == PADDED else ()
     composition = () if dropout else (COMPOSITION,)
     return (*eager, *composition, backend)
@@ -139,7 +150,7 @@ def _fewer_threads(backend: str) -> list[Item]:
 
 def _curves(backend: str) -> list[Item]:
     def implementations(head_dim: int, mode: str) -> tuple[str, ...]:
-        # torch.compile compiles each case anew, which takes longer than all measurements.
+        # Not in all cases, since torch.compile compiles for each case, which takes longer than all measurements.
         by_compiler = (COMPILED,) if head_dim == 64 and mode in (FORWARD, FORWARD_BACKWARD) else ()
         return (EAGER, *by_compiler, COMPOSITION, ONE_MAP, backend)
 
@@ -163,12 +174,12 @@ PARTS = tuple(_PARTS)
 
 
 def suite_stages(backend: str, threads: int, parts: tuple[str, ...] = PARTS) -> list[Stage]:
-    """The plan of the suite.
+    """Returns the plan of the suite.
 
     Args:
-        backend: the implementation that is measured beside the baselines.
-        threads: of torch; `growth` is also measured with a half of them, a quarter and so on.
-        parts: names of PARTS, in any order.
+        backend: the implementation to measure with the baselines.
+        threads: number of torch's threads; `growth` is also measured with half of them, a quarter and so on.
+        parts: names in PARTS; the order is always that of PARTS.
     """
     found = []
     for part in PARTS:
@@ -192,17 +203,17 @@ GPU_SHAPES = (SENTENCES, Shape(8, 12, 512, 64), Shape(2, 12, 4096, 64))
 GPU_OVERHEAD_SHAPE = SENTENCES
 GPU_MEMORY_SHAPE = Shape(1, 12, 16384, 64)
 GATE_VECTOR_PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
-_GPU_TOKENS = 16384  # of a batch of the curves; at most 512 sequences
-_LONGEST_MATERIALISED = 8192  # eager needs about 20 bytes per attention entry, too many for smaller GPUs beyond this
+_GPU_TOKENS = 16384  # tokens of a batch of the curves, in at most 512 sequences
+_LONGEST_MATERIALISED = 8192  # eager takes about 20 bytes per attention entry; longer sequences do not fit small GPUs
 
 
 def gpu_shape(length: int, head_dim: int) -> Shape:
-    """The same tokens and width at every length."""
+    """A shape with the same number of tokens and features at every length, except that it has at most 512 sequences."""
     return Shape(max(1, min(512, _GPU_TOKENS // length)), _HIDDEN // head_dim, length, head_dim)
 
 
 def gpu_items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
-    """The plan for the available backends, most important first."""
+    """Returns the plan of the GPU benchmark for the available backends, with the most important cases first."""
 
     def item(shape: Shape, mode: str, baselines: tuple[str, ...], **options: object) -> Item:
         return Item(Case(shape, GPU_DTYPE, mode, device=device, **options), (*baselines, *backends))

@@ -1,7 +1,7 @@
-"""Plots of records: `python -m benchmarks.plot speed-ups FILES -o speed.svg`, or `rates` for a GPU. Needs matplotlib.
+"""Plots records: `python -m benchmarks.plot speed-ups FILES -o speed.svg`, or `rates` for a GPU. Requires matplotlib.
 
-`speed-ups` draws bars over eager, one panel per dtype, pass and dropout. `rates` draws TFLOP/s over length, one panel
-per head size and pass, with the matrix peak of the same run as a line.
+`speed-ups` draws bars of the speed-up over eager, one panel per dtype, pass and dropout. `rates` draws TFLOP/s over
+length, one panel per head size and pass, with the rate of a large matrix product in the same run as a line.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, IM
 
 
 def pyplot():
-    """matplotlib's pyplot, set up for files: text stays text, and the same records give the same file.
+    """Returns matplotlib's pyplot, set up so that text in SVG stays text and the same records give the same file.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -45,7 +45,7 @@ def save(figure, path: str) -> None:
 
 
 class Palette(NamedTuple):
-    """Colours of a plot: saturated for the kernels, grey for the baselines."""
+    """The colours of a plot: saturated for the kernels, grey for the baselines."""
 
     greys: dict[str, str]
     kernels: tuple[str, ...]
@@ -61,7 +61,7 @@ LIGHT = Palette(
     faint="#555555",
     paper="#ffffff",
 )
-# GitHub's dark page.
+# Colours for GitHub's dark theme.
 DARK = Palette(
     {COMPILED: "#6b7682", COMPOSITION: "#57616c", ONE_MAP: "#434b54"},
     ("#3fc1b0", "#f08a70", "#a99cf0", "#d9b95a"),
@@ -72,7 +72,7 @@ DARK = Palette(
 
 
 def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palette = LIGHT) -> None:
-    """Draws the bars, one panel per dtype, pass and dropout.
+    """Draws bars of the speed-up over eager, one panel per dtype, pass and dropout.
 
     Args:
         measured: records of one machine and commit.
@@ -115,7 +115,7 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
 
 
 def _speedup_panels(times: Sequence[records.TimeRecord]) -> dict[str, dict[object, dict[str, records.TimeRecord]]]:
-    """Cases by what they share besides the shape."""
+    """Groups records into panels: by title, then by shape, then by implementation."""
 
     def title(one: records.TimeRecord) -> str:
         return f"{one.dtype}, {one.mode}" + (f", dropout {one.dropout:g}" if one.dropout else "")
@@ -161,7 +161,7 @@ _PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
 
 
 def draw_rates(measured: Sequence[records.Record], path: str) -> None:
-    """Draws rates over length; the suffix of `path` is the format.
+    """Draws TFLOP/s over length, one panel per head size and pass; the suffix of `path` is the format.
 
     Raises:
         ValueError: there is no record to draw, or the records have more than one origin.
@@ -201,7 +201,7 @@ def draw_rates(measured: Sequence[records.Record], path: str) -> None:
 
 def _draw_lines(axis, here: list[records.TimeRecord]) -> None:
     for name, (colour, marker) in _STYLES.items():
-        # Of one length the largest batch, which fills the GPU.
+        # If several batches have the same length, the largest one, which fills the GPU.
         best: dict[int, records.TimeRecord] = {}
         for one in sorted((r for r in here if r.implementation == name), key=lambda r: r.batch * r.heads):
             best[one.length] = one
@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", help="an .svg, .png or .pdf file (KIND.svg)")
     parser.add_argument("--dtypes", nargs="+", help="only these dtypes")
     parser.add_argument("--modes", nargs="+", help="only these passes")
-    parser.add_argument("--dark", action="store_true", help="speed-ups for a dark page")
+    parser.add_argument("--dark", action="store_true", help="colours for a dark page (speed-ups only)")
     options = parser.parse_args(arguments)
     output = options.output or f"{options.kind}.svg"
 

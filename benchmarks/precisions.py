@@ -1,8 +1,8 @@
 """Speed and agreement of a trained model in float32, bfloat16 and int8 on this CPU.
 
-Examples of a labelled file run through `AspectSentiment` in float32, in bfloat16 (autocast) and in int8, and through
-the exported ONNX file in float32 and int8, interleaved. Beside the examples per second are the share of labels equal
-to float32's and the largest difference of a probability. With one thread, seconds are CPU time, which other processes
+Runs examples of a labelled file with `AspectSentiment` in float32, bfloat16 (autocast) and int8, and with the exported
+ONNX file in float32 and int8, all interleaved. A record has the examples per second, the share of labels that are equal
+to float32's, and the largest difference of a probability. With one thread, seconds are CPU time, which other processes
 do not lengthen. `--table` only prints the stored records.
 
     python -m benchmarks.precisions MODEL ... --data FOLDER/test_NLI_M.tsv --out DIR
@@ -43,7 +43,7 @@ Answer = Callable[[Sequence[Example]], np.ndarray]
 
 
 def answers(folder: Path, work: Path) -> dict[str, Answer]:
-    """By precision, a function from examples to probabilities; exported files are written to `work`."""
+    """Returns, by precision, a function from examples to probabilities; writes exported files to `work`."""
     trained = load_trained(folder)
     found = {"ONNX float32": _of_file(trained, work / "float32.onnx", onnx_file.write)}
     found["ONNX int8"] = _of_file(trained, work / "int8.onnx", onnx_file.write_int8)
@@ -81,7 +81,7 @@ def _of_file(trained: TrainedModel, path: Path, write: Callable) -> Answer:
 
 
 def measure(folder: Path, examples: Sequence[Example], repeats: int) -> list[dict]:
-    """A record for each precision, after one round to warm up."""
+    """Measures each precision after one warm-up round and returns the records."""
     with tempfile.TemporaryDirectory() as work:
         found = answers(folder, Path(work))
         given = {name: answer(examples) for name, answer in found.items()}
@@ -121,7 +121,7 @@ def measure(folder: Path, examples: Sequence[Example], repeats: int) -> list[dic
 
 
 def table(records: Sequence[dict]) -> str:
-    """The newest record of each model, thread count and precision, as Markdown."""
+    """A Markdown table of the newest record of each model, thread count and precision."""
     newest = {(*_model(one), one["precision"]): one for one in records}
     header = ["model", "computed in", "examples/s", "equal labels, %", "largest difference of a probability"]
     lines = []
@@ -153,14 +153,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, metavar="FILE", help="labelled file, such as test_NLI_M.tsv")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records, {FILE}")
     parser.add_argument(
-        "--examples", type=int, default=2000, metavar="N", help="examples at most, evenly spaced (2000)"
+        "--examples", type=int, default=2000, metavar="N", help="number of examples, evenly spaced in the file (2000)"
     )
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="repeats after one to warm up (3)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch and onnxruntime (1)")
     parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
     options = parser.parse_args(arguments)
     if not options.table and (not options.models or options.data is None):
-        parser.error("expected MODEL and --data FILE, or --table")
+        parser.error("expected MODEL and --data FILE, or --table, got neither")
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / FILE

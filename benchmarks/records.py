@@ -1,4 +1,4 @@
-"""Benchmark records: what is stored about a measurement, and the files that store it.
+"""Benchmark records: the fields of a measurement, and the files that store records.
 
 A file has one JSON object per line. A line of kind "shared" holds fields that all records after it have in common.
 """
@@ -21,7 +21,7 @@ MOST_CONTENTION = 0.05  # beyond this share of the CPU in other processes, a tim
 
 @dataclass(frozen=True)
 class Quartiles:
-    """Median, minimum and quartiles of a list of numbers."""
+    """The median, minimum and quartiles of a list of numbers."""
 
     median: float
     least: float
@@ -36,13 +36,13 @@ class Quartiles:
         return cls(median, min(numbers), q1, q3)
 
     def in_ms(self) -> dict[str, float]:
-        """The fields of a record of times, from quartiles in milliseconds."""
+        """The fields of a TimeRecord or StepRecord, if these quartiles are in milliseconds."""
         values = {"median_ms": self.median, "min_ms": self.least, "q1_ms": self.q1, "q3_ms": self.q3}
         return {name: rounded(value) for name, value in values.items()}
 
 
 def rounded(x: float) -> float:
-    """Five significant digits, more than any measurement here has."""
+    """Rounds to five significant digits, more than any measurement here has."""
     return float(f"{x:.5g}")
 
 
@@ -62,7 +62,7 @@ class Origin:
 
     @property
     def machine_name(self) -> str:
-        """The processor and the instruction sets that the kernels use."""
+        """The processor, and the instruction sets that the kernels use, as text."""
         return ", ".join([self.machine["cpu"], *self.instruction_sets])
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ _VERSIONS = {"qacg_kernels": "package", "python": "python", "torch": "torch", "t
 
 
 def origin() -> Origin:
-    """The origin of records that this process measures now."""
+    """Returns the origin of records that this process measures now."""
     facts = info.collect()
     host, library = facts["cpu"], facts["cpu_library"]
     revision = checkout_of(__file__, "--", ":/", ":(top,exclude)benchmarks/results")
@@ -132,7 +132,7 @@ def case_fields(case: Case) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class TimeRecord(CaseRecord):
-    """Time of one implementation; all implementations of a case run interleaved in one process."""
+    """The time of one implementation in a case; all implementations of a case run interleaved in one process."""
 
     median_ms: float
     min_ms: float
@@ -162,7 +162,7 @@ class TimeRecord(CaseRecord):
 
 @dataclass(frozen=True)
 class MemoryRecord(CaseRecord):
-    """Peak memory of one forward, and of its backward unless the mode is inference; MB are 10**6 bytes."""
+    """Peak memory of one forward, and of its backward unless the mode is inference. An MB is 10**6 bytes."""
 
     input_mb: float  # with the gradient of the output
     output_mb: float
@@ -171,7 +171,7 @@ class MemoryRecord(CaseRecord):
     forward_extra_mb: float
     backward_extra_mb: float
     extra_mb: float  # the larger of the two
-    control_mb: float  # what the same method measures for an allocation of 64 MB
+    control_mb: float  # the result of the same method for an allocation of 64 MB
     method: str
     kind: str = "memory"
 
@@ -197,15 +197,15 @@ class OverheadRecord(CaseRecord):
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Whole steps of a model; all implementations of a size and mode run interleaved in one process."""
+    """The time of whole model steps; all implementations of a size and mode run interleaved in one process."""
 
     origin: Origin
     size: str  # a name of benchmarks.model_steps.implementations.SIZES
     mode: str
     implementation: str
-    dtype: str  # bfloat16 is autocast
+    dtype: str  # bfloat16 stands for autocast
     lengths: str  # source of the sentences
-    batches: int  # per repeat, which the times are of
+    batches: int  # batches per repeat; times are those of a repeat
     sentences: int
     tokens: int
     padded_tokens: int  # tokens and padding
@@ -229,7 +229,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class CeilingRecord:
-    """The rate of one matrix product that was tried as the ceiling."""
+    """The rate of a matrix product that was tried as the ceiling."""
 
     origin: Origin
     product: str
@@ -250,12 +250,12 @@ KINDS = {cls.kind: cls for cls in (TimeRecord, MemoryRecord, OverheadRecord, Ste
 
 
 def to_line(record: Record) -> str:
-    """A record as one line of JSON."""
+    """Formats a record as a line of JSON."""
     return json.dumps(asdict(record))
 
 
 def from_line(line: str) -> Record:
-    """The record of one line.
+    """Parses a record from a line of JSON.
 
     Raises:
         ValueError: the line is not a record; the message lists missing and unknown fields.
@@ -280,7 +280,7 @@ def _check_fields(cls: type, found: dict) -> None:
 
 
 def load(paths: Iterable[str | Path]) -> list[Record]:
-    """All records of the files.
+    """Reads all records of some files.
 
     Raises:
         ValueError: a line is not a record; the message has file and line number.
@@ -311,18 +311,18 @@ def _parse(text: str, path: str | Path) -> list[Record]:
 
 
 class Writer:
-    """Writes each record as soon as it is measured, so that an interrupted run keeps what it has.
+    """Writes each record as soon as it is measured, so that an interrupted run loses none.
 
     Attributes:
-        path: the file of this machine, release and suite; None if nothing is written.
+        path: path of the file, named after machine, release and suite; None if nothing is written.
         kept: records of an earlier run that stay in the file.
     """
 
     def __init__(self, folder: str | Path | None, suite: str, source: Origin, resume: bool = False) -> None:
-        """Creates the file in `folder`; with None nothing is written.
+        """Creates the file in `folder`, or none if `folder` is None.
 
-        With `resume`, records of the same commit on the same machine are kept. Records of a checkout with local
-        changes are never kept, since those changes are unknown.
+        With `resume`, records in an existing file of the same commit and machine are kept. Records of a checkout with
+        local changes are never kept, since the changes may differ.
         """
         self.path, self.kept = None, []
         if folder is None:
@@ -365,7 +365,7 @@ def _same_sources(one: Origin, other: Origin) -> bool:
 
 
 def by_case(records: Sequence[TimeRecord]) -> dict[Case, dict[str, TimeRecord]]:
-    """Records by case and implementation, in the order of their first appearance."""
+    """Groups records by case, then by implementation, in the order of their first appearance."""
     cases: dict[Case, dict[str, TimeRecord]] = {}
     for record in records:
         cases.setdefault(record.case, {})[record.implementation] = record
@@ -373,7 +373,7 @@ def by_case(records: Sequence[TimeRecord]) -> dict[Case, dict[str, TimeRecord]]:
 
 
 def fastest_products(records: Iterable[Record]) -> dict[str, CeilingRecord]:
-    """The fastest matrix product of each dtype."""
+    """The record of the fastest matrix product, by dtype."""
     best: dict[str, CeilingRecord] = {}
     for record in records:
         if isinstance(record, CeilingRecord) and (
@@ -384,18 +384,18 @@ def fastest_products(records: Iterable[Record]) -> dict[str, CeilingRecord]:
 
 
 def require_one_origin(records: Sequence[Record]) -> None:
-    """Records of different machines or commits do not belong in one table or plot.
+    """Raises an error for records that cannot be shown in one table or plot.
 
     Raises:
         ValueError: the records have more than one machine, thread count, version or commit.
     """
     origins = (record.origin for record in records)
     if len({str((one.machine, one.versions, one.commit, one.dirty)) for one in origins}) > 1:
-        raise ValueError("the records come from different machines, versions or commits; show each of them alone")
+        raise ValueError("records: expected one machine, version and commit, got several. Pass the records of one only")
 
 
 def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[Record]:
-    """The records without times whose fields have other values than these; None: any value."""
+    """Filters records: removes those that have a field of `kept` with a value that is not listed; None allows any."""
     return [
         record
         for record in records
@@ -405,18 +405,18 @@ def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[R
 
 
 def threads_of(record: Record) -> int:
-    """Threads of torch in the run of a record."""
+    """The number of torch's threads in the run of a record."""
     return int(record.origin.machine["threads"])
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """The records with the most threads; the suite has some with fewer, which are for `scaling.py`."""
+    """The records with the most threads. The suite's records with fewer threads are for `scaling.py` only."""
     most = max(map(threads_of, records), default=0)
     return [record for record in records if threads_of(record) == most]
 
 
 def contention_note(records: Sequence[Record]) -> list[str]:
-    """A sentence when other processes used so much of the CPU that times should not be quoted."""
+    """A warning if other processes used so much of the CPU that the times should not be quoted; else []."""
     share = max((getattr(record, "cpu_contention", None) or 0.0 for record in records), default=0.0)
     if share <= MOST_CONTENTION:
         return []

@@ -1,4 +1,4 @@
-"""Side-by-side times: `python -m benchmarks.run --shapes 64,12,128,64 --implementations eager cpu --out DIR`."""
+"""Times implementations interleaved: `python -m benchmarks.run --shapes 64,12,128,64 --implementations eager cpu`."""
 
 import argparse
 import sys

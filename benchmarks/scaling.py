@@ -1,9 +1,9 @@
-"""How cost grows, against the cost model: `python -m benchmarks.scaling FILES -o scaling.svg`. Needs matplotlib.
+"""Compares times with the cost model: `python -m benchmarks.scaling FILES -o scaling.svg`. Requires matplotlib.
 
-Takes records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants, the
-shares of its terms in the main shapes, and its prediction for packed sentences, which it was not fitted to. Draws the
-time over length, head size, batch, heads and threads: dots are medians with their quartiles, lines the model; over
-threads they are the time of one thread divided by their number.
+Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants, the
+shares of its terms in the main shapes, and its prediction for packed sentences, to which it was not fitted. Draws the
+time over length, head size, batch, heads and threads. Dots are medians with their quartiles. Lines are the model; over
+threads, they are the time with one thread divided by the number of threads.
 """
 
 import argparse
@@ -24,10 +24,10 @@ Series = dict[object, list[records.TimeRecord]]
 
 
 def select(measured: Sequence[records.Record], implementation: str, dtype: str) -> list[records.TimeRecord]:
-    """The times of an implementation in a dtype, without dropout.
+    """Selects the times of an implementation in a dtype, without dropout.
 
     Raises:
-        ValueError: there are none, or their origins differ in more than threads.
+        ValueError: there are none, or their origins differ in more than the number of threads.
     """
     found = [
         one
@@ -45,12 +45,12 @@ def select(measured: Sequence[records.Record], implementation: str, dtype: str) 
 
 
 def with_most_threads(measured: Iterable[records.TimeRecord]) -> list[records.TimeRecord]:
-    """The records with the most threads, of each case the latest."""
+    """The latest record of each case, among those with the most threads."""
     return list({one.case: one for one in records.at_most_threads(list(measured))}.values())
 
 
 def models(times: Sequence[records.TimeRecord]) -> dict[str, Model]:
-    """The model of each pass that has enough cases, at the most threads."""
+    """Fits a model for each pass that has enough cases, to the records with the most threads."""
     found = {}
     for mode in MODES:
         here = with_most_threads(one for one in times if one.mode == mode and one.lengths == FULL)
@@ -60,7 +60,7 @@ def models(times: Sequence[records.TimeRecord]) -> dict[str, Model]:
 
 
 def times_by_threads(times: Iterable[records.TimeRecord]) -> dict[Case, dict[int, records.TimeRecord]]:
-    """Times of the cases that were measured with several thread counts."""
+    """The times of cases that were measured with several thread counts, by case and thread count."""
     found: dict[Case, dict[int, records.TimeRecord]] = {}
     for one in times:
         if one.lengths == FULL:
@@ -69,14 +69,14 @@ def times_by_threads(times: Iterable[records.TimeRecord]) -> dict[Case, dict[int
 
 
 def report(times: Sequence[records.TimeRecord], by_mode: dict[str, Model]) -> list[str]:
-    """The constants, the shares of the terms, the prediction for packed sentences, and the efficiency of threads."""
+    """Lines of text: constants, shares of the terms, predictions for packed sentences, and efficiency of threads."""
     lines = [f"{mode}: {model}" for mode, model in by_mode.items()]
     dtype = times[0].dtype
     lines += [_shares(model, Case(shape, dtype, mode)) for mode, model in by_mode.items() for shape in MAIN_SHAPES]
     for one in with_most_threads(one for one in times if one.lengths == PACKED):
         if one.mode in by_mode:
             predicted = 1e3 * by_mode[one.mode].seconds(one.case)
-            lines.append(f"{one.case}: {one.median_ms:.4g} ms, by the model {predicted:.4g} ms")
+            lines.append(f"{one.case}: measured {one.median_ms:.4g} ms, predicted {predicted:.4g} ms")
     for case, by_threads in times_by_threads(times).items():
         most = max(by_threads)
         if 1 in by_threads and most > 1:
@@ -91,10 +91,10 @@ def _shares(model: Model, case: Case) -> str:
 
 
 def draw(measured: Sequence[records.Record], implementation: str, dtype: str, path: str) -> list[str]:
-    """Draws a line of panels for each pass, and returns the report; the suffix of `path` is the format.
+    """Draws a row of panels for each pass, and returns the report; the suffix of `path` is the format.
 
     Raises:
-        ValueError: see `select`, or no pass has enough cases for the model.
+        ValueError: there are no times to select, their origins differ, or no pass has enough cases for the model.
     """
     times = select(measured, implementation, dtype)
     by_mode = models(times)
@@ -124,12 +124,15 @@ def draw(measured: Sequence[records.Record], implementation: str, dtype: str, pa
 
 
 def _per_query(record: records.TimeRecord) -> float:
-    """The factor from milliseconds of a call to microseconds of a query row and head."""
+    """The factor that converts milliseconds per call to microseconds per query row and head."""
     return 1e3 / (record.batch * record.heads * record.length)
 
 
 def _grouped(measured: Sequence[records.TimeRecord], by: str, along: str) -> Series:
-    """Records by the value of one field; for each value of another, the one with the largest batch times heads."""
+    """Groups records into series by the field `by`; a series has one record for each value of the field `along`.
+
+    If several records have the same value, it is the one with the largest batch times heads.
+    """
     best: dict[tuple, records.TimeRecord] = {}
     for one in sorted(measured, key=lambda one: one.batch * one.heads):
         best[getattr(one, by), getattr(one, along)] = one
@@ -142,7 +145,7 @@ def _grouped(measured: Sequence[records.TimeRecord], by: str, along: str) -> Ser
 
 
 def _varying(measured: Sequence[records.TimeRecord], along: str) -> Series:
-    """The largest set of records that differ in one field only."""
+    """The largest group of records that differ in the field `along` only, as a single series."""
     groups: dict[Case, list[records.TimeRecord]] = {}
     for one in measured:
         groups.setdefault(replace(one.case, shape=one.case.shape._replace(**{along: 0})), []).append(one)
@@ -156,7 +159,7 @@ def _varying(measured: Sequence[records.TimeRecord], along: str) -> Series:
 def _panel(
     axis, series: Series, along: str, model: Model, unit: Callable[[records.TimeRecord], float], label: str
 ) -> None:
-    """Dots and the model's lines of each series; `unit` converts a call's milliseconds."""
+    """Draws dots and the model's line of each series; `unit` returns the factor for a record's milliseconds."""
     for (value, measured), colour in zip(series.items(), _COLOURS):
         places = [getattr(one, along) for one in measured]
         _dots(axis, places, measured, unit, colour, label.format(value))

@@ -1,8 +1,8 @@
 """The benchmark suite on the CPU: `python -m benchmarks.suite --out DIR [--minutes N] [--parts targets ...]`.
 
-Measures the plan of `plans.py` in order, stores each record at once, in one file per number of threads, and stops
-starting new cases when the time is spent. The same command resumes, as long as the sources are the same. Ends with the
-performance targets.
+Measures the plan of `plans.py` in order and stores each record at once, in one file per number of threads. After the
+time limit it starts no new cases, and prints the performance targets. The same command resumes an interrupted run, if
+the sources have not changed.
 """
 
 import argparse
@@ -23,14 +23,14 @@ MINUTES = 60
 
 
 class Suite:
-    """Runs stages, with a session and a file of records for each number of threads."""
+    """Runs the stages of a plan, with a separate Session and file of records for each number of threads."""
 
     def __init__(self, folder: str, name: str, effort: timing.Effort, budget: Budget) -> None:
         self._folder, self._name, self._effort, self.budget = folder, name, effort, budget
         self._sessions: dict[int, Session] = {}
 
     def session(self, threads: int) -> Session:
-        """The session of a number of threads, which it sets."""
+        """Sets the number of torch's threads and returns the session for it."""
         torch.set_num_threads(threads)
         if threads not in self._sessions:
             source = records.origin()
@@ -66,12 +66,14 @@ class Suite:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.suite", description="The benchmark suite on the CPU.")
     add_common_options(parser)
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"when to stop starting new cases ({MINUTES})")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help=f"no case is started after this time ({MINUTES})"
+    )
     parser.add_argument("--parts", choices=plans.PARTS, nargs="+", default=list(plans.PARTS), help="all by default")
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu")
     options = parser.parse_args(arguments)
     if options.out is None:
-        parser.error("--out: expected a folder for the records, from which an interrupted run resumes")
+        parser.error("--out: expected a folder for the records, got none. An interrupted run resumes from it")
     reasons = IMPLEMENTATIONS[options.backend].unsupported(Case(SENTENCES))
     if reasons:
         print(f"--backend: {options.backend!r} is not available on this machine: {'; '.join(reasons)}", file=sys.stderr)

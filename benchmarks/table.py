@@ -1,4 +1,4 @@
-"""Markdown tables of records: `python -m benchmarks.table FILES`."""
+"""Prints records as Markdown tables: `python -m benchmarks.table FILES`."""
 
 import argparse
 import sys
@@ -14,10 +14,10 @@ _ORDER = (EAGER, COMPILED, ONE_MAP)  # of columns in a table of several machines
 
 
 def markdown(measured: Sequence[records.Record]) -> str:
-    """Tables of times, host overhead, memory, whole steps and ceilings.
+    """Formats tables of times, host overhead, memory, whole steps and ceilings.
 
-    Times are medians in milliseconds, with the speed-up over eager and the share of the matrix-product ceiling. The
-    cell of an implementation that was not measured in a case is empty.
+    Times are medians in milliseconds, with the speed-up over eager and the share of the matrix-product ceiling. If an
+    implementation was not measured in a case, its cell is empty.
 
     Raises:
         ValueError: the records come from more than one machine, thread count, version or commit.
@@ -43,7 +43,7 @@ def markdown(measured: Sequence[records.Record]) -> str:
 
 
 def of_machines(measured: Sequence[records.Record]) -> str:
-    """Times of the cases that all machines have, with the machine in the first column.
+    """Formats the times of cases that were measured on all machines, with the machine in the first column.
 
     Raises:
         ValueError: records of one machine come from several versions or commits, or no case has times on all machines.
@@ -57,7 +57,7 @@ def of_machines(measured: Sequence[records.Record]) -> str:
     found = {machine: records.by_case(own) for machine, own in by_machine.items()}
     shared = [case for case in next(iter(found.values()), {}) if all(case in own for own in found.values())]
     if not shared:
-        raise ValueError("no case has times on all machines")
+        raise ValueError("records: expected a case with times on all machines, got none")
     measured_names = dict.fromkeys(one.implementation for one in times)
     names = [*(name for name in _ORDER if name in measured_names), *(n for n in measured_names if n not in _ORDER)]
     lines = [
@@ -129,7 +129,7 @@ def _ceiling_line(found: Sequence[records.CeilingRecord]) -> str:
 
 
 def _step_table(steps: Sequence[records.StepRecord]) -> str:
-    """Sentences per second, in brackets the speed-up over the released operations in float32."""
+    """Formats sentences per second, with the speed-up over the released operations in float32 in brackets."""
     names = list(dict.fromkeys(one.implementation for one in steps))
     found = {(one.size, one.mode, one.dtype, one.implementation): one for one in steps}
     lines = [
@@ -149,17 +149,17 @@ def _step_cell(record: records.StepRecord | None) -> str:
 
 
 def _three_digits(number: float) -> str:
-    """Three digits, or all those before the point."""
+    """Formats a number with three digits, or with all digits before the decimal point if there are more."""
     return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="Markdown tables of records.")
-    parser.add_argument("files", nargs="+", help="files of one machine and commit; those of fewer threads are left out")
+    parser.add_argument("files", nargs="+", help="files of one machine and commit; only records with the most threads")
     parser.add_argument("--machines", action="store_true", help="files of several machines: their times in one table")
     parser.add_argument("--dtypes", nargs="+", help="only times of these dtypes")
     parser.add_argument("--modes", nargs="+", help="only times of these passes")
-    parser.add_argument("--dropouts", nargs="+", type=float, help="only times of these probabilities")
+    parser.add_argument("--dropouts", nargs="+", type=float, help="only times with these dropout probabilities")
     options = parser.parse_args(arguments)
 
     def print_table() -> int:

@@ -1,4 +1,4 @@
-"""Fused softmax attention plus lambda-gated sigmoid quasi-attention."""
+"""Fused quasi-attention: softmax attention plus sigmoid attention that a gate lambda weighs."""
 
 from qacg_kernels.call.dropout import draw_dropout_seed, keep_mask
 from qacg_kernels.call.gate import GateParameters

@@ -1,4 +1,4 @@
-"""CG-BERT's self-attention: a context mixed into queries and keys, then torch's fused attention."""
+"""CG-BERT's self-attention: mixes a context into queries and keys, then calls torch's fused attention."""
 
 import torch
 from torch import Tensor, nn
@@ -8,17 +8,17 @@ from qacg_kernels.nn import ContextAttention, accept_other_naming, check_order, 
 
 
 class FusedContextMixing(ContextAttention):
-    """A V with A = softmax(Q' K'^T / sqrt(D)) and, of a context per token,
+    """CG-BERT's self-attention: softmax(Q' K'^T / sqrt(D)) V, where a context is mixed into Q' and K':
 
         Q' = (1 - lq) Q + lq Qc,  lq = sigmoid(Q . vq + Qc . vqc + bq),  and K' in the same way.
 
-    Follows Wu and Ong (2021) and their released code: no dropout on the context query and key, one result. The softmax
-    attention is torch.nn.functional.scaled_dot_product_attention. `apply_fused_attention` makes it from a module that
-    has the nine layers of NAMINGS and a dropout.
+    Follows Wu and Ong (2021) and their released code: there is no dropout on the context query and key, and `forward`
+    returns one tensor. The softmax attention is torch.nn.functional.scaled_dot_product_attention.
+    `apply_fused_attention` makes this module from one that has the nine layers of NAMINGS and a dropout.
     """
 
     def configure(self, *, hidden_size: int, num_heads: int, context_projection: str, naming: str) -> None:
-        """Sets everything but the layers."""
+        """Sets all attributes except the layers, which the patched module already has."""
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.context_projection = context_projection
@@ -35,17 +35,20 @@ class FusedContextMixing(ContextAttention):
         C_embed: Tensor | None = None,
         context_embedded: Tensor | None = None,
     ) -> Tensor:
-        """Attends within each sequence.
+        """Computes the attention within each sequence.
 
         Args:
             hidden_states: (B, L, hidden_size).
-            attention_mask: None; boolean, True where attention is allowed, or floating, added to the scores, of three
-                dimensions (B, L, L) or four that broadcast to (B, H, L, L); or boolean or integer 0 and 1, (B, L).
-            device: third in the published call; its type must be that of the device of hidden_states.
-            context: shape of hidden_states. `C_embed` and `context_embedded` are its published names.
+            attention_mask: None; or (B, L), boolean or integer, True or 1 where a key is visible; or (B, L, L) or four
+                dimensions that broadcast to (B, H, L, L). The latter two may be boolean, True where attention is
+                allowed, or floating and are then added to the scores.
+            device: not used, except that its type must be that of hidden_states. The published models pass it.
+            context: (B, L, hidden_size), one context per token.
+            C_embed: a name of `context` in published code; pass exactly one of the three.
+            context_embedded: another name of `context` in published code.
 
         Returns:
-            The attended values, (B, L, hidden_size) as hidden_states; 0 for a query that sees no key.
+            The output, (B, L, hidden_size); 0 for a query that sees no key.
 
         Raises:
             TypeError, ValueError: an argument is missing, given twice, or of a wrong type, shape or device.
@@ -65,12 +68,12 @@ class FusedContextMixing(ContextAttention):
         return out.transpose(1, 2).flatten(-2)
 
     def _mixed(self, side: str, x: Tensor, context: Tensor) -> Tensor:
-        """(1 - l) x + l context for heads (B, H, L, D)."""
+        """Mixes x and context, (B, H, L, D) each: (1 - l) x + l context with the gate l of one side."""
         gate = torch.sigmoid(self._logit(f"gate_{side}", x) + self._logit(f"gate_context_{side}", context))
         return torch.lerp(x, context, gate)
 
     def _logit(self, role: str, x: Tensor) -> Tensor:
-        """x . v + b, (B, H, L, 1), with one v for all heads or one each."""
+        """x . v + b for heads x (B, H, L, D), with one v for all heads or one per head: (B, H, L, 1)."""
         layer = self.layer(role)
         logit = (x * layer.weight.to(x.dtype)[:, None]).sum(-1, keepdim=True)
         return logit if layer.bias is None else logit + layer.bias.to(x.dtype).view(-1, 1, 1)

@@ -30,7 +30,7 @@ BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
 
 VARIABLE = "QACG_BACKEND"
-# What "auto" stands for in this process.
+# The backend that "auto" selects in this process; "auto" again if the variable is not set.
 _ASKED_FOR = os.environ.get(VARIABLE, AUTO)
 QUIET = "QACG_QUIET"
 
@@ -40,18 +40,18 @@ _SELECTED, _PASSED_BY, _NOTES = "selected", "passed by auto", "notes"
 
 @dataclass(frozen=True)
 class Explanation(Mapping[str, list[str]]):
-    """Which backend takes a call, and why the others do not; the result of `explain`.
+    """Which backend runs a call, and why the others do not; the result of `explain`.
 
-    Also a mapping: a backend's name gives its reasons against the call; "selected", "passed by auto" and "notes" give
-    the other fields as lists of text.
+    It is also a mapping from names to lists of text: the name of a backend gives its `reasons`, and "selected", "passed
+    by auto" and "notes" give the other fields.
 
     Attributes:
-        selected: the backend that takes the call.
+        selected: the backend that runs the call.
         reasons: for each backend, why it does not support the call; an empty list means that it does.
-        passed_by: backends that support the call and that "auto" does not use for it, each with the reason.
+        passed_by: backends that support the call but that "auto" does not use for it, each with the reason.
         notes: how each backend that supports the call would compute it.
-        self_check: how many kernel variants this process has compared with the reference on the call's device, in a
-            line; None for none, as on CPUs on which the tests have run.
+        self_check: a line on how many kernel variants this process has compared with the reference on the call's
+            device. None if there were none, as with the CPU backend, except on ARM.
     """
 
     selected: str
@@ -77,14 +77,14 @@ class Explanation(Mapping[str, list[str]]):
         return len(self.reasons) + 3
 
     def __str__(self) -> str:
-        lines = [f"{self.selected} takes this call"]
+        lines = [f"{self.selected} runs this call"]
         for name, reasons in self.reasons.items():
             if reasons:
-                lines.append(f"  {name} does not: {'; '.join(reasons)}")
+                lines.append(f"  {name} does not support it: {'; '.join(reasons)}")
             elif name in self.passed_by:
-                lines.append(f"  {name} could, and is passed by: {self.passed_by[name]}")
+                lines.append(f"  {name} supports it, but auto does not use it: {self.passed_by[name]}")
             elif name != self.selected:
-                lines.append(f"  {name} could")
+                lines.append(f"  {name} supports it")
         lines += [f"  note on {name}: {text}" for name, text in self.notes.items()]
         lines += [f"  self-check: {self.self_check}"] if self.self_check else []
         return "\n".join(lines)
@@ -104,7 +104,7 @@ def available_backends() -> tuple[str, ...]:
 
 
 def backend_of(name: str) -> Backend:
-    """The backend of a name in BACKENDS."""
+    """The module of the backend with this name, one of BACKENDS."""
     return _BY_NAME[name]
 
 
@@ -119,28 +119,28 @@ def _reasons(module: Backend, problem: Problem) -> list[str]:
 
 # Pairs of the longest sequence and the backend for calls of up to that length, in rising order.
 _Selection = tuple[tuple[int, Backend], ...]
-_selections: dict[tuple, _Selection] = {}  # by all that they depend on: resolving one takes several microseconds
-_chosen: set[tuple[torch.device, str]] = set()  # by "auto", for the record of a run
+_selections: dict[tuple, _Selection] = {}  # a cache, because making a selection takes several microseconds
+_chosen: set[tuple[torch.device, str]] = set()  # backends that "auto" has selected, for the record of a training run
 
 
 def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
-    """The backend for a call: the named one, or for "auto" the preferred one of those that take it.
+    """Selects the backend for a call: the named one, or with "auto" the preferred one that supports it.
 
     Args:
         problem: the call.
         backend: "auto" or the name of a backend.
-        differentiable: whether a backward pass may follow, for which backends are measured on their own.
+        differentiable: whether a backward pass may follow; the fastest backend is measured separately for such calls.
 
     Returns:
         The backend's module.
 
     Raises:
         ValueError: the name, or the value of QACG_BACKEND, is unknown.
-        RuntimeError: the named backend does not take the call, with its reasons; or no fused kernel takes a call on a
-            GPU and QACG_SELF_CHECK is "strict".
+        RuntimeError: the named backend does not support the call; the message has its reasons. Or no fused kernel
+            supports a call on a GPU, and QACG_SELF_CHECK is "strict".
     """
     name = _ASKED_FOR if backend == AUTO else backend
-    if torch.compiler.is_compiling():  # it would trace the dictionary
+    if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary
         return _of_length(_selection(problem, backend, name, differentiable), problem)
     query = problem.query
     kind = problem.cu_seqlens is None, problem.gate_form, differentiable
@@ -157,7 +157,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
 
 
 def forget() -> None:
-    """Clears what has been selected, for tests that change a backend."""
+    """Clears the cache of selections, for tests that change a backend."""
     _selections.clear()
 
 
@@ -170,21 +170,32 @@ def _of_length(selection: _Selection, problem: Problem) -> Backend:
 
 
 def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
-    """The backends for calls that differ from `problem` in their sizes only. Raises what `select` raises."""
+    """Selects backends for all calls that differ from `problem` in their sizes only.
+
+    Returns:
+        Pairs of the longest sequence and the backend for calls of up to that length, in rising order.
+
+    Raises:
+        ValueError: as `select` does.
+        RuntimeError: the named backend does not support the call.
+    """
+    source = VARIABLE if backend == AUTO else "backend"
     if name == AUTO:
         return _preferred(problem, differentiable)
     if name not in NAMES:
-        source = VARIABLE if backend == AUTO else "backend"
         raise ValueError(f"{source}: expected one of {', '.join(map(repr, NAMES))}, got {name!r}")
     module = _BY_NAME[name]
     why = _reasons(module, problem)
     if why:
-        raise RuntimeError(f"backend {name!r} does not take this call: " + "; ".join(why))
+        raise RuntimeError(
+            f"{source}: expected a backend that supports this call, got {name!r} ({'; '.join(why)}). "
+            "Use 'auto', which selects one"
+        )
     return ((tile_tables.ANY_LENGTH, module),)
 
 
 def _preferred(problem: Problem, differentiable: bool) -> _Selection:
-    """The backends that were measured to be the fastest for such calls, else the first automatic one."""
+    """The backends that `tune` measured to be the fastest for such calls, else the first that "auto" may use."""
     query = problem.query
     first: Backend = reference
     for module in _MODULES:
@@ -192,7 +203,7 @@ def _preferred(problem: Problem, differentiable: bool) -> _Selection:
             first = module
             break
     measured: tuple[tuple[int, str], ...] = ()
-    # An exported program may meet any length: it is bound to none.
+    # Not while exporting: the program must support any length, and these choices depend on the length.
     if query.device.type == "cuda" and not torch.compiler.is_exporting():
         bits = 8 * query.dtype.itemsize
         measured = tile_tables.tuned_backends(query.device, bits, problem.head_dim, differentiable)
@@ -201,7 +212,7 @@ def _preferred(problem: Problem, differentiable: bool) -> _Selection:
 
 
 def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
-    """What `select` chooses, and why "auto" passes by other backends that take the call.
+    """Returns what `select` chooses, and why "auto" does not use other backends that support the call.
 
     Args:
         problem: the call.
@@ -209,7 +220,11 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
         differentiable: whether a backward pass may follow.
 
     Returns:
-        The name of the selected backend, and reasons by the names of the others. Raises what `select` raises.
+        The name of the selected backend, and the reasons by the names of the others.
+
+    Raises:
+        ValueError: as `select` does.
+        RuntimeError: the named backend does not support the call.
     """
     preferred = _of_length(_preferred(problem, differentiable), problem)
     name = _ASKED_FOR if backend == AUTO else backend
@@ -220,13 +235,13 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
 
 
 def notes(problem: Problem) -> dict[str, str]:
-    """How each backend that supports `problem` would compute it, by name."""
+    """For each backend that supports `problem`, by name, a remark on how it would compute the call."""
     takers = (m for m in _MODULES if not _reasons(m, problem))
     return {m.NAME: text for m in takers if (text := m.note(problem))}
 
 
 def chosen_so_far() -> dict[str, dict[str, object]]:
-    """Which backends "auto" has taken in this process, by device, and how their self-checks went."""
+    """Which backends "auto" has selected in this process, and the summary of their self-checks, by device."""
     return {
         str(device): {
             "backends": sorted(name for on, name in _chosen if on == device),
@@ -237,7 +252,7 @@ def chosen_so_far() -> dict[str, dict[str, object]]:
 
 
 def _reasons_on(problem: Problem) -> str:
-    # Of backends for the call's device only: a GPU's kernels cannot run a call on the CPU.
+    # Only backends for the call's device: for a call on the CPU, GPU backends have no reason of interest.
     reasons = (
         f"{m.NAME}: {'; '.join(_reasons(m, problem))}" for m in _MODULES if problem.query.device.type == m.DEVICE
     )
@@ -254,8 +269,8 @@ def _report_reference(problem: Problem) -> None:
     if not _warned_of_reference and os.environ.get(QUIET) != "1":
         _warned_of_reference = True
         warnings.warn(
-            "this call of quasi-attention runs through the PyTorch reference, which is slow and stores maps of size "
-            f"L x S ({_reasons_on(problem)}). Printed once; {QUIET}=1 silences it",
+            "this call of quasi-attention runs in the PyTorch reference, which is slow and stores maps of size L x S "
+            f"({_reasons_on(problem)}). This warning is printed once per process; {QUIET}=1 silences it",
             stacklevel=_USERS_LINE,
         )
     if problem.query.device.type == "cuda" and self_check.requested_mode() == self_check.STRICT:

@@ -8,8 +8,7 @@ Example:
     >>> with FlopCounterMode() as counter:
     ...     model(inputs)
 
-Counted as everywhere in this project (MATH.md, Work): 6 L S D a head forward and 16 L S D backward, whatever a kernel
-computes twice.
+Per head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), even if a kernel computes more.
 """
 
 from itertools import pairwise
@@ -37,7 +36,7 @@ def _backward(*tensors: Tensor | None, out_val: object = None, **options: object
 def _flop(per_entry: int, p: Problem) -> int:
     if p.cu_seqlens is None:
         entries = p.sequences * p.query.shape[2] * p.key.shape[2]
-    elif p.cu_seqlens.is_meta:  # without lengths, an upper bound
+    elif p.cu_seqlens.is_meta:  # the lengths are unknown, so this is an upper bound
         entries = p.query.shape[0] * p.max_seqlen
     else:
         entries = sum((stop - start) ** 2 for start, stop in pairwise(p.cu_seqlens.tolist()))

@@ -71,31 +71,31 @@ def quasi_attention(
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
-        key: (B, H, S, D), dtype and device of query, as the next three.
+        key: (B, H, S, D); like the next three, with the dtype and device of query.
         value: (B, H, S, D).
         context_query: (B, H, L, D).
         context_key: (B, H, S, D).
-        gate: lambda, (B, H, L), or GateParameters from which it is computed inside the kernel.
-        attn_mask: boolean (True: the key is visible) or of query's dtype (added to T and to Tc; at or below half the
-            dtype's lowest number it hides the key as False does), up to four dimensions that broadcast to
-            (B, H, L, S). It gets no gradient.
+        gate: lambda, (B, H, L), or GateParameters from which the kernel computes it.
+        attn_mask: up to four dimensions that broadcast to (B, H, L, S); gets no gradient. Boolean: True where the key
+            is visible. In query's dtype: added to T and to Tc; values at or below half the dtype's lowest number hide
+            the key.
         key_lengths: (B,) int32 or int64; keys at and beyond the length are not read.
         is_causal: whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
-        backend: "auto", or a name of available_backends(), which is used or raises.
+        backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
         dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
         return_lambda: whether to return lambda too.
 
     Returns:
-        The output (B, H, L, D) in query's dtype, 0 for a query without a visible key. With `return_lambda`, a pair of
-        it and lambda (B, H, L), differentiable, in query's dtype.
+        The output (B, H, L, D) in query's dtype, 0 for a query without a visible key. With `return_lambda`, the pair of
+        the output and lambda (B, H, L), which is differentiable and has query's dtype.
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
         ValueError: an argument has the wrong device, shape or range.
-        RuntimeError: the named backend does not take this call (see `explain`).
+        RuntimeError: the named backend does not support this call (see `explain`).
         NotImplementedError: forward-mode differentiation, or a second derivative.
 
     Example:
@@ -172,28 +172,29 @@ def quasi_attention_varlen(
 
     Args:
         query: (T, H, D), the sequences one after another, in float16, bfloat16, float32 or float64; any strides.
-        key: (T, H, D), dtype and device of query, as the next three.
+        key: (T, H, D); like the next three, with the dtype and device of query.
         value: (T, H, D).
         context_query: (T, H, D).
         context_key: (T, H, D).
-        gate: lambda, (T, H), or GateParameters from which it is computed inside the kernel.
+        gate: lambda, (T, H), or GateParameters from which the kernel computes it.
         cu_seqlens: (N + 1,) int32 or int64 offsets of the N sequences, from 0 to T, never decreasing.
         max_seqlen: length of the longest sequence, or more.
         is_causal: whether query i attends to keys j <= i of its sequence only.
-        dropout_p: probability, in [0, 1), that an attention entry is dropped; the same ones as in the padded call.
+        dropout_p: probability, in [0, 1), that an attention entry is dropped. With the same seed, a padded call drops
+            the same entries.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
-        backend: "auto", or a name of available_backends(), which is used or raises.
+        backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
         dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
         return_lambda: whether to return lambda too.
 
     Returns:
-        The output (T, H, D) in query's dtype; with `return_lambda`, a pair of it and lambda (T, H).
+        The output (T, H, D) in query's dtype; with `return_lambda`, the pair of the output and lambda (T, H).
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
         ValueError: an argument has the wrong device, shape or range.
-        RuntimeError: the named backend does not take this call (see `explain`).
+        RuntimeError: the named backend does not support this call (see `explain`).
         NotImplementedError: forward-mode differentiation, or a second derivative.
 
     Example:
@@ -243,17 +244,19 @@ def attention_maps(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Computes the attention maps, which `quasi_attention` never materialises (MATH.md, eq. 1 to 7).
 
-    Plain PyTorch, differentiable any number of times. Memory is that of len(rows) x S maps.
+    Runs in plain PyTorch, so the maps can be differentiated any number of times. Every map takes B H L S elements of
+    memory; with `rows`, B H len(rows) S.
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
-        key: (B, H, S, D), dtype and device of query, as the next three.
+        key: (B, H, S, D); like the next three, with the dtype and device of query.
         value: (B, H, S, D).
         context_query: (B, H, L, D).
         context_key: (B, H, S, D).
         gate: lambda, (B, H, L), or GateParameters.
-        attn_mask: boolean or of query's dtype, up to four dimensions that broadcast to (B, H, L, S).
-        key_lengths: (B,) int32 or int64.
+        attn_mask: up to four dimensions that broadcast to (B, H, L, S). Boolean: True where the key is visible. In
+            query's dtype: added to both scores; values at or below half the dtype's lowest number hide the key.
+        key_lengths: (B,) int32 or int64; keys at and beyond the length are hidden.
         is_causal: whether query i attends to keys j <= i only.
         dropout_p: dropout probability of the call, in [0, 1).
         scale: factor on both scores, 1 / sqrt(D) when None.
@@ -262,8 +265,8 @@ def attention_maps(
         rows: query positions (int64 tensor or list) to compute; all L when None.
 
     Returns:
-        A = Z o (P + lambda G), P, lambda G, each (B, H, L or len(rows), S) in query's dtype (float32 for
-        16-bit inputs), and lambda (B, H, rows), or (B, H, rows, S) for a column gate.
+        Four tensors in query's dtype (float32 for 16-bit inputs): A = Z o (P + lambda G), P and lambda G, each
+        (B, H, L, S), and lambda (B, H, L), or (B, H, L, S) for a column gate. With `rows`, L is len(rows).
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
@@ -316,21 +319,21 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
 
 
 def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
-    """Reports which backend takes a call and why the others do not, without computing it.
+    """Reports which backend would run a call, and why the others would not, without running it.
 
     Args:
         *args: positional arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`.
         backend: "auto", or a name of available_backends().
-        **kwargs: keyword arguments of that function. Whether a backward may follow is decided as in the call, by
-            the tensors and torch.is_grad_enabled().
+        **kwargs: keyword arguments of the same function. As in the call, requires_grad and torch.is_grad_enabled()
+            decide whether a backward may follow.
 
     Returns:
-        The selected backend, the reasons against each other one, and notes; readable when printed.
+        The selected backend, the reasons against each of the others, and notes. `print` shows it as text.
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
         ValueError: an argument has the wrong device, shape or range.
-        RuntimeError: the named backend does not take the call.
+        RuntimeError: the named backend does not support the call.
 
     Example:
         >>> import torch
@@ -354,7 +357,7 @@ _DENSE_CALL, _PACKED_CALL = inspect.signature(quasi_attention), inspect.signatur
 
 
 def problem_of(*args, **kwargs) -> Problem:
-    """The validated problem of a call of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`."""
+    """Validates the arguments of `quasi_attention`, or with `cu_seqlens` of the varlen function, as a Problem."""
     packed = "cu_seqlens" in kwargs
     call = (_PACKED_CALL if packed else _DENSE_CALL).bind(*args, **kwargs)
     call.apply_defaults()
@@ -371,7 +374,7 @@ def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | Non
 def _differentiable(problem: Problem) -> bool:
     # Under torch.func a batched tensor does not show whether it will be differentiated.
     return torch.is_grad_enabled() and (
-        problem.query.requires_grad  # the usual case first: it is launch overhead
+        problem.query.requires_grad  # the usual case first, to save launch overhead
         or functorch_active()
         or any(t is not None and t.requires_grad for t in problem.tensors())
     )
@@ -393,7 +396,7 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
         return outputs.out
     if problem.gate_lambda is not None:
         return outputs.out, problem.gate_lambda
-    assert outputs.query_gate is not None and outputs.key_gate is not None  # of gate vectors
-    # Two pointwise kernels, and one more for 16 bits.
+    assert outputs.query_gate is not None and outputs.key_gate is not None  # a call without lambda has gate vectors
+    # In this form it takes two pointwise kernels, or three for 16 bits.
     lam = torch.rsub(outputs.query_gate, 1, alpha=problem.beta).sub(outputs.key_gate, alpha=problem.gamma)
     return outputs.out, lam.to(outputs.out.dtype)

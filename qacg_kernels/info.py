@@ -1,6 +1,6 @@
 """Report of this installation and machine: `python -m qacg_kernels.info [--json]`.
 
-For bug reports and benchmark records. A probe that fails reports it in its own field; nothing here raises.
+For bug reports and benchmark records. Nothing here raises: if a fact cannot be determined, its field has the error.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def collect() -> dict[str, object]:
 
 
 def render(facts: dict[str, object]) -> str:
-    """Formats the facts of `collect` as readable lines."""
+    """Formats the result of `collect` as lines of text."""
     host, library, cuda = facts["cpu"], facts["cpu_library"], facts["cuda"]
     lines = [
         f"qacg_kernels  {facts['package']}",
@@ -69,7 +69,7 @@ def render(facts: dict[str, object]) -> str:
     if isinstance(cuda, str):
         lines.append(f"cuda          {cuda}")
     else:
-        lines.append(f"cuda          {cuda['version'] or 'torch was built without it'}")
+        lines.append(f"cuda          {cuda['version'] or 'torch was built without CUDA'}")
         for index, device in enumerate(cuda["devices"]):
             lines.append(f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB")
     return "\n".join(lines)
@@ -142,7 +142,7 @@ def _cuda() -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command with these arguments, those of the process when None."""
+    """Runs the command with these arguments (`sys.argv` when None)."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.info",
         description="Prints the versions, backends and devices of this installation.",

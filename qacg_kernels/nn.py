@@ -45,10 +45,10 @@ GATE_STD = 0.01
 
 
 class GateLayer(nn.Linear):
-    """One of the four layers of the gate: (D) to 1, or to H with a row of weights per head.
+    """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
-    The kernel reads its parameters; it is not called. Initialised as in the published code: weights from N(0, 0.01),
-    so that lambda starts near 0, and biases of 0.
+    The layer is never called: the attention kernel reads its parameters. As in the published code, initial weights have
+    a standard deviation of 0.01, so that lambda starts near 0, and initial biases are 0.
 
     Example:
         >>> tuple(GateLayer(64, 1).weight.shape)
@@ -56,7 +56,7 @@ class GateLayer(nn.Linear):
     """
 
     def reset_parameters(self) -> None:
-        """Draws weights from N(0, 0.01²) and sets the bias to 0."""
+        """Draws the weights from a normal distribution with standard deviation 0.01 and sets the bias to 0."""
         nn.init.normal_(self.weight, std=GATE_STD)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -65,7 +65,7 @@ class GateLayer(nn.Linear):
 def layer_sizes(
     hidden_size: int, head_size: int, context_projection: str, gate_rows: int
 ) -> dict[str, tuple[int, int]]:
-    """The sizes that the layer of each role reads and returns."""
+    """The number of input and output features of the layer of each role."""
     context_size = hidden_size if context_projection == "hidden" else head_size
     return {
         **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size // head_size * head_size)),
@@ -75,9 +75,9 @@ def layer_sizes(
 
 
 class ContextAttention(nn.Module):
-    """Base of self-attentions with a context: the nine layers of NAMINGS and the split into heads.
+    """Base class of self-attentions with a context: has the nine layers of NAMINGS and splits features into heads.
 
-    A subclass sets the four attributes and has a child `dropout`.
+    A subclass sets the four attributes below and has a submodule `dropout`.
     """
 
     hidden_size: int
@@ -86,11 +86,17 @@ class ContextAttention(nn.Module):
     naming: str
 
     def layer(self, role: str) -> nn.Module:
-        """The layer of a role (a key of NAMINGS["released"]) under this module's naming."""
+        """The layer of a role, a key of NAMINGS["released"]; its attribute name depends on `naming`."""
         return getattr(self, NAMINGS[self.naming][role])
 
     def add_layers(self, *, lambda_bias: bool, lambda_per_head: bool, **options: Any) -> None:
-        """Adds the nine layers; the options are those of nn.Linear."""
+        """Adds the nine layers of the attention.
+
+        Args:
+            lambda_bias: whether the gate's layers have biases.
+            lambda_per_head: whether the gate's layers have one row of weights per head.
+            **options: further arguments of nn.Linear, such as device and dtype.
+        """
         gate_rows = self.num_heads if lambda_per_head else 1
         sizes = layer_sizes(self.hidden_size, self.hidden_size // self.num_heads, self.context_projection, gate_rows)
         for role, (size_in, size_out) in sizes.items():
@@ -101,13 +107,21 @@ class ContextAttention(nn.Module):
                 self.add_module(name, nn.Linear(size_in, size_out, **options))
 
     def project(self, hidden_states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Query, key, value, context query and context key, (..., H, D) each, of two (..., hidden_size)."""
+        """Projects hidden states and context, (..., hidden_size) each, to heads.
+
+        Args:
+            hidden_states: input of query, key and value.
+            context: input of context query and context key.
+
+        Returns:
+            Query, key, value, context query and context key, (..., H, D) each.
+        """
         query, key, value = (self._split(self.layer(role)(hidden_states)) for role in ("query", "key", "value"))
         context_query, context_key = (self._project_context(role, context) for role in CONTEXT_ROLES)
         return query, key, value, context_query, context_key
 
     def _split(self, projected: Tensor) -> Tensor:
-        """(..., hidden) to (..., H, D), a view."""
+        """Splits the last dimension into heads: a view of (..., hidden_size) as (..., H, D)."""
         return projected.unflatten(-1, (self.num_heads, self.hidden_size // self.num_heads))
 
     def _project_context(self, role: str, context: Tensor) -> Tensor:
@@ -117,7 +131,18 @@ class ContextAttention(nn.Module):
     def check_inputs(
         self, hidden_states: Tensor, context: Tensor, device: torch.device | str | None, packed: bool
     ) -> None:
-        """Raises TypeError or ValueError unless both are tensors of this module's width, on one kind of device."""
+        """Validates the inputs of `forward`.
+
+        Args:
+            hidden_states: expected to be (B, L, hidden_size), packed (T, hidden_size).
+            context: expected to have the shape and device of hidden_states.
+            device: None, or expected to have the type of that device.
+            packed: whether the inputs are packed sequences.
+
+        Raises:
+            TypeError: hidden_states or context is no tensor.
+            ValueError: one of them has the wrong shape or device.
+        """
         for name, t in (("hidden_states", hidden_states), ("context", context)):
             if not isinstance(t, Tensor):
                 raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
@@ -132,7 +157,8 @@ class ContextAttention(nn.Module):
             raise ValueError(
                 f"context: expected device {hidden_states.device} like hidden_states, got {context.device}"
             )
-        # Device types only: a replica on cuda:1 is still called with the device of the whole model, cuda:0.
+        # Only the device type: the published models pass the device of the whole model, such as cuda:0, also to a
+        # replica on cuda:1.
         if device is not None and torch.device(device).type != hidden_states.device.type:
             raise ValueError(f"device: expected that of hidden_states, {hidden_states.device}, got {device}")
 
@@ -140,28 +166,31 @@ class ContextAttention(nn.Module):
 class FusedQuasiAttention(ContextAttention):
     """Fused multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc).
 
-    Projects hidden states to query, key and value and a context to a second query and key, and runs
+    Projects hidden states to query, key and value, projects a context to a second query and key, and runs
     `quasi_attention` on them (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on
     the context query and key.
 
-    The five projections are called as modules, so hooks and wrappers on them keep working; of the gate's
-    layers only the weights and biases are read.
+    The five projections are called as modules, so hooks and wrappers on them keep working. The gate's layers
+    are not called; the kernel reads their weights and biases.
 
     Args:
         hidden_size: size of hidden states and of the context.
         num_heads: H; the head size D is hidden_size / num_heads.
         dropout: probability in [0, 1).
-        context_projection: "hidden", hidden x hidden; or "head", D x D on each head's slice of the context,
-            shared by the heads.
-        lambda_bias: whether the gate's layers have biases. The two on the query side add up, as do the two on
-            the key side.
-        lambda_per_head: gate weights (H, D), one row per head, in place of (1, D) shared by all.
-        naming: "released" (query, context_for_q, lambda_q_query_layer, ...) or "compact" (Wq, Wcq, lambda_Q,
-            ...); a state dict in the other naming loads as well.
-        quasi_scale, beta, gamma: alpha, and the weights of the query gate and the key gate.
-        backend: "auto", or a backend's name, which is used or raises.
+        context_projection: "hidden" for a projection of the whole context with hidden_size x hidden_size weights;
+            "head" for one of each head's slice with D x D weights that all heads share.
+        lambda_bias: whether the gate's layers have biases. The biases of the two query layers are added up, and
+            so are those of the two key layers.
+        lambda_per_head: whether each head has its own gate weights, (H, D), instead of sharing (1, D).
+        naming: attribute names of the layers: "released" (query, context_for_q, lambda_q_query_layer, ...) or
+            "compact" (Wq, Wcq, lambda_Q, ...). A state dict in the other naming loads as well.
+        quasi_scale: alpha, the factor on the sigmoid map.
+        beta: the weight of the query gate.
+        gamma: the weight of the key gate.
+        backend: "auto", or a name of available_backends(); a named backend that does not support a call raises.
         output_attentions: whether forward returns the maps by default.
-        device, dtype: those of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or is out of range.
@@ -231,7 +260,7 @@ class FusedQuasiAttention(ContextAttention):
         backend: str,
         output_attentions: bool,
     ) -> None:
-        """Sets everything but the layers, for code that supplies its own layers, such as `patch.py`."""
+        """Sets all attributes except the layers, for code that has layers already, such as `patch.py`."""
         check_choice("context_projection", context_projection, CONTEXT_PROJECTIONS)
         check_choice("backend", backend, BACKEND_NAMES)
         self.hidden_size = hidden_size
@@ -249,7 +278,7 @@ class FusedQuasiAttention(ContextAttention):
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
     def gate(self, like: Tensor) -> GateParameters:
-        """The gate's parameters in the dtype of `like`, which under autocast is not that of the weights."""
+        """The gate's parameters in the dtype of `like`. Under autocast, this differs from the dtype of the weights."""
         query, context_query, key, context_key = (self._gate_vector(role, like.dtype) for role in GATE_ROLES)
         return GateParameters(
             query,
@@ -263,19 +292,19 @@ class FusedQuasiAttention(ContextAttention):
         )
 
     def _gate_vector(self, role: str, dtype: torch.dtype) -> Tensor:
-        """(D) when the heads share it, else (H, D)."""
+        """The gate vector of a role, (D) if the heads share it, else (H, D)."""
         layer: Any = self.layer(role)
         weight = layer.weight.to(dtype)
         return weight[0] if weight.shape[0] == 1 else weight
 
     def _gate_bias(self, role: str, context_role: str, dtype: torch.dtype) -> Tensor | None:
-        """The biases of two layers, which meet in one sum: () if the heads share them, else (H); or None."""
+        """The sum of the biases of two layers, () if the heads share them, else (H); None without biases."""
         layers: list[Any] = [self.layer(role), self.layer(context_role)]
         biases = [layer.bias for layer in layers if layer.bias is not None]
         if not biases:
             return None
-        # By +, not by stack: its backward would give both one gradient in the same memory, to which a second backward
-        # pass adds twice, and which clipping scales twice.
+        # Not torch.stack(...).sum(): with it both biases would get gradients in the same memory. A second backward pass
+        # would then add to it twice, and gradient clipping would scale it twice.
         total = (biases[0] if len(biases) == 1 else biases[0] + biases[1]).to(dtype)
         return total[0] if total.shape[0] == 1 else total
 
@@ -293,27 +322,27 @@ class FusedQuasiAttention(ContextAttention):
         max_seqlen: int | None = None,
         output_lambda: bool = True,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Attends within each sequence.
+        """Computes quasi-attention within each sequence.
 
         Args:
             hidden_states: (B, L, hidden_size); packed, with `cu_seqlens`, (T, hidden_size).
-            attention_mask: None; boolean, True where attention is allowed, or floating, added to both scores
-                (at or below half the lowest number of its own dtype it hides the key as False does), of three
-                dimensions (B, L, L) or four that broadcast to (B, H, L, L); or of two dimensions (B, L),
-                boolean or integer 0 and 1: 1 where a key is visible.
-            device: third in the published call; its type must be that of the device of hidden_states.
-            context: shape of hidden_states.
-            C_embed: a published name of context.
-            context_embedded: another published name of context.
+            attention_mask: None; or (B, L), boolean or integer, True or 1 where a key is visible; or (B, L, L) or
+                four dimensions that broadcast to (B, H, L, L). The latter two may be boolean, True where
+                attention is allowed, or floating and are then added to both scores. Values at or below half the
+                lowest number of their dtype hide the key.
+            device: not used, except that its type must be that of hidden_states. The published models pass it.
+            context: (B, L, hidden_size), packed (T, hidden_size).
+            C_embed: a name of `context` in published code; pass exactly one of the three.
+            context_embedded: another name of `context` in published code.
             output_attentions: whether to return the maps; the constructor's choice when None.
             cu_seqlens: (N + 1,) int32 or int64 offsets of packed sequences.
             max_seqlen: length of the longest packed sequence; required with cu_seqlens.
-            output_lambda: whether to return lambda, which takes two or three small kernels beside the attention.
+            output_lambda: whether to return lambda, which takes two or three more small kernels.
 
         Returns:
-            The attended values in the shape of hidden_states; A after dropout, the softmax map and the gated
-            quasi-attention map lambda * G, each (B, H, L, L), or None where not requested; and lambda (B, H, L, 1),
-            packed (T, H, 1), or None where not requested. All differentiable.
+            Five differentiable values: the output in the shape of hidden_states; the map A after dropout, the softmax
+            map and the gated quasi-attention map lambda * G, each (B, H, L, L), or None if not requested; and lambda
+            (B, H, L, 1), packed (T, H, 1), or None if not requested.
 
         Raises:
             TypeError: an argument has the wrong type, or the context is missing or given twice.
@@ -376,7 +405,7 @@ class FusedQuasiAttention(ContextAttention):
         returns_maps: bool,
         returns_lambda: bool,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor | None]:
-        """Attends over padded heads; a subclass may compute it in another way.
+        """Computes the attention of a padded batch; a subclass may override it.
 
         Args:
             heads: query, key, value, context query and context key, (B, H, L, D) each.
@@ -389,7 +418,7 @@ class FusedQuasiAttention(ContextAttention):
         Returns:
             The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L, 1), or None.
         """
-        # One seed for the output and for the maps, so that A shows the cells that were really dropped.
+        # The same seed for the output and the maps, so that A shows the entries that were dropped from the output.
         seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None
         attended = quasi_attention(
             *heads,
@@ -419,54 +448,54 @@ class FusedQuasiAttention(ContextAttention):
 
 
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The output of a call and its lambda with a last dimension of 1, or None where the call returned none."""
+    """Splits the result of a call into the output and lambda, to which it adds a last dimension of 1, or None."""
     if isinstance(attended, Tensor):
         return attended, None
     return attended[0], attended[1].unsqueeze(-1)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises ValueError, which names the argument, for a value that is no choice."""
+    """Raises ValueError with the name of the argument if its value is not one of the choices."""
     if value not in choices:
         raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def check_order(hidden_states: object, attention_mask: object, device: object, contexts: tuple) -> None:
-    """Raises TypeError where a context is passed too early, as the published order of the arguments invites."""
-    order = "The order is (hidden_states, attention_mask, device, context): pass context=..."
+    """Raises TypeError if a context was passed as the second or third argument, whose order is easily confused."""
+    order = "The order is (hidden_states, attention_mask, device, context). Pass context=..."
     if isinstance(device, Tensor):
         raise TypeError(f"device: expected a device, got a tensor as the third argument. {order}")
     if not isinstance(attention_mask, Tensor) or any(c is not None for c in contexts):
         return
     if attention_mask.is_floating_point() and attention_mask.shape == getattr(hidden_states, "shape", None):
-        got = f"got {tuple(attention_mask.shape)}, the shape of hidden_states, as the second argument and no context"
+        got = f"got shape {tuple(attention_mask.shape)}, that of hidden_states, and no context"
         raise TypeError(f"attention_mask: expected a mask, {got}. {order}")
 
 
 def one_context(context: Tensor | None, C_embed: Tensor | None, context_embedded: Tensor | None) -> Tensor:
-    """Returns the one of three arguments that is given; raises TypeError for none or several."""
+    """Returns the context from the one of its three names that was passed; raises TypeError for none or several."""
     given = [c for c in (context, C_embed, context_embedded) if c is not None]
     if len(given) != 1:
         raise TypeError(
-            "context: expected exactly one of context, C_embed and context_embedded (names of one argument), "
-            f"got {len(given)}"
+            "context: expected exactly one of context, C_embed and context_embedded, which are names of the same "
+            f"argument, got {len(given)}"
         )
     return given[0]
 
 
 def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: bool) -> int:
-    """Returns max_seqlen, or raises ValueError for arguments that packed sequences do not take."""
+    """Returns max_seqlen; raises ValueError for arguments that packed sequences do not support."""
     if max_seqlen is None:
-        raise ValueError("max_seqlen: expected the longest length since cu_seqlens is given, got None")
+        raise ValueError("max_seqlen: expected the length of the longest sequence, because of cu_seqlens, got None")
     if attention_mask is not None:
-        raise ValueError("attention_mask: expected None beside cu_seqlens, got one. Packed sequences have no padding")
+        raise ValueError("attention_mask: expected None with cu_seqlens, got a mask. Packed sequences have no padding")
     if returns_maps:
-        raise ValueError("output_attentions: expected False beside cu_seqlens, got True. Maps need a padded batch")
+        raise ValueError("output_attentions: expected False with cu_seqlens, got True. Pad the batch to get the maps")
     return max_seqlen
 
 
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
-    """The mask as the operator takes it: boolean or of query's dtype, with four dimensions."""
+    """Converts a mask to the operator's form: four dimensions, boolean or in query's dtype; None stays None."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor):
@@ -474,23 +503,23 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
     if mask.dim() == 2:
         if mask.is_floating_point():
-            # It may hold factors 0 and 1 or summands 0 and -10000: a wrong guess would hide the sentence.
+            # It may hold visibilities (0 and 1) or summands (0 and -10000), and a wrong guess would hide all keys.
             kinds = "boolean or integer (B, L), or additive with four dimensions (B, 1, 1, L)"
             raise ValueError(f"attention_mask: expected {kinds}, {got}")
         if mask.shape != (query.shape[0], query.shape[2]):
-            raise ValueError(f"attention_mask: expected (B, L) = ({query.shape[0]}, {query.shape[2]}), {got}")
+            raise ValueError(f"attention_mask: expected shape (B, L) = ({query.shape[0]}, {query.shape[2]}), {got}")
         if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
             raise ValueError("attention_mask: expected 1 where a key is visible and 0 elsewhere, got other integers")
         return (mask != 0)[:, None, None, :]
     if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.is_floating_point()):
-        kinds = "boolean or floating (B, L, L) or like (B, H, L, L), or boolean or integer (B, L)"
+        kinds = "boolean or integer (B, L), or boolean or floating (B, L, L) or (B, H, L, L)"
         raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
     return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 
 
 def accept_other_naming(module, state_dict, prefix, *_) -> None:
-    """Load hook that renames entries of the other naming to those of `module.naming`."""
+    """Load hook that renames entries of a state dict in the other naming to the names of `module.naming`."""
     own = NAMINGS[module.naming]
     for naming, names in NAMINGS.items():
         if naming == module.naming:

@@ -1,4 +1,4 @@
-"""Fused attention for an existing model, whose context self-attention is found by its attributes."""
+"""Replaces the context self-attention of an existing model by a fused one; finds it by its attributes."""
 
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, chec
 
 
 class _Found(NamedTuple):
-    """A module to be replaced, with its path and the settings of its replacement."""
+    """A module to replace: its path in the model, the settings of its replacement, and its dropout."""
 
     where: str
     module: nn.Module
@@ -32,31 +32,31 @@ def apply_fused_attention(
 ) -> int:
     """Replaces every context self-attention of a model by a fused one, in place.
 
-    A module is replaced if it has the nine layers of either naming. It is called once, on three random tokens: if it
-    returns five results, it becomes a `FusedQuasiAttention`; if it returns one tensor, as CG-BERT's attention does, a
-    `FusedContextMixing`. Only the class of the object changes. So parameters, state-dict keys, device, dtype, training
-    mode, hooks, optimizers and other references stay valid. Head size, number of heads, context projection, biases and
-    dropout are read from its layers.
+    A module is replaced if it has the nine layers of either naming in `FusedQuasiAttention`. It is first called once,
+    on three random tokens. If it returns five results, it becomes a `FusedQuasiAttention`; if it returns one tensor, as
+    CG-BERT's attention does, it becomes a `FusedContextMixing`. Only the class of the object changes, so parameters,
+    state-dict keys, device, dtype, training mode, hooks, optimizers and other references stay valid. Head size, number
+    of heads, context projection, biases and dropout are read from its layers.
 
     Args:
         model: any module; may itself be a context self-attention.
-        output_attentions: whether the maps are computed on every call. If False, a `PlaceholderMap` replaces each, a
-            tensor of shape (B, H, 0, 0) that can be cloned and moved, so that a model that collects the maps of every
-            layer runs unchanged; reading it raises a RuntimeError that names this argument. Lambda is always returned.
+        output_attentions: whether the maps are computed on every call. If False, each map is a `PlaceholderMap` of
+            shape (B, H, 0, 0). A placeholder can be cloned and moved, so a model that collects the maps of every layer
+            runs unchanged, but reading it raises a RuntimeError that names this argument. Lambda is always returned.
         quasi_scale: alpha, the factor on the sigmoid map in the replaced code.
         beta: the weight of the query gate in the replaced code.
         gamma: the weight of the key gate in the replaced code.
-        backend: "auto", or a backend's name, which is used or raises.
+        backend: "auto", or a name of available_backends(); a named backend that does not support a call raises.
         verify: whether to compare the results of each module with those of its replacement before changing anything.
             Both are called in any case. Modules on the meta device have no values to compare.
 
     Returns:
-        The number of replaced modules, without those that were fused already.
+        The number of replaced modules. Modules that were already fused are not counted.
 
     Raises:
-        ValueError: a module with these attributes has layers of other shapes, another call signature, other results
-            or (with verify) other values; or an argument does not apply to CG-BERT's attention. The model is then
-            unchanged.
+        ValueError: a module has the nine layers, but their shapes, its call signature, the number or shape of its
+            results, or (with verify) their values differ from the replacement's; or an argument does not apply to
+            CG-BERT's attention. The model is then unchanged.
 
     Example:
         >>> from torch import nn
@@ -91,10 +91,11 @@ def _configure(module: nn.Module, settings: dict[str, Any], chosen: dict[str, An
 
 
 def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
-    """The settings of the fused attention that replaces `module`, from its layers."""
+    """Reads the settings of the replacement from the layers of `module`; raises ValueError for unexpected layers."""
     if "forward" in vars(module):
         raise ValueError(
-            f"{where}: expected a forward of the class, got one set on the instance, which would stay in use"
+            f"{where}: expected a forward method of the class, got one set on the instance, which would stay in use. "
+            "Delete it"
         )
     size = {}
     for role, name in NAMINGS[naming].items():
@@ -129,7 +130,9 @@ def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
         return nn.Dropout(named).train(module.training)
     others = [child for child in module.children() if isinstance(child, nn.Dropout)]
     if len(others) > 1:
-        raise ValueError(f"{where}: expected one dropout, or one called 'dropout', got {len(others)}")
+        raise ValueError(
+            f"{where}: expected one nn.Dropout, or one named 'dropout', got {len(others)}. Name one 'dropout'"
+        )
     return others[0] if others else nn.Dropout(0.0).train(module.training)
 
 
@@ -137,25 +140,25 @@ _CALL = "(hidden_states, additive mask, device, context)"
 
 
 def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAttention]:
-    """The class of a module's replacement, after a call of both; raises ValueError where there is none."""
+    """Calls a module and its replacement and returns the replacement's class; raises ValueError if they differ."""
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
     generator = torch.Generator().manual_seed(0)
-    # Large inputs: at the usual initial weights small ones give scores so flat that every formula agrees.
+    # Large inputs, because with initial weights small ones give almost equal scores, for which all formulas agree.
     tokens, context = (8 * torch.randn(2, 1, 3, settings["hidden_size"], generator=generator)).to(weight)
     mask = torch.tensor([0.0, 0.0, -10000.0]).view(1, 1, 1, 3).to(weight)
     with torch.no_grad(), _quiet(module):
         try:
             theirs = module.forward(tokens, mask, tokens.device, context)
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise ValueError(f"{where}: expected a module that is called as {_CALL}, got {error}") from error
+            raise ValueError(f"{where}: expected a module that can be called as {_CALL}, got {error}") from error
         kind = FusedContextMixing if isinstance(theirs, Tensor) else FusedQuasiAttention
         if kind is FusedContextMixing:
             _check_unused(where, chosen)
         elif not isinstance(theirs, tuple) or len(theirs) != 5:
             got = f"{len(theirs)} values" if isinstance(theirs, tuple) else type(theirs).__name__
             raise ValueError(
-                f"{where}: expected the five results of FusedQuasiAttention.forward, or CG-BERT's one tensor, got {got}"
+                f"{where}: expected five results, as of FusedQuasiAttention.forward, or one tensor, got {got}"
             )
         ours = kind.__new__(kind)
         nn.Module.__init__(ours)
@@ -177,15 +180,20 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
 
 
 def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttention]) -> None:
-    # The same formula in another order of operations was seen to differ by 5e-7 in float32 and by 1.4e-2 in bfloat16;
-    # half of quasi_scale, beta or gamma by 4e-3 at BERT's initial weights (not seen in 16 bits), by 0.1 at larger ones.
+    # Measured relative differences: the same formula in another order of operations, 5e-7 in float32 and 1.4e-2 in
+    # bfloat16; quasi_scale, beta or gamma halved, 4e-3 with BERT's initial weights (too small to see in 16 bits) and
+    # 0.1 with larger weights.
     tolerance = 1e-3 if mine.dtype in (torch.float32, torch.float64) else 5e-2
     error = float((theirs - mine).abs().max() / theirs.abs().max().clamp_min(1e-12))
     if not error <= tolerance:
-        advice = "other quasi_scale, beta or gamma" if kind is FusedQuasiAttention else "a gate that is no sigmoid"
+        advice = (
+            "Pass the quasi_scale, beta and gamma of the model"
+            if kind is FusedQuasiAttention
+            else "Its gate must be a sigmoid"
+        )
         raise ValueError(
-            f"{where}: expected the results of {kind.__name__}, got something else from the same layers: relative "
-            f"difference {error:.1e}, above {tolerance:.0e}. Does it have {advice}?"
+            f"{where}: expected the results of {kind.__name__}, got a relative difference of {error:.1e}, above "
+            f"{tolerance:.0e}. {advice}"
         )
 
 
@@ -201,7 +209,7 @@ def _check_unused(where: str, chosen: dict[str, Any]) -> None:
 
 @contextmanager
 def _quiet(module: nn.Module):
-    """Evaluation mode without forward hooks, for a call without side effects."""
+    """A context in which a module is in evaluation mode and has no forward hooks, for a call without side effects."""
     saved = [(m, m.training, m._forward_hooks, m._forward_pre_hooks) for m in module.modules()]
     try:
         for m, *_ in saved:

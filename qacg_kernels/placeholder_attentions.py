@@ -1,9 +1,9 @@
-"""Placeholder for attention maps that were not requested from a patched model."""
+"""The placeholder for attention maps that were not requested from a patched model."""
 
 from torch import Tensor
 
-# What code does that only passes a map on: copies and moves, and queries of its metadata. Torch's own backward hooks
-# call view_as.
+# What code may do that only passes a map on: copy it, move it, and query its metadata. Torch's full backward hooks call
+# view_as.
 _MOVES = (
     "bfloat16",
     "clone",
@@ -44,8 +44,9 @@ _ALLOWED = {getattr(Tensor, name) for name in _MOVES + _QUERIES} | {
 class PlaceholderMap(Tensor):
     """A tensor (B, H, 0, 0) in place of a map that was not computed; reading it raises RuntimeError.
 
-    The published models clone every map of every layer, which costs nothing here. Every use but copies, moves and
-    queries of shape, dtype and device raises, where an empty tensor would give an empty histogram or a shape error.
+    The published models clone every map of every layer, so copies, moves and queries of shape, dtype and device are
+    allowed. Every other use raises an error that names the cause. An empty tensor would instead give an empty histogram
+    or a shape error.
 
     Example:
         >>> import torch
@@ -75,5 +76,5 @@ class PlaceholderMap(Tensor):
 
     @classmethod
     def for_heads(cls, heads: Tensor) -> "PlaceholderMap":
-        """The placeholder for a map of heads (B, H, L, D)."""
+        """Returns the placeholder for a map of heads (B, H, L, D), with their device and dtype."""
         return heads.new_empty((*heads.shape[:2], 0, 0)).as_subclass(cls)

@@ -1,7 +1,7 @@
 """Compares this machine's kernels with the reference: `python -m qacg_kernels.selftest [--device cuda] [--json FILE]`.
 
 Run it first on a new GPU, and attach its output to bug reports. The calls run in a child process, which imports nothing
-from the current folder; a call that crashes or hangs ends the process, and the next call starts another. With
+from the current folder. If a call crashes or hangs, that process ends and the remaining calls run in a new one. With
 TRITON_INTERPRET=1 the Triton kernels run on the CPU, on small sizes.
 """
 
@@ -56,7 +56,7 @@ _INTERPRETED = (
 )
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
-# An isolated Python with the import path of the command line, and behind all of it the folder of this package.
+# The child process is an isolated Python with this process's import path, and the folder of this package at its end.
 _CHILD = """
 import faulthandler, importlib, json, sys
 path, name, device, seconds, *others = sys.argv[1:]
@@ -67,7 +67,7 @@ importlib.import_module(name).run(device, seconds, *others)
 
 
 def calls(device: torch.device) -> list[str]:
-    """The calls to make on a device, each as backend|dtype|name of the case."""
+    """The calls to make on a device, each as "backend|dtype|case"."""
     if device.type == "cpu":
         names, cases = ["cpu"], _SMALL
     else:
@@ -78,21 +78,21 @@ def calls(device: torch.device) -> list[str]:
         f"{name}|{str(dtype).removeprefix('torch.')}|{case.name}"
         for name in names
         for dtype in _DTYPES
-        if dtype in supported_dtypes(name, device)  # none of a backend that is not there
+        if dtype in supported_dtypes(name, device)  # () if the backend is unavailable
         for case in cases
         if case.head_dim <= (dispatch.backend_of(name).MAX_HEAD_DIM or case.head_dim)
-        and (case.name != _FAR or dtype != torch.float32)  # 8 GiB
+        and (case.name != _FAR or dtype != torch.float32)  # in float32 it would allocate 8 GiB
     ]
 
 
 def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
-    """Makes calls one after another, with a line of JSON after each; the child process runs it.
+    """Runs calls one after another and prints a line of JSON after each; the main function of the child process.
 
     Args:
-        device: of the tensors.
-        seconds_of_a_call: after which a call ends the process.
-        end: the time at which any call does.
-        *asked: calls as `backend|dtype|case`.
+        device: device of the tensors.
+        seconds_of_a_call: a call that takes longer ends the process.
+        end: the process ends at this time, in seconds since the epoch.
+        *asked: calls, each as "backend|dtype|case".
     """
     os.environ[self_check.VARIABLE] = self_check.STRICT
     if device == "cpu" and not cpu.NEEDS_SELF_CHECK and not triton.interpreted():
@@ -114,7 +114,7 @@ def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
 def _inputs(case: Case, dtype: torch.dtype, device: str) -> Inputs:
     inputs = make_inputs(case, dtype, device)
     if case.name == _FAR:
-        # The second sequence lies 2^31 elements behind the first: 4 GiB of 16 bits.
+        # The second sequence begins 2^31 elements after the first, so the memory is 4 GiB in 16 bits.
         memory = torch.empty((1 << 31) + (1 << 20), dtype=dtype, device=device)
         for number, (name, t) in enumerate(inputs.tensors.items()):
             strides = (1 << 31, *t.stride()[1:])
@@ -123,22 +123,22 @@ def _inputs(case: Case, dtype: torch.dtype, device: str) -> Inputs:
 
 
 def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]:
-    """The calls with their results, in order: "right", what is wrong, or why it was not run."""
+    """Yields {"call": ..., "result": ...} in order; the result is "right", an error, or why the call was not run."""
     left, end = calls(device), time.time() + 60 * minutes
     while left and time.time() < end:
         for result in _lines(str(device), left, end):
             left.remove(result["call"])
             yield result
             if "CUDA error" in result["result"]:
-                break  # its context is unusable
+                break  # the child's CUDA context is unusable, so start another process
         else:
-            if left:  # it ended by itself
-                yield {"call": left.pop(0), "result": "crashed, or hung: the process that ran it ended"}
-    yield from ({"call": call, "result": "not run: the time is over"} for call in left)
+            if left:  # the child ended before the last call
+                yield {"call": left.pop(0), "result": "crashed or hung: the process that ran it ended"}
+    yield from ({"call": call, "result": "not run: the time limit is reached"} for call in left)
 
 
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:
-    """The results from a child process, until it ends."""
+    """Starts a child process for these calls and yields their results until it ends."""
     package = Path(__file__).resolve().parent
     path = [entry for entry in map(os.path.abspath, sys.path) if entry != os.getcwd()]
     arguments = [json.dumps([*path, str(package.parent)]), f"{package.name}.selftest", device]
@@ -153,18 +153,18 @@ def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command with these arguments, those of the process when None; returns the exit status."""
+    """Runs the command with these arguments (`sys.argv` when None) and returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."
     )
     here = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=here, help="device of the tensors (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to a file")
-    parser.add_argument("--minutes", type=float, default=5.0, help="time limit (default: %(default)g)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="time limit in minutes (default: %(default)g)")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
-        parser.error("--device: expected a device of this machine, got 'cuda', and torch finds no GPU")
+        parser.error("--device: expected a device of this machine, got 'cuda', but torch finds no GPU. Pass cpu")
     facts = info.collect()
     print(info.render(facts), flush=True)
     results = []

@@ -1,7 +1,8 @@
 """Measures tile sizes and backends on the current GPU: `python -m qacg_kernels.tune`.
 
-The table is saved after every measurement, where the Triton backend and `auto` read it: tile sizes of the Triton
-kernels, and the fastest backend by length and direction. Without a table `auto` selects Triton on a GPU.
+The table has the tile sizes of the Triton kernels, and the fastest backend by sequence length for training and for
+inference. It is saved after every measurement, where the Triton backend and `backend="auto"` read it. Without a table
+`auto` selects Triton on a GPU.
 """
 
 import argparse
@@ -36,13 +37,13 @@ def with_fastest_backends(
     log: Callable[[str], None],
     keep: Callable[[Table], None],
 ) -> Table:
-    """Measures the fastest backend of each kind of call; a near tie goes to Triton.
+    """Measures which backend is fastest for each kind of call; prefers Triton if the difference is within noise.
 
     Args:
         table: the table to extend.
         kinds: calls to measure; their backend is ignored.
-        measure: returns the seconds of a kind of call with a backend; raises any exception if that does not support it.
-        is_spent: returns whether the time is over.
+        measure: returns the seconds that a backend takes for a kind of call; raises any exception if it cannot run it.
+        is_spent: returns whether the time limit is reached.
         log: called with a line for each kind.
         keep: called with the table after each kind.
 
@@ -53,13 +54,13 @@ def with_fastest_backends(
         direction = "training" if kind.training else "inference"
         name = f"{kind.bits} bits, D = {kind.head_dim}, {direction}, {kind.longest} keys"
         if is_spent():
-            log(f"{name}: unchanged, the time is over")
+            log(f"{name}: unchanged, the time limit is reached")
             continue
         times = {}
         for backend in MEASURED_BACKENDS:
             try:
                 times[backend] = measure(backend, kind)
-            except Exception as error:  # unsupported, does not compile, or lacks memory
+            except Exception as error:  # unsupported, does not compile, or out of memory
                 log(f"{name}: {backend} does not run: {(str(error).splitlines() or [type(error).__name__])[0]}")
         if not times:
             continue
@@ -78,13 +79,13 @@ _DECISIVE_HEAD_DIMS = (64, 128)
 
 
 def forward_for_hopper(measured: dict[tuple[str, Choice], float]) -> str:
-    """States which of the two forwards for Hopper GPUs these measurements keep (CONTRIBUTING.md).
+    """States which of the two forwards for Hopper GPUs to keep, by the rule in CONTRIBUTING.md.
 
     Args:
-        measured: seconds by backend and kind of call, whose backend is ignored.
+        measured: seconds by name of the backend and kind of call; the `backend` of the kind is ignored.
 
     Returns:
-        A line for the user.
+        A line of text with the decision and its reason.
     """
     times = {(name, replace(kind, backend="triton")): seconds for (name, kind), seconds in measured.items()}
     kinds = [
@@ -106,7 +107,7 @@ def forward_for_hopper(measured: dict[tuple[str, Choice], float]) -> str:
 
 
 def seconds_of(backend: str, kind: Choice) -> float:
-    """Median seconds of a kind of call on the current GPU, including launch overhead."""
+    """Median time of a kind of call with a backend on the current GPU, in seconds, including launch overhead."""
     from triton.testing import do_bench
 
     dtype = torch.bfloat16 if kind.bits == 16 else torch.float32
@@ -130,24 +131,28 @@ def seconds_of(backend: str, kind: Choice) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command with these arguments, those of the process when None; returns the exit status."""
+    """Runs the command with these arguments (`sys.argv` when None) and returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.tune",
-        description="Measures tile sizes and backends on this GPU and saves a table that calls then prefer.",
+        description="Measures tile sizes and backends on this GPU and saves the fastest ones, which later calls use.",
     )
-    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16], help="widths of the elements")
-    parser.add_argument("--head-dims", type=int, choices=HEAD_DIMS, nargs="+", default=[64, 128])
-    parser.add_argument("--seconds", type=float, default=900, help="time limit; other entries stay unchanged")
-    parser.add_argument("--output", type=Path, help="the file to write; by default the one that calls read")
+    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16], help="element widths to measure")
+    parser.add_argument(
+        "--head-dims", type=int, choices=HEAD_DIMS, nargs="+", default=[64, 128], help="head sizes to measure"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=900, help="time limit; what is not measured by then stays unchanged"
+    )
+    parser.add_argument("--output", type=Path, help="file to write; by default the one that calls on this GPU read")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("tune: torch sees no NVIDIA or AMD GPU on this machine; run it on the GPU to tune for", file=sys.stderr)
+        print("tune: expected an NVIDIA or AMD GPU, got none. Run this on the machine with the GPU", file=sys.stderr)
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
     name = torch.cuda.get_device_name(device)
     path = options.output or tile_tables.saved_path(name)
     if path is None:
-        print("tune: there is no home folder to save to; set QACG_TRITON_TABLES to a folder", file=sys.stderr)
+        print("tune: expected a home folder to save to, got none. Set QACG_TRITON_TABLES to a folder", file=sys.stderr)
         return 2
     from importlib.metadata import version
 
@@ -167,8 +172,8 @@ def main(arguments: list[str] | None = None) -> int:
         Choice(*kind, "triton") for kind in itertools.product(options.bits, options.head_dims, (False, True), LENGTHS)
     ]
     if all(dispatch.backend_of(other).missing() for other in MEASURED_BACKENDS if other != "triton"):
-        kinds = []  # nothing to choose from
-    # Backends first: they take seconds, and tiles the rest of the time.
+        kinds = []  # Triton is the only backend
+    # Backends first: measuring them takes seconds, and measuring tiles takes the rest of the time limit.
     measured = {}
 
     def measure(backend: str, kind: Choice) -> float:

@@ -1,1 +1,1 @@
-"""A study of quasi-attention: the same trainings for every model, over seeds, compared with intervals."""
+"""A study of quasi-attention: trains every model in the same way with several seeds, and compares the metrics."""

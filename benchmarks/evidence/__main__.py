@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"folder of {'/ and '.join(DATA)}/")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results, tables and figure")
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
-    parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these trainings")
+    parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs, by name")
     options = parser.parse_args(arguments)
     if not options.table:
         load_libraries(alone=arguments is None)
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def missing_trials(out: Path, only: list[str] | None = None) -> Iterator[Trial]:
-    """The trainings without a result, in order. The searches choose the settings of those after them.
+    """Yields the training runs without a result, in order. Results of the searches choose the settings of later runs.
 
     Raises:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.
@@ -72,7 +72,7 @@ def _chosen(results: Mapping[str, Result]) -> dict[str, str]:
 
 
 def write_tables(data: Path, out: Path) -> None:
-    """Writes the tables, and the figure where there is a difference to draw."""
+    """Writes the tables, and the figure if there is a difference to draw."""
     results = load(out)
     compared = [found for name in DATA if (found := compare(name, list(results.values()), data)) is not None]
     variants = compare_variants(list(results.values()), data)

@@ -1,4 +1,4 @@
-"""Contestants, or variants of one, compared on a data set: means over seeds, and differences with intervals."""
+"""Compares contestants, or variants of one, on a data set: means over seeds, and differences with intervals."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TFIDF, MAJORITY = "tfidf", "majority"
 BASELINES = {TFIDF: "TF-IDF, logistic regression", MAJORITY: "majority"}
 
 
-# The variants of CHECKED by the weight of the quasi-attention map, and their names in tables.
+# Variants of the contestant CHECKED with other weights of the quasi-attention map, and their names in tables.
 VARIANTS = {"lambda-0": "no quasi-attention map", CHECKED: "as published"} | {
     name: one.title for name, one in HYPOTHESES.items()
 }
@@ -30,8 +30,8 @@ class Difference:
     """A metric of one model minus that of another.
 
     Attributes:
-        mean: over all seeds on the whole split.
-        low, high: the interval of LEVEL of the repeats.
+        mean: difference of the means over all seeds, on the whole split.
+        low, high: the interval with a share LEVEL of the bootstrap's repeats.
         above: share of the repeats with a difference above 0.
     """
 
@@ -42,14 +42,14 @@ class Difference:
 
 
 class Draws:
-    """Metrics of every training on resampled sentences (paired bootstrap, Efron 1979).
+    """Metrics of every training run on resampled sentences (paired bootstrap, Efron 1979).
 
-    Each repeat draws the same sentences for all models, since a sentence may be hard for all of them, and for each
-    model as many seeds as it has, independently.
+    Each repeat draws sentences, which are the same for all models, since a sentence may be hard for all of them. For
+    each model it also draws as many seeds as the model has, independently.
 
     Args:
-        judges: by model, a function from weights of the examples to metrics for each of its seeds.
-        sentences: (N) sentence of each example.
+        judges: for each model one function per seed, which returns metrics for weights of the examples.
+        sentences: the sentence of each example.
         metrics: names of the metrics.
         repeats: number of draws.
         seed: seed of the draws.
@@ -65,13 +65,13 @@ class Draws:
     ):
         self.metrics, self.repeats, generator = tuple(metrics), repeats, np.random.default_rng(seed)
         weights = list(resampled(sentences, repeats, generator))
-        # (seeds, metrics) on the whole split, and (repeats, seeds, metrics) on drawn sentences
+        # Arrays by model: (seeds, metrics) on the whole split, and (repeats, seeds, metrics) on drawn sentences.
         self.whole = {name: np.array([self._values(judge, None) for judge in each]) for name, each in judges.items()}
         self.drawn = {
             name: np.array([[self._values(judge, weight) for judge in each] for weight in weights])
             for name, each in judges.items()
         }
-        # (repeats, seeds) the drawn seeds of a model, the same in all comparisons
+        # The drawn seeds by model, (repeats, seeds), which all comparisons share.
         self.seeds = {name: generator.integers(len(each), size=(repeats, len(each))) for name, each in judges.items()}
 
     def _values(self, judge: Judge, weights: np.ndarray | None) -> list[float]:
@@ -79,38 +79,38 @@ class Draws:
         return [getattr(metrics, name) for name in self.metrics]
 
     def mean(self, model: str, metric: str) -> float:
-        """Mean over the seeds of a model."""
+        """The mean of a metric over the seeds of a model, on the whole split."""
         return float(self.whole[model][:, self.metrics.index(metric)].mean())
 
     def deviation(self, model: str, metric: str) -> float:
-        """Standard deviation over the seeds of a model; NaN for a single one."""
+        """The standard deviation of a metric over the seeds of a model; NaN for a single seed."""
         values = self.whole[model][:, self.metrics.index(metric)]
         return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
     def difference(self, model: str, other: str, metric: str) -> Difference:
-        """The metric of `model` minus that of `other`."""
+        """The metric of `model` minus that of `other`, with its interval."""
         found = np.sort(self._means(model, metric) - self._means(other, metric))
         low, high = np.quantile(found, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
         mean = self.mean(model, metric) - self.mean(other, metric)
         return Difference(mean, float(low), float(high), float((found > 0).mean()))
 
     def _means(self, model: str, metric: str) -> np.ndarray:
-        """(repeats) means over the drawn seeds."""
+        """The mean of a metric over the drawn seeds of a model, (repeats)."""
         values = self.drawn[model][..., self.metrics.index(metric)]
         return np.take_along_axis(values, self.seeds[model], axis=1).mean(axis=1)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results on a data set.
+    """The results of all models on a data set.
 
     Attributes:
         data: name of the data set.
         titles: names of the metrics in tables.
-        names: names in tables of contestants or variants, then baselines.
-        results: trainings that were evaluated on test, by contestant or variant.
-        draws: the bootstrap of all of them.
-        compared: the pairs that are compared.
+        names: names of the models in tables: contestants or variants, then baselines.
+        results: training runs that were evaluated on test, by contestant or variant.
+        draws: the bootstrap over all models.
+        compared: pairs of models that are compared.
     """
 
     data: str
@@ -127,11 +127,11 @@ class Comparison:
 
 
 def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """The comparison of all contestants on a data set; None without results.
+    """Compares all contestants on a data set; returns None if there are no results.
 
     Args:
         data: name of the data set.
-        results: results of all trainings.
+        results: results of all training runs.
         folder: folder of the published data sets.
         repeats: repeats of the bootstrap.
 
@@ -152,9 +152,16 @@ def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1
 
 
 def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """The variants of CHECKED, over the seeds that all of them have; None without any.
+    """Compares the variants of CHECKED, over the seeds that all of them have; returns None if there are none.
 
-    Arguments and exceptions are those of `compare`.
+    Args:
+        results: results of all training runs.
+        folder: folder of the published data sets.
+        repeats: repeats of the bootstrap.
+
+    Raises:
+        DataError: the data set does not exist.
+        ValueError: a result is of another test split.
     """
     found: dict[str, dict[int, Result]] = {name: {} for name in VARIANTS}
     for one in results:
@@ -188,8 +195,8 @@ def _compared(
         for one in found:
             if one.scores.shape != (len(examples), classes):
                 raise ValueError(
-                    f"{one.trial.name}: expected scores {(len(examples), classes)} of the split in {folder / data},"
-                    f" got {one.scores.shape}"
+                    f"{one.trial.name}: expected scores of shape {(len(examples), classes)} for the test split in "
+                    f"{folder / data}, got {one.scores.shape}"
                 )
         probabilities[name] = [np.exp(one.scores.astype(np.float64)) for one in found]
     judges = {name: [judge_for(dataset.task, examples, one) for one in each] for name, each in probabilities.items()}

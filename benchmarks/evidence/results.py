@@ -1,4 +1,4 @@
-"""Stored results: a file with the metrics of a training, and one with its scores of every test example."""
+"""Stored results: a file with the metrics of a training run, and one with its scores for every test example."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,13 +14,13 @@ METRICS, SCORES = ".json", ".npy"
 
 @dataclass(frozen=True)
 class Result:
-    """A finished training.
+    """A finished training run.
 
     Attributes:
-        trial: the training.
+        trial: the training run.
         record: its metrics, as `qacg train --rows` writes them.
-        scores: (test examples, classes) float16 logarithms of probabilities; None for a search.
-        processor_seconds: CPU time; None for a training that was interrupted and resumed.
+        scores: logarithms of probabilities, float16 (test examples, classes); None for a search.
+        processor_seconds: CPU time in seconds; None if the run was interrupted and resumed.
         gates: statistics of its quasi-attention map on dev, from `gate_statistics`; None for a search and for a model
             without that map.
     """
@@ -33,22 +33,22 @@ class Result:
 
     @property
     def dev(self) -> float:
-        """The metric on dev by which its weights were selected."""
+        """The metric on dev by which the run selected its weights."""
         return self.record["selected"]["value"]
 
     @property
     def processor(self) -> str:
-        """The CPU that it was trained on."""
+        """The name of the CPU that the run was trained on."""
         return self.record["machine"]["cpu"]["model"]
 
 
 def as_scores(probabilities: np.ndarray) -> np.ndarray:
-    """Probabilities as they are stored: float16 logarithms keep their order where float16 would round to 0 or 1."""
+    """Converts probabilities to float16 logarithms, which keep the order of values that float16 would round to 0."""
     return np.log(np.maximum(probabilities, 1e-20)).astype(np.float16)
 
 
 def store(folder: Path, result: Result) -> None:
-    """Writes the files of a training; the one with the metrics, which marks it as complete, comes last."""
+    """Writes the files of a training run; last the one with the metrics, because it marks the run as complete."""
     folder.mkdir(parents=True, exist_ok=True)
     if result.scores is not None:
         with atomic_write_bytes(folder / f"{result.trial.name}{SCORES}") as handle:
@@ -60,7 +60,7 @@ def store(folder: Path, result: Result) -> None:
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """All finished trainings of a folder, by name."""
+    """Reads the results of all finished training runs in a folder, by name."""
     found = {}
     for path in sorted(folder.glob(f"*{METRICS}")):
         content = json.loads(path.read_text(encoding="utf-8"))

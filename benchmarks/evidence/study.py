@@ -1,9 +1,9 @@
-"""The trainings of the study, in order, with the options of each.
+"""The training runs of the study, in order, with the options of each.
 
-Every model is tried with the same number of settings, each in one training of SEARCH_EPOCHS epochs that does not see
-the test split, and takes the best on dev. Trainings of EPOCHS epochs with other seeds follow, and these are evaluated
-on the test split. All use bfloat16 autocast, which takes a half to two thirds of float32's time; CHECKS measure what
-that changes, and HYPOTHESES look for the reason of the result.
+Every model is tried with the same number of settings, each in one run ("search") of SEARCH_EPOCHS epochs that does not
+see the test split. Runs of EPOCHS epochs with other seeds follow, with the setting that is best on dev, and these are
+evaluated on the test split. All runs use bfloat16 autocast, which takes between a half and two thirds of float32's
+time. Additional runs measure the effect of that (CHECKS) and look for the reason of the result (HYPOTHESES).
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ BEGUN_FROM = "minilm"
 
 @dataclass(frozen=True)
 class DataSet:
-    """A published set.
+    """A published data set.
 
     Attributes:
-        name: its folder.
+        name: name of its folder.
         title: its name in tables.
         format: its data format.
-        seeds: seeds of the trainings that are evaluated on test.
+        seeds: seeds of the training runs that are evaluated on test.
     """
 
     name: str
@@ -56,8 +56,8 @@ class Contestant:
     Attributes:
         title: its name in tables.
         choices: its training options.
-        contexts: whether it takes the aspect as an id, so that CONTEXT_SETTINGS apply.
-        settings_of: for a variant that differs in one point, the contestant whose setting it takes.
+        contexts: whether its input has the aspect as an id, so that CONTEXT_SETTINGS apply.
+        settings_of: for a variant that differs in one point, the contestant whose setting it uses.
     """
 
     title: str
@@ -74,26 +74,26 @@ CONTESTANTS = {
     "lambda-0": Contestant("QACG-BERT, lambda 0", {"model": "qacg-bert", "quasi_scale": 0.0}, settings_of="qacg-bert"),
 }
 
-# Of all models: two usual learning rates, the pooler of the paper, and the released code (without its 30 epochs and its
-# optimizer without bias correction).
+# Settings of all models: two usual learning rates, the pooler of the paper, and those of the released code (except for
+# its 30 epochs and its optimizer without bias correction).
 SETTINGS: dict[str, dict[str, object]] = {
     "rate-2e-4": {"learning_rate": 2e-4, "pooler": "cls"},
     "rate-1e-4": {"learning_rate": 1e-4, "pooler": "cls"},
     "average": {"learning_rate": 2e-4, "pooler": "attention"},
     "released": {"learning_rate": 2e-5, "pooler": "cls", "batch_size": 64, "balance": 1.0},
 }
-# Of models with contexts: the aspect by its id only, and the projections of the paper.
+# Settings of models with contexts: the aspect by its id only, and the projections of the paper.
 CONTEXT_SETTINGS: dict[str, dict[str, object]] = {
     "id-alone": {"learning_rate": 2e-4, "pooler": "cls", "context_standalone": True},
     "documents": {"learning_rate": 2e-4, "pooler": "attention", "context_projection": "head"},
 }
-# Of a model without contexts as many others, so that no model has more tries.
+# As many other settings of models without contexts, so that all models are tried with the same number of settings.
 PLAIN_SETTINGS: dict[str, dict[str, object]] = {
     "rate-4e-4": {"learning_rate": 4e-4, "pooler": "cls"},
     "rate-5e-5": {"learning_rate": 5e-5, "pooler": "cls"},
 }
 
-# One seed of QACG-BERT with each: other arithmetic, beside a repetition.
+# Changes of the arithmetic, each trained with one seed of QACG-BERT; the first is a plain repetition.
 CHECKS: dict[str, dict[str, object]] = {"again": {}, "eager": {"attention": "eager"}, "float32": {"bf16": False}}
 CHECKED = "qacg-bert"
 
@@ -111,10 +111,10 @@ class Hypothesis:
     choices: Mapping[str, object]
 
 
-# Lambda starts at 0, where the projections of the quasi-attention map have no gradient, and that map is uniform over
-# the keys, so that lambda can only scale it. Three variants change the start: the map has eight times its weight, or
-# lambda starts at 1/2 or 1/16. At 1/2 a uniform map has eight times the weight of the softmax map on SentiHood's
-# sentences; at 1/16 it has the same weight.
+# As published, lambda starts at 0, where the projections of the quasi-attention map get no gradient. The map then is
+# uniform over the keys, so that lambda can only scale it. Three variants change the start: the map has eight times its
+# weight, or lambda starts at 1/2 or 1/16. With 1/2, a uniform quasi-attention map has eight times the weight of the
+# softmax map on SentiHood's sentences; with 1/16 both have the same weight.
 HYPOTHESES = {
     "scale-8": Hypothesis("quasi-attention map times 8", {"quasi_scale": 8.0}),
     "lambda-half": Hypothesis("lambda from 1/2", {"beta": 0.5, "gamma": 0.5}),
@@ -124,19 +124,19 @@ HYPOTHESIS_SEEDS = (1, 2, 3)
 
 
 def settings_of(contestant: str) -> dict[str, dict[str, object]]:
-    """The settings that are tried for a contestant."""
+    """The settings that are tried for a contestant, by name: training options."""
     return SETTINGS | (CONTEXT_SETTINGS if CONTESTANTS[contestant].contexts else PLAIN_SETTINGS)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training.
+    """One training run.
 
     Attributes:
         data: name of the data set.
         contestant: name of the contestant.
         setting: name of the setting.
-        seed: seed of weights, order and dropout.
+        seed: seed of new weights, order of examples and dropout.
         check: a name of CHECKS or HYPOTHESES, or None.
     """
 
@@ -148,12 +148,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name of its files."""
+        """The name of the run's files, without suffix."""
         return "_".join((self.data, self.contestant, self.setting, str(self.seed), *([self.check] * bool(self.check))))
 
     @property
     def is_search(self) -> bool:
-        """Whether it chooses a setting and does not see the test split."""
+        """Whether the run serves to choose a setting, and so does not see the test split."""
         return self.seed == SEARCH_SEED
 
     @property
@@ -162,7 +162,7 @@ class Trial:
 
     @property
     def options(self) -> TrainingOptions:
-        """The training options."""
+        """The run's training options."""
         known = settings_of(CONTESTANTS[self.contestant].settings_of or self.contestant)
         choices = {"from_checkpoint": BEGUN_FROM, "epochs": self.epochs, "bf16": True, "threads": 1, "seed": self.seed}
         choices |= CONTESTANTS[self.contestant].choices | known[self.setting]
@@ -172,7 +172,7 @@ class Trial:
 
 
 def searches(data: str = TRIED_ON) -> list[Trial]:
-    """The trainings that choose settings."""
+    """The training runs that choose settings, for all contestants."""
     return [
         Trial(data, contestant, setting, SEARCH_SEED)
         for contestant, one in CONTESTANTS.items()
@@ -185,7 +185,10 @@ def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
     """The best setting of each contestant whose settings have all been tried.
 
     Args:
-        dev: the metric on dev by which weights are selected, by name of the trial.
+        dev: the metric on dev by which weights are selected, by name of the run.
+
+    Returns:
+        Names of settings by contestant.
     """
     tried: dict[str, list[Trial]] = {}
     for trial in searches():
@@ -200,7 +203,7 @@ def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
 
 
 def evaluated(settings: Mapping[str, str]) -> list[Trial]:
-    """The trainings that are evaluated on test, of the contestants with a setting, seed by seed."""
+    """The training runs that are evaluated on test, of the contestants that have a setting, seed by seed."""
     trials = []
     for data in DATA.values():
         for seed in data.seeds:
@@ -215,5 +218,5 @@ def evaluated(settings: Mapping[str, str]) -> list[Trial]:
 
 
 def every_trial() -> list[Trial]:
-    """All trainings; those that are evaluated on test have the first setting instead of the chosen one."""
+    """All training runs. Those that are evaluated on test have the first setting, since none is chosen yet."""
     return [*searches(), *evaluated({name: next(iter(SETTINGS)) for name in CONTESTANTS})]

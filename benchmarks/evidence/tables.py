@@ -1,4 +1,4 @@
-"""The study as Markdown tables and a figure."""
+"""Formats the study as Markdown tables and draws its figure."""
 
 import math
 import statistics
@@ -43,7 +43,7 @@ GATE_COLUMNS = {
 
 
 def metrics_table(comparison: Comparison) -> str:
-    """Mean and standard deviation over seeds of every metric, in per cent, and minutes."""
+    """A table of mean and standard deviation over seeds of every metric, in per cent, and minutes of training."""
     header = ["model", "setting", "seeds", *comparison.titles.values(), MINUTES]
     lines, processor = [], _commonest_processor(_trainings(comparison))
     for name, contestant in CONTESTANTS.items():
@@ -59,7 +59,7 @@ def metrics_table(comparison: Comparison) -> str:
 
 
 def differences_table(comparison: Comparison) -> str:
-    """Differences in points, with 95 % intervals and the share of repeats above 0."""
+    """A table of differences in percentage points, with 95 % intervals and the share of repeats above 0."""
     lines = []
     for name, other in comparison.compared:
         cells = []
@@ -82,7 +82,7 @@ def notes(comparison: Comparison) -> str:
 
 
 def settings_table(results: Mapping[str, Result]) -> str:
-    """The metric on dev of every setting, in per cent; the chosen one is bold."""
+    """A table of the metric on dev of every setting, in per cent; that of the chosen setting is bold."""
     best = chosen_settings(_dev(results))
     cells: dict[str, dict[str, str]] = {}
     for trial in searches():
@@ -97,7 +97,7 @@ def settings_table(results: Mapping[str, Result]) -> str:
 
 
 def checks_table(results: Mapping[str, Result]) -> str:
-    """One seed with other arithmetic beside the same seed of the main table: metrics in per cent, and minutes."""
+    """A table that compares other arithmetic with the main table, in one seed: metrics in per cent, and minutes."""
     checks = [one for one in evaluated(chosen_settings(_dev(results))) if one.check in CHECKS]
     if not checks or (plain := replace(checks[0], check=None)).name not in results:
         return NOT_YET
@@ -120,7 +120,7 @@ def checks_table(results: Mapping[str, Result]) -> str:
 
 
 def variants_table(comparison: Comparison | None) -> str:
-    """Test metrics of the variants of QACG-BERT in per cent, and differences to the published one."""
+    """A table of test metrics of the variants of QACG-BERT, in per cent, and differences to the published variant."""
     if comparison is None:
         return NOT_YET
     lines = [
@@ -132,7 +132,7 @@ def variants_table(comparison: Comparison | None) -> str:
 
 
 def gates_table(results: Mapping[str, Result]) -> str:
-    """The quasi-attention map of trained models on dev, by data set, model and layer: means over seeds."""
+    """A table of statistics of the quasi-attention map on dev, by data set, model and layer: means over seeds."""
     found: dict[tuple[str, str], list[list[dict]]] = {}
     for one in results.values():
         if one.gates is not None and one.trial.check not in CHECKS:
@@ -187,7 +187,7 @@ def _trainings(comparison: Comparison) -> list[Result]:
 
 
 def _commonest_processor(found: Iterable[Result]) -> str | None:
-    """The CPU of most trainings with a known time: times of different CPUs are not comparable."""
+    """The CPU of most training runs with a known time, since times of different CPUs are not comparable."""
     counted = Counter(one.processor for one in found if one.processor_seconds is not None)
     return max(counted, key=lambda name: counted[name]) if counted else None
 

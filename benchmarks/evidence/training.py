@@ -1,4 +1,4 @@
-"""One training of the study, from the published files to its stored result; an interrupted one resumes."""
+"""One training run of the study, from the published files to the stored result. An interrupted run resumes."""
 
 import shutil
 import time
@@ -19,18 +19,19 @@ from benchmarks.evidence.study import DATA, Trial
 
 
 def dataset_of(trial: Trial, data: Path) -> Dataset:
-    """The splits of a training; a search has no test split."""
+    """Loads the splits of a training run; a search has no test split."""
     chosen = DATA[trial.data]
     splits = ("train", "dev") if trial.is_search else ("train", "dev", "test")
     return load_data(data / chosen.name, splits, chosen.options)
 
 
 def train(trial: Trial, data: Path, work: Path, out: Path) -> None:
-    """Trains, stores the result, and removes the model.
+    """Trains a model, stores the result, and removes the model.
 
     Args:
+        trial: the training run.
         data: folder of the published data sets, each in a folder of its name.
-        work: folder of unfinished trainings; one that was interrupted resumes.
+        work: folder of unfinished runs; a run that was interrupted resumes from there.
         out: folder of results.
 
     Raises:
@@ -57,11 +58,11 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
 def gate_statistics(trained: TrainedModel, examples: Sequence[Example]) -> list[dict[str, float | list[float]]] | None:
-    """Statistics of each layer over the tokens of the first EXAMPLES examples; None without a quasi-attention map.
+    """Statistics of the quasi-attention map of each layer, over the tokens of the first EXAMPLES examples.
 
-    Of lambda: mean, standard deviation, quantiles at QUANTILES and the share below 0. Of the query rows of lambda G:
-    the sum of absolute values, which is 1 for the softmax map, and the standard deviation over the keys divided by the
-    mean, which is 0 for a uniform map.
+    For lambda these are the mean, the standard deviation, quantiles at QUANTILES and the share below 0. For the query
+    rows of lambda G they are the sum of absolute values, which is 1 for the softmax map, and the standard deviation
+    over the keys divided by the mean, which is 0 for a uniform map. Returns None for a model without the map.
     """
     model = trained.model
     if not isinstance(model, QACGBertForSequenceClassification) or model.config.quasi_scale == 0:

@@ -1,8 +1,8 @@
-"""The baselines: eager PyTorch, torch.compile, library kernels composed, and softmax attention alone.
+"""The baselines: eager PyTorch, torch.compile, a composition of library kernels, and softmax attention alone.
 
-The composition sends the softmax map through `scaled_dot_product_attention`. On a CPU the sigmoid map is computed in
-chunks, and packed sequences one after another. On a GPU the sigmoid map goes through FlexAttention: with the score
-log sigmoid(t) its softmax is sigmoid(t) over the sum of sigmoids, which exp(logsumexp) multiplies back.
+The composition computes the softmax map with `scaled_dot_product_attention`. On a CPU it computes the sigmoid map in
+chunks, and packed sequences one after another. On a GPU it computes the sigmoid map with FlexAttention: if the scores
+are log sigmoid(t), their softmax is sigmoid(t) divided by the sum of sigmoids, and that sum is exp(logsumexp).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Call = Callable[..., Tensor]
 def lambda_of(
     query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: tuple[Tensor, ...]
 ) -> Tensor:
-    """Lambda of every query and head, from a tensor or from the four gate vectors (MATH.md, equations 4 to 6)."""
+    """Lambda of every query and head, from a lambda tensor or the four gate vectors (MATH.md, eq. 4 and 5)."""
     if len(gate) == 1:
         return gate[0]
     of_query, of_context_query, of_key, of_context_key = gate
@@ -43,7 +43,7 @@ def eager_attention(
     dropout_p: float = 0.0,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Quasi-attention as models write it: both maps in memory, padding masked by -10000."""
+    """Quasi-attention as models usually compute it: both maps in memory, padding masked by adding -10000."""
     scale = query.shape[-1] ** -0.5
     scores = query @ key.transpose(-1, -2) * scale
     context_scores = context_query @ context_key.transpose(-1, -2) * scale
@@ -66,17 +66,17 @@ def build_eager(case: Case) -> Call:
 
 
 def build_compiled(case: Case) -> Call:
-    torch._dynamo.reset()  # one case must not count towards another's recompilation limit
+    torch._dynamo.reset()  # else compilations of earlier cases would count towards the recompilation limit
     return partial(torch.compile(eager_attention, fullgraph=True, dynamic=False), **_eager_options(case))
 
 
-# Library kernels composed.
+# The composition of library kernels.
 
 
 def unsupported_by_composition(case: Case) -> list[str]:
     reasons = []
     if case.dropout:
-        reasons.append("dropout of its two maps is not dropout of their sum")
+        reasons.append("dropout of two separate maps differs from dropout of their sum")
     if case.device == "cpu":
         return reasons
     if case.lengths != FULL:
@@ -106,7 +106,7 @@ def _chunked_composition(hidden, query, key, value, context_query, context_key, 
 
 
 def _each_sequence(lengths: list[int], query, key, value, context_query, context_key, *gate) -> Tensor:
-    """Runs each sequence of packed operands (T, H, D) as a call of its own."""
+    """Runs each sequence of packed operands (T, H, D) as a separate call and concatenates the results."""
     gate_lambda = lambda_of(query, key, context_query, context_key, gate)
     operands = (query, key, value, context_query, context_key, gate_lambda)
     sequences = zip(*(t.transpose(0, 1).split(lengths, 1) for t in operands))
@@ -115,7 +115,7 @@ def _each_sequence(lengths: list[int], query, key, value, context_query, context
 
 
 def flex_composition(softmax, flex, query, key, value, context_query, context_key, *gate) -> Tensor:
-    """The composition with softmax attention through `softmax` and the sigmoid map through `flex`."""
+    """The composition on a GPU: `softmax` computes softmax attention, `flex` the sigmoid map."""
     quasi, aux = flex(context_query, context_key, value, score_mod=_log_sigmoid, return_aux=AuxRequest(lse=True))
     gate_lambda = lambda_of(query, key, context_query, context_key, gate)
     total = torch.exp(aux.lse).unsqueeze(-1)
@@ -148,7 +148,7 @@ def _sdpa(backend: SDPBackend | None, case: Case) -> Callable[[Tensor, Tensor, T
 
 
 def best_sdpa(case: Case) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Softmax attention through the SDPA backend that is fastest for the case in a trial."""
+    """Softmax attention with the SDPA backend that is fastest for the case, as a short trial measures."""
     if case.device == "cpu":
         return _sdpa(None, case)
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
@@ -174,8 +174,8 @@ def _seconds(call, inputs, case: Case) -> float:
 
 
 def _only_on_gpu(case: Case) -> list[str]:
-    reasons = [] if case.device != "cpu" else ["it needs a GPU"]
-    return reasons if case.lengths == FULL else [*reasons, "measured on sequences of equal length only"]
+    reasons = [] if case.device != "cpu" else ["it requires a GPU"]
+    return reasons if case.lengths == FULL else [*reasons, "it is measured on sequences of equal length only"]
 
 
 def unsupported_by_cudnn(case: Case) -> list[str]:
@@ -195,7 +195,7 @@ def unsupported_by_flash_attention(case: Case) -> list[str]:
 
 
 def build_flash_attention(case: Case) -> Call:
-    """FlashAttention-3 if it is installed, else FlashAttention-2; both take (B, L, H, D)."""
+    """Softmax attention with FlashAttention-3 if it is installed, else FlashAttention-2."""
     kernel = _flash_attention()
     options = {"dropout_p": case.dropout} if case.dropout else {}
 

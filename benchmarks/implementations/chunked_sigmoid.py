@@ -1,7 +1,7 @@
-"""The sigmoid map in chunks, with library matrix products: half of the composition on a CPU.
+"""Sigmoid attention in chunks, with library matrix products: one half of the composition on a CPU.
 
-Equations 3, 8 and 11 of MATH.md without softmax, gate and dropout. Only one chunk of the map exists at a time; the
-backward recomputes it.
+Equations 3, 8 and 11 of MATH.md without softmax, gate and dropout. Only one chunk of the map exists at a time, and the
+backward computes it again.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ def sigmoid_attention(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor 
     """Returns sigmoid(query keyᵀ / sqrt(D)) value, differentiable in all three.
 
     Args:
-        query, key, value: (B, H, L, D), (B, H, S, D) and (B, H, S, D), of one floating dtype.
+        query: (B, H, L, D), of any floating dtype.
+        key, value: (B, H, S, D), in the dtype of `query`.
         hidden: (B, S), True at masked keys.
 
     Returns:
@@ -32,7 +33,7 @@ def sigmoid_attention(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor 
 
 
 def _chunks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices of maps and query rows: several small maps at a time, or some rows of a large one."""
+    """Yields the slices of maps and of query rows of each chunk: several small maps, or some rows of a large one."""
     maps, length, keys = len(query), query.shape[1], key.shape[1]
     at_once = max(1, _ENTRIES // (length * keys))
     rows = length if length * keys <= _ENTRIES else max(1, _ENTRIES // keys)
@@ -49,7 +50,7 @@ def _sigmoid_map(query: Tensor, key: Tensor, hidden: Tensor | None) -> Tensor:
 
 
 def _product(total: Tensor, a: Tensor, b: Tensor, first: bool = True, scale: float = 1.0) -> None:
-    """Sets total = scale a b, or adds it after the first chunk."""
+    """Writes scale * a b to `total` for the first chunk, and adds it for later ones."""
     if total.dtype == a.dtype:
         total.baddbmm_(a, b, beta=0 if first else 1, alpha=scale)
     elif first:
@@ -59,7 +60,7 @@ def _product(total: Tensor, a: Tensor, b: Tensor, first: bool = True, scale: flo
 
 
 class _SigmoidAttention(torch.autograd.Function):
-    """On (N, L, D) and (N, S, D); hidden is (N, 1, S)."""
+    """`sigmoid_attention` for query (N, L, D), key and value (N, S, D), and hidden (N, 1, S)."""
 
     @staticmethod
     def forward(ctx, query, key, value, hidden):
@@ -76,7 +77,7 @@ class _SigmoidAttention(torch.autograd.Function):
         query, key, value, hidden = ctx.saved_tensors
         scale = query.shape[-1] ** -0.5
         grad_query = torch.empty_like(query, memory_format=torch.contiguous_format)
-        # A sum over many chunks is in float32, since 16-bit types would lose the last bits.
+        # Sums over several chunks are in float32, since repeated rounding to 16 bits would lose the last bits.
         sums = query.dtype if query.shape[1] * key.shape[1] <= _ENTRIES else torch.float32
         grad_key, grad_value = (torch.empty(t.shape, dtype=sums, device=t.device) for t in (key, value))
         for n, i in _chunks(query, key):

@@ -1,7 +1,7 @@
-"""The implementations that are compared. Each turns a case into a function of the operands.
+"""The implementations that the benchmarks compare. Each makes a function of the operands for a case.
 
-`implementations.baselines` has those that are not ours. Names are those of records and tables; a backend has the name
-that `backend=` takes.
+`implementations.baselines` has the baselines. Records and tables use the names of the implementations. The name of a
+backend is the value of `backend=`.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def graphed(backend: str) -> str:
 
 
 def compiled(backend: str) -> str:
-    """The name of a backend inside torch.compile(mode="reduce-overhead"), which replays its own graphs."""
+    """The name of a backend inside torch.compile(mode="reduce-overhead"), which captures and replays CUDA graphs."""
     return f"{backend}, reduce-overhead"
 
 
@@ -55,9 +55,9 @@ class Implementation:
     """One way to compute attention.
 
     Attributes:
-        name: as in records and tables.
+        name: its name in records and tables.
         build: returns the call for a case; called once per case.
-        unsupported: the reasons why a case is not supported; empty if it is.
+        unsupported: returns the reasons why a case is not supported; empty if it is.
         computes_quasi: False for softmax attention alone, which is half the work.
     """
 
@@ -67,7 +67,7 @@ class Implementation:
     computes_quasi: bool = True
 
     def flops_per_entry(self, case: Case) -> int:
-        """FLOP per (batch, head, query, key, feature), by FLOP_CONVENTION."""
+        """FLOP per batch, head, query, key and feature, by FLOP_CONVENTION."""
         return (QUASI_ATTENTION_FLOPS if self.computes_quasi else SOFTMAX_ATTENTION_FLOPS)[case.mode]
 
 
@@ -83,7 +83,7 @@ def _build_backend(name: str, case: Case) -> Call:
 
 
 def _build_graphed(name: str, case: Case) -> Call:
-    """One graph per set of operands, since a replay reads them at the addresses of the capture."""
+    """Builds a call with one CUDA graph per set of operands, since a replay reads from the captured addresses."""
     call = _build_backend(name, case)
     graphs: dict[tuple[int, ...], Call] = {}
 
@@ -107,15 +107,15 @@ def _unsupported_by_backend(name: str, case: Case) -> list[str]:
 
 
 def _unsupported_by_graphs(name: str, case: Case) -> list[str]:
-    return ["CUDA graphs need a GPU"] if case.device == "cpu" else _unsupported_by_backend(name, case)
+    return ["CUDA graphs require a GPU"] if case.device == "cpu" else _unsupported_by_backend(name, case)
 
 
 def _not_packed(case: Case) -> list[str]:
-    return ["there is no packed form"] if case.lengths == PACKED else []
+    return ["it does not support packed sequences"] if case.lengths == PACKED else []
 
 
 def _full_lengths_only(case: Case) -> list[str]:
-    return [] if case.lengths == FULL else ["measured on sequences of equal length only"]
+    return [] if case.lengths == FULL else ["it is measured on sequences of equal length only"]
 
 
 IMPLEMENTATIONS = {
@@ -147,13 +147,13 @@ IMPLEMENTATIONS = {
 
 
 def default_names(case: Case) -> list[str]:
-    """The baselines and fast backends that support the case on this machine."""
+    """The names of the baselines and fused backends that support the case on this machine."""
     here = [EAGER, COMPILED, COMPOSITION, ONE_MAP, *(name for name in BACKENDS if name in qk.available_backends())]
     return [name for name in here if not IMPLEMENTATIONS[name].unsupported(case)]
 
 
 def require_supported(names: list[str], case: Case) -> dict[str, Implementation]:
-    """The named implementations, in order.
+    """Returns the named implementations, in this order.
 
     Raises:
         ValueError: a name is unknown.

@@ -1,1 +1,1 @@
-"""A study of ways to ask one text about many aspects: accuracy beside the cost of an aspect."""
+"""A study of models that classify one text for many aspects: their accuracy, and the cost of each aspect."""

@@ -1,7 +1,7 @@
-"""Which way to ask about many aspects is the most accurate at its cost? `python -m benchmarks.many_aspects`.
+"""Which model for many aspects is the most accurate at its cost? `python -m benchmarks.many_aspects`.
 
-Trains every arm on one core, stores dev metrics and test scores, and prints tables. The same command resumes an
-interrupted run. Several processes can train different trials with `--only`.
+Trains every arm of the study on one core, stores dev metrics and test scores, and prints tables. The same command
+resumes an interrupted run. Several processes can train different runs with `--only`.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from benchmarks.many_aspects.results import load
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_aspects", description="Many aspects of one text.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_aspects", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"folder of {'/ and '.join(DATA)}/")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results and tables")
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
     parser.add_argument("--speed", action="store_true", help="only measure the speed of all arms on an idle machine")
-    parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these trainings")
+    parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs")
     options = parser.parse_args(arguments)
     load_libraries(alone=arguments is None)
     return exit_status(lambda: _run(options))
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def next_trial(out: Path, only: list[str] | None) -> Trial | None:
-    """The first training without a result; None if there is none.
+    """The first training run without a result; None if all have one.
 
     Raises:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.

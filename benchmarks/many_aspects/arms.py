@@ -1,8 +1,9 @@
-"""The arms of the study and its trainings, in order.
+"""The arms of the study, which are the models to compare, and its training runs, in order.
 
-All arms begin with MiniLM and compute its lower layers once for a text. From layer `from_layer` on they compute a row
-for each aspect, and differ in how the aspect enters there. Each arm is tried with the same settings in one training
-that does not see the test split; the best on dev is trained again with other seeds, and those are evaluated on test.
+All arms begin with MiniLM and compute its lower layers once for a text. From layer `from_layer` on they compute the
+layers for each aspect separately, and differ in how the aspect enters there. Each arm is tried with the same settings,
+each in one run ("search") that does not see the test split. The setting that is best on dev is trained again with other
+seeds, and these runs are evaluated on test.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from qacg_models.data import DataOptions
 
 LAYERS = 6  # of MiniLM
 EPOCHS = 2
-ROWS = 32  # pairs of text and aspect in a step, at least: texts are added until they have as many
+ROWS = 32  # minimum of pairs of text and aspect in a training step: texts are added until this number is reached
 SEARCH_SEED = 0
 SEEDS = (1, 2, 3)
 # The settings are chosen on this set, for all sets.
@@ -26,18 +27,19 @@ PAIRS, TOKEN, SUM, QUASI, HEADS, BLIND = "pairs", "token", "sum", "quasi", "head
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to ask about an aspect.
+    """A model that classifies a text for an aspect.
 
     Attributes:
         title: its name in tables.
-        kind: PAIRS joins the tokens of text and aspect, TOKEN the tokens of the text and one vector of the aspect; SUM
-            adds a vector of the aspect to all tokens; QUASI reads it by quasi-attention; HEADS has a classifier of its
-            own for each aspect, and BLIND one for all.
-        from_layer: the first layer that is computed for each aspect; the layers below see the text alone.
-        names: whether vectors of aspects start from the states of their names in layer `from_layer`, and not at random.
-        copied: whether context projections start as copies of the projections of the tokens.
-        bias: whether scores of the quasi-attention map have -log(n) added, n being the number of keys.
-        softmax_map: whether the quasi-attention map is a softmax in place of a sigmoid.
+        kind: how the aspect enters. PAIRS appends the tokens of the aspect's name to those of the text, TOKEN appends
+            one vector of the aspect, SUM adds that vector to all tokens, and QUASI has it as the context of
+            quasi-attention. HEADS has a separate classifier for each aspect, and BLIND the same for all aspects.
+        from_layer: the first layer that is computed for each aspect; the layers below see the text only.
+        names: whether vectors of aspects are initialised from the hidden states of their names in layer `from_layer`,
+            instead of at random.
+        copied: whether context projections are initialised as copies of the projections of the tokens.
+        bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
+        softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
         beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
     """
 
@@ -60,16 +62,16 @@ class Arm:
 BEST_START: dict[str, Any] = {"names": True, "copied": True, "bias": True, "beta": 0.9, "gamma": 0.9}
 RELEASED = "quasi-0"
 ARMS: Mapping[str, Arm] = {
-    # The two ends.
+    # Upper and lower bound: full sentence pairs, and no aspect at all.
     "pairs-0": Arm("sentence pairs", PAIRS),
     "blind": Arm("no aspect", BLIND, LAYERS),
-    # Where the aspect enters at the last layers, by the simplest mechanism first.
+    # Arms whose aspect enters at a late layer, the simplest mechanism first.
     "heads": Arm("a classifier per aspect", HEADS, LAYERS),
     **{f"token-{k}": Arm(f"aspect as a token from layer {k}", TOKEN, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"pairs-{k}": Arm(f"pairs from layer {k}", PAIRS, k) for k in (5, 4, 3, 2, 1)},
     **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"quasi-{k}-best": Arm(f"quasi-attention from layer {k}", QUASI, k, **BEST_START) for k in (5, 4, 3, 2, 1, 0)},
-    # The start without one of its parts.
+    # BEST_START without one of its parts.
     "quasi-4-released": Arm("quasi-attention from layer 4, released start", QUASI, 4),
     "quasi-4-no-names": Arm("- vectors from names", QUASI, 4, **(BEST_START | {"names": False})),
     "quasi-4-no-copies": Arm("- copied projections", QUASI, 4, **(BEST_START | {"copied": False})),
@@ -79,7 +81,7 @@ ARMS: Mapping[str, Arm] = {
     "quasi-4-softmax": Arm(
         "softmax quasi-attention map", QUASI, 4, **(BEST_START | {"bias": False, "softmax_map": True})
     ),
-    # Starts of quasi-attention in all layers, one change each.
+    # Quasi-attention in all layers: the released initialisation with one change each.
     RELEASED: Arm("quasi-attention, released start", QUASI),
     "quasi-0-names": Arm("+ vectors from names", QUASI, names=True),
     "quasi-0-copied": Arm("+ copied projections", QUASI, copied=True),
@@ -93,22 +95,22 @@ class Setting:
     """Learning rates.
 
     Attributes:
-        rate: of the layers of MiniLM.
-        factor: the rate of new parameters, divided by `rate`.
+        rate: the learning rate of MiniLM's layers.
+        factor: the learning rate of new parameters, divided by `rate`.
     """
 
     rate: float
     factor: float
 
 
-# One setting for all arms: the rate at which BERT and QACG-BERT did best in `benchmarks.evidence`, and new parameters
-# five times as fast, since they start at random.
+# One setting for all arms: the learning rate that was best for BERT and QACG-BERT in `benchmarks.evidence`, and five
+# times that for new parameters, which are initialised at random.
 SETTINGS: Mapping[str, Setting] = {"1e-4-x5": Setting(1e-4, 5.0)}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training.
+    """One training run.
 
     Attributes:
         data: name of the data set.
@@ -124,25 +126,25 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name of its files."""
+        """The name of the run's files, without suffix."""
         return f"{self.data}_{self.arm}_{self.setting}_{self.seed}"
 
     @property
     def is_search(self) -> bool:
-        """Whether it chooses a setting and does not see the test split."""
+        """Whether the run serves to choose a setting, and so does not see the test split."""
         return self.seed == SEARCH_SEED
 
 
 def searches() -> list[Trial]:
-    """The trainings that choose settings, setting by setting."""
+    """The training runs that choose settings, setting by setting."""
     return [Trial(TRIED_ON, arm, setting, SEARCH_SEED) for setting in SETTINGS for arm in ARMS]
 
 
 def evaluated(dev: Mapping[str, float]) -> list[Trial]:
-    """The trainings that are evaluated on test, seed by seed, of the arms whose settings have all been tried.
+    """The training runs that are evaluated on test, seed by seed, of the arms whose settings have all been tried.
 
     Args:
-        dev: the selection metric on dev, by name of the trial.
+        dev: the selection metric on dev, by name of the run.
     """
     chosen = {}
     for arm in ARMS:

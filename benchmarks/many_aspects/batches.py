@@ -1,4 +1,4 @@
-"""Batches of texts with all of their questions."""
+"""Batches of texts with all questions about them; a question is a pair of a text and an aspect."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Tokens:
     """Packed texts.
 
     Attributes:
-        ids, types, positions: (T) token ids, token types and positions.
-        packing: of the texts.
+        ids, types, positions: token ids, token types and positions, (T) each.
+        packing: the offsets of the texts.
     """
 
     ids: Tensor
@@ -41,10 +41,10 @@ class Batch:
 
     Attributes:
         texts: the packed texts.
-        asked: (N) the text of each question.
-        contexts: (N) context id of each question.
-        labels: (N) class of each question.
-        rows: (N) index of each question in its split.
+        asked: index of each question's text in `texts`, (N).
+        contexts: context id of each question, (N).
+        labels: class of each question, (N).
+        rows: index of each question in its split, (N).
     """
 
     texts: Tokens
@@ -58,8 +58,8 @@ class Questions:
     """The encoded rows of a split, grouped by text.
 
     Args:
-        rows: the split.
-        tokenizer: of the model.
+        rows: the examples of the split.
+        tokenizer: the model's tokenizer.
         contexts: names of the contexts.
         joined: whether the name of the context is part of each text, as its second segment.
     """
@@ -75,11 +75,11 @@ class Questions:
         self.texts = list(texts.values())
 
     def shuffled(self, rows: int, generator: np.random.Generator) -> list[Batch]:
-        """Batches of an epoch, of at least `rows` questions about whole texts."""
+        """The batches of an epoch, in random order. Each has whole texts, with at least `rows` questions together."""
         return list(self._batches(generator.permutation(len(self.texts)), rows))
 
     def by_length(self, rows: int) -> Iterator[Batch]:
-        """Batches of all texts, the shortest first."""
+        """Yields batches of all texts, the shortest texts first, of at least `rows` questions."""
         lengths = [len(self.features[indices[0]]["input_ids"]) for indices in self.texts]
         return self._batches(np.argsort(lengths, kind="stable"), rows)
 
@@ -95,7 +95,7 @@ class Questions:
 
     def _batch(self, texts: Sequence[list[int]]) -> Batch:
         rows = [row for text in texts for row in text]
-        # A text that is joined with its aspect is another text for every question.
+        # If texts are joined with the aspect, every question has a text of its own.
         encoded = rows if self.joined else [text[0] for text in texts]
         asked = range(len(rows)) if self.joined else np.repeat(range(len(texts)), [len(text) for text in texts])
         return Batch(

@@ -1,4 +1,4 @@
-"""The model of an arm: MiniLM's lower layers once for a text, then the layers above for each of its questions."""
+"""The model of an arm: computes MiniLM's lower layers once for a text, then the layers above for each question."""
 
 from collections.abc import Sequence
 
@@ -19,16 +19,17 @@ from benchmarks.many_aspects.batches import Batch, Tokens
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention_varlen
 
-# Where positions of an aspect start that is encoded apart from its text, since the lengths of texts differ.
+# The first position id of an aspect's name that is encoded separately from the text, whose length is then unknown.
 ASPECT_POSITION = 64
-_WIDTH = 8  # heads are widened by this for the bias, which takes one column
+_WIDTH = 8  # features that are added to heads for the bias, which uses one of them
 
 
 class StudyAttention(QuasiSelfAttention):
-    """Quasi-attention of packed sequences with the variants of `Arm`.
+    """Quasi-attention of packed sequences, with variants.
 
     Attributes:
-        bias, softmax_map: as for `Arm`.
+        bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
+        softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
     """
 
     bias = False
@@ -64,7 +65,7 @@ class StudyAttention(QuasiSelfAttention):
 
 
 def _lambda(heads: Sequence[Tensor], gate: GateParameters) -> Tensor:
-    """(T, H), as in the operator (MATH.md, eq. 4 to 6)."""
+    """Lambda of a row gate, (T, H), as the operator computes it (MATH.md, eq. 4 and 5)."""
     query, key, _, context_query, context_key = heads
 
     def share(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
@@ -77,7 +78,7 @@ def _lambda(heads: Sequence[Tensor], gate: GateParameters) -> Tensor:
 
 
 def _with_bias(heads: Sequence[Tensor], packing: Packing, scale: float) -> list[Tensor]:
-    """Heads of D + _WIDTH, whose scores of context queries and keys have -log(n) / scale added before scaling."""
+    """Heads with D + _WIDTH features, whose scaled context scores have -log(n) added; n is the number of keys."""
     wide = [F.pad(x, (0, _WIDTH)) for x in heads]
     size = heads[0].shape[-1]
     bias = -packing.per_token(packing.lengths().clamp(min=1).float().log()) / scale
@@ -105,10 +106,10 @@ class AspectModel(nn.Module):
     """A classifier of questions about packed texts.
 
     Args:
-        arm: how an aspect enters.
+        arm: the arm, which defines how an aspect enters.
         classes: number of labels.
         contexts: names of the contexts.
-        tokenizer: of MiniLM.
+        tokenizer: MiniLM's tokenizer.
     """
 
     def __init__(self, arm: Arm, classes: int, contexts: Sequence[str], tokenizer: PreTrainedTokenizerFast):
@@ -157,7 +158,7 @@ class AspectModel(nn.Module):
 
     @torch.no_grad()
     def _start_from_names(self) -> None:
-        """Vectors of aspects: the mean of the states of the name, at the size of the states."""
+        """Initialises vectors of aspects: the mean hidden state of each name, scaled to the mean norm of all states."""
         self.eval()
         states = self._aspect_states()
         means = self.aspects.packing.total(states) / self.aspects.packing.lengths().unsqueeze(1)
@@ -165,7 +166,7 @@ class AspectModel(nn.Module):
         self.context_embeddings.weight.copy_(means / means.norm(dim=1, keepdim=True) * size)
 
     def new_parameters(self) -> set[nn.Parameter]:
-        """Parameters that MiniLM does not have."""
+        """The parameters that MiniLM does not have."""
         return {parameter for module in self.new for parameter in module.parameters()}
 
     def _below(self, tokens: Tokens, positions: Tensor) -> Tensor:
@@ -175,11 +176,11 @@ class AspectModel(nn.Module):
         return hidden
 
     def _aspect_states(self) -> Tensor:
-        """States of the names of all contexts in layer `from_layer`, packed."""
+        """The hidden states of the names of all contexts below layer `from_layer`, packed."""
         return self._below(self.aspects, self.aspects.positions + ASPECT_POSITION)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Returns (N, classes) logits of the questions."""
+        """Returns the logits of the questions, (N, classes)."""
         hidden, arm = self._below(batch.texts, batch.texts.positions), self.arm
         if arm.kind in (HEADS, BLIND):
             pooled = self.pooler(hidden, batch.texts.packing)
@@ -201,7 +202,7 @@ class AspectModel(nn.Module):
         return self.classifier(self.dropout(self.pooler(hidden.unsqueeze(1), None)))
 
     def _asked(self, hidden: Tensor, batch: Batch, vectors: Tensor | None) -> tuple[Tensor, Packing]:
-        """States of layer `from_layer` of each question."""
+        """Returns the input of layer `from_layer` for each question, packed, and its packing."""
         texts, arm = batch.texts.packing, self.arm
         starts, lengths = texts.cu_seqlens[:-1].long()[batch.asked], texts.lengths().long()[batch.asked]
         if arm.kind == PAIRS and arm.from_layer == 0:  # the texts are pairs

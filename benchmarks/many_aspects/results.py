@@ -1,4 +1,4 @@
-"""Stored results: a file with the facts of a training, and one with its scores of every test row."""
+"""Stored results: a file with metric and machine of a training run, and one with its scores for every test row."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,14 +14,14 @@ FACTS, SCORES = ".json", ".npy"
 
 @dataclass(frozen=True)
 class Result:
-    """A finished training.
+    """A finished training run.
 
     Attributes:
-        trial: the training.
+        trial: the training run.
         dev: the selection metric on dev, after the last step.
-        seconds: CPU time of the training.
+        seconds: CPU time of the run.
         machine: versions, commit and machine.
-        scores: (test rows, classes) float16 logarithms of probabilities; None for a search.
+        scores: logarithms of probabilities, float16 (test rows, classes); None for a search.
     """
 
     trial: Trial
@@ -32,7 +32,7 @@ class Result:
 
 
 def store(folder: Path, result: Result) -> None:
-    """Writes the files of a training; the one with the facts, which marks it as complete, comes last."""
+    """Writes the files of a training run; last the JSON file, because it marks the run as complete."""
     folder.mkdir(parents=True, exist_ok=True)
     if result.scores is not None:
         with atomic_write_bytes(folder / f"{result.trial.name}{SCORES}") as handle:
@@ -44,7 +44,7 @@ def store(folder: Path, result: Result) -> None:
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """All finished trainings of a folder, by name."""
+    """Reads the results of all finished training runs in a folder, by name."""
     found = {}
     for path in sorted(folder.glob(f"*_*_*_*{FACTS}")):
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Texts per second of every arm by the number of aspects, measured alternately in one run."""
+"""Texts per second of every arm by the number of aspects, with all arms interleaved in one run."""
 
 import json
 import statistics
@@ -28,12 +28,12 @@ EFFORT = Effort(seconds=20, fewest_rounds=5, most_rounds=20)
 
 
 def measure(data: Path, out: Path, effort: Effort = EFFORT) -> dict:
-    """Measures inference in float32 on texts of SentiHood's dev, of the arms with a result, and stores the record.
+    """Measures inference of all arms that have a result, in float32 on texts of SentiHood's dev; stores the record.
 
     Args:
         data: folder of the published data sets.
         out: folder of results, and of the record.
-        effort: time for each number of aspects.
+        effort: how long to measure for each number of aspects.
 
     Returns:
         The record: `texts_per_second` by number of aspects and arm, threads, versions and machine.
@@ -43,7 +43,7 @@ def measure(data: Path, out: Path, effort: Effort = EFFORT) -> dict:
     arms = [name for name in ARMS if name in trained]
     found: dict[str, dict[str, float]] = {}
     for aspects in ASPECTS:
-        # Aspects beyond those of the data set have the lengths of their names again, since a name may occur once only.
+        # Further aspects get invented names of the same lengths, since each name may occur only once.
         contexts = [*dataset.contexts, *(f"{name} again" for name in dataset.contexts)][:aspects]
         steps = {name: _step(name, dataset.splits["dev"], contexts, len(dataset.task.labels)) for name in arms}
         seconds = interleave(steps, effort)
@@ -57,7 +57,7 @@ def measure(data: Path, out: Path, effort: Effort = EFFORT) -> dict:
 
 
 def _step(name: str, rows: Sequence[Example], contexts: Sequence[str], classes: int):
-    """A function that answers all questions about one of BATCHES sets of texts and returns the seconds per text."""
+    """Returns a function that answers all questions about one of BATCHES sets of texts and returns seconds per text."""
     arm, tokenizer = ARMS[name], load_tokenizer(located("minilm"))
     model = AspectModel(arm, classes, contexts, tokenizer).eval()
     if arm.kind == QUASI:

@@ -1,4 +1,4 @@
-"""The study as Markdown tables and a figure."""
+"""Formats the study as Markdown tables and draws its figure."""
 
 import json
 import math
@@ -23,7 +23,7 @@ ASPECTS = "8"  # of the figure
 
 
 def write(data: Path, out: Path) -> str:
-    """Writes the tables, and the figure once speed has been measured; returns the tables."""
+    """Writes the tables, and the figure if the speed has been measured; returns the tables as text."""
     results = load(out)
     speed = json.loads((out / SPEED).read_text(encoding="utf-8")) if (out / SPEED).exists() else None
     parts = ["### Strict accuracy on SentiHood's dev, one seed\n", dev_table(results, speed)]
@@ -40,7 +40,7 @@ def write(data: Path, out: Path) -> str:
 
 
 def dev_table(results: Mapping[str, Result], speed: Mapping | None) -> str:
-    """The selection metric on dev by arm and setting, in per cent, and the cost of 8 aspects beside sentence pairs."""
+    """A table of the selection metric on dev by arm and setting, in per cent, and of the cost of 8 aspects."""
     lines = []
     for name, arm in ARMS.items():
         found = [results.get(Trial(TRIED_ON, name, setting, 0).name) for setting in SETTINGS]
@@ -52,13 +52,13 @@ def dev_table(results: Mapping[str, Result], speed: Mapping | None) -> str:
 
 
 def cost(speed: Mapping, name: str) -> float:
-    """The time of a text with 8 aspects, divided by that of sentence pairs."""
+    """The time that an arm takes for a text with 8 aspects, divided by that of sentence pairs."""
     rates = speed["texts_per_second"][ASPECTS]
     return rates[REFERENCE] / rates[name]
 
 
 def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | None:
-    """Mean and deviation over seeds on test, and differences to sentence pairs and to the released start."""
+    """A table of mean and standard deviation over seeds on test, with differences to sentence pairs and RELEASED."""
     found: dict[str, list[Result]] = {}
     for one in results.values():
         if one.trial.data == data and one.scores is not None:
@@ -90,7 +90,7 @@ def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | 
 
 
 def speed_table(speed: Mapping) -> str:
-    """Texts per second, and the ratio to sentence pairs in brackets."""
+    """A table of texts per second, with the ratio to sentence pairs in brackets."""
     counts = speed["texts_per_second"]
     lines = [
         [
@@ -103,7 +103,7 @@ def speed_table(speed: Mapping) -> str:
 
 
 def draw(results: Mapping[str, Result], speed: Mapping, path: Path) -> None:
-    """Draws accuracy on dev against the time of 8 aspects, a line for each way in which an aspect enters."""
+    """Draws accuracy on dev against the time of 8 aspects, with a line for each kind of arm."""
     points: dict[str, list[tuple[float, float]]] = {}
     for name, arm in ARMS.items():
         found = [one.dev for one in _searches(results, name)]

@@ -1,4 +1,4 @@
-"""One training of the study on one core, from the published files to its stored result."""
+"""One training run of the study on one core, from the published files to the stored result."""
 
 import time
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ EVALUATED_ROWS = 64
 
 
 def train(trial: Trial, data: Path, out: Path) -> Result:
-    """Trains, evaluates and stores the result; a training takes minutes and begins anew if it was interrupted.
+    """Trains a model, evaluates it and stores the result. A run takes minutes; if interrupted, it starts again.
 
     Args:
-        trial: the training.
+        trial: the training run.
         data: folder of the published data sets, each in a folder of its name.
         out: folder of results.
 
@@ -56,7 +56,7 @@ def train(trial: Trial, data: Path, out: Path) -> Result:
 
 
 def prepared(name: str, dataset: Dataset, seed: int) -> tuple[AspectModel, dict[str, Questions]]:
-    """The model of an arm before training, and the encoded splits of a data set."""
+    """Makes the model of an arm before training, and encodes the splits of a data set."""
     torch.manual_seed(seed)
     arm, tokenizer = ARMS[name], load_tokenizer(located("minilm"))
     joined = arm.kind == PAIRS and arm.from_layer == 0
@@ -96,7 +96,7 @@ def fit(model: AspectModel, questions: Questions, trial: Trial) -> None:
 
 
 def _with_decay(parameters: Iterable[torch.nn.Parameter], decays: bool) -> Iterable[torch.nn.Parameter]:
-    """Matrices decay; biases and LayerNorm do not."""
+    """The parameters that weight decay applies to (matrices), or the others (biases and those of LayerNorm)."""
     return (parameter for parameter in parameters if (parameter.dim() > 1) == decays)
 
 
@@ -107,7 +107,7 @@ def _logits(model: AspectModel, batch: Batch) -> torch.Tensor:
 
 @torch.inference_mode()
 def probabilities(model: AspectModel, questions: Questions) -> np.ndarray:
-    """(N, classes) float64 probabilities, in the order of the split."""
+    """Computes the probabilities of all questions, float64 (N, classes), in the order of the split."""
     model.eval()
     batches = list(questions.by_length(EVALUATED_ROWS))
     logits = np.concatenate([_logits(model, batch).double().numpy() for batch in batches])

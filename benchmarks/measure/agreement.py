@@ -1,4 +1,4 @@
-"""No time for a wrong result: parity of the backends, and agreement of each implementation on the timed inputs."""
+"""Checks results before they are timed: parity of the backends, and each implementation on the timed inputs."""
 
 from collections.abc import Iterable
 
@@ -13,11 +13,11 @@ _NAMES = ("out", *(f"grad {name}" for name in Inputs._fields[:5]), "grad gate")
 
 
 class ParityError(RuntimeError):
-    """An implementation does not compute quasi-attention, so its time is meaningless."""
+    """The results of an implementation break the error rule, so its time is meaningless."""
 
 
 def require_parity(device: str = "cpu", backends: Iterable[str] | None = None) -> int:
-    """Runs the package's parity report, of all backends by default, and returns the number of its checks.
+    """Runs the package's parity report for some backends, by default all, and returns the number of its checks.
 
     Raises:
         ParityError: a check fails.
@@ -30,12 +30,12 @@ def require_parity(device: str = "cpu", backends: Iterable[str] | None = None) -
         if not check.ok
     ]
     if failed or not checks:
-        raise ParityError("\n".join(failed) or "the parity report has no checks")
+        raise ParityError("\n".join(failed) or "parity: expected at least one check, got none")
     return len(checks)
 
 
 def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> None:
-    """Checks all calls with `disagreements`.
+    """Raises an error if `disagreements` finds a wrong call.
 
     Raises:
         ParityError: a call is wrong; the message has its name, the tensor, the error and the allowed error.
@@ -46,11 +46,14 @@ def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> Non
 
 
 def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[str, str]:
-    """The first wrong tensor of each wrong implementation, by the package's error rule; a call that raises is wrong.
+    """Finds implementations whose results break the package's error rule, or whose call raises.
 
-    Output and gradients of the first and the last (sequence, head) are checked. Gradients of gate vectors are sums over
-    all of them, so the parity report alone checks those. With dropout the implementations drop different entries and
-    nothing can be compared; there, too, the parity report is the only check.
+    Output and gradients of the first head of the first sequence and the last head of the last one are checked. Two
+    things are checked by the parity report only: gradients of gate vectors, which are sums over all heads, and calls
+    with dropout, in which the implementations drop different entries.
+
+    Returns:
+        By name of each wrong implementation, a line on its first wrong tensor or its exception.
     """
     if case.dropout:
         return {}
@@ -84,7 +87,7 @@ def _first_wrong(got: list[torch.Tensor], case: Case, corners: list[tuple]) -> s
 
 
 def _one_head(t: torch.Tensor, case: Case, at: tuple[int, int]) -> torch.Tensor:
-    """The part of one sequence and head, without padding."""
+    """The part of a tensor that belongs to one sequence and head, without padding."""
     sequence, head = at
     length = case.sequence_lengths[sequence]
     if case.lengths == PACKED:
@@ -94,7 +97,7 @@ def _one_head(t: torch.Tensor, case: Case, at: tuple[int, int]) -> torch.Tensor:
 
 
 def _corner(inputs: Inputs, case: Case, at: tuple[int, int], dtype: torch.dtype) -> Inputs:
-    """One sequence and head as a call of its own."""
+    """The inputs of a call with only one sequence and head, in another dtype."""
     requires_grad = inputs.query.requires_grad
 
     def part(t: torch.Tensor) -> torch.Tensor:

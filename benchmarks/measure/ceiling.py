@@ -1,8 +1,8 @@
 """The matrix-product ceiling: the fastest matrix product of a dtype on this machine, with these threads.
 
-On the CPU three are tried: torch's product of two large matrices, its batched product of tiles, and oneDNN's brgemm on
-tiles that stay in the cache, which `brgemm.cpp` calls. On a GPU it is one large product. The fastest then runs
-interleaved with the implementations, so that a share of the ceiling is one of times from the same rounds.
+On the CPU three products are tried: torch's product of two large matrices, its batched product of tiles, and oneDNN's
+brgemm on tiles that stay in the cache, which `brgemm.cpp` calls. On a GPU it is one large product. The fastest product
+then runs interleaved with the implementations, so that a share of the ceiling compares times of the same rounds.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _SQUARE = 1024
 _SQUARE_ON_DEVICE = 8192
 # M, N, K of one tile: scores, values, and a square.
 _TILES = ((128, 512, 64), (128, 64, 512), (256, 256, 256))
-_TILE_FLOPS = 1e9  # of one step: a few milliseconds
+_TILE_FLOPS = 1e9  # FLOP of one step, which takes a few milliseconds
 
 
 class NoBrgemmError(RuntimeError):
@@ -40,10 +40,10 @@ class Product:
     """A matrix product that is timed.
 
     Attributes:
-        name: what is multiplied.
-        dtype: of both operands.
-        flops: of one step; a multiply-add counts two.
-        step: runs it once and returns the seconds.
+        name: description of the product.
+        dtype: dtype of both operands.
+        flops: FLOP of one step; a multiply-add counts as two.
+        step: runs the product once and returns the seconds.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Product:
     step: timing.Step
 
     def gflops(self, seconds: float) -> float:
-        """The rate of a step of that duration, in GFLOP/s."""
+        """The rate in GFLOP/s of a step that takes this many seconds."""
         return self.flops / seconds / 1e9
 
 
@@ -96,7 +96,7 @@ def _brgemm(tile: tuple[int, int, int], dtype: str) -> Product:
 
 
 def _library() -> Path:
-    """The library of brgemm.cpp for this torch, built at the first call.
+    """Path of the library of brgemm.cpp for this torch, which the first call builds.
 
     Raises:
         NoBrgemmError: it cannot be built.
@@ -129,7 +129,7 @@ def _library() -> Path:
 
 
 def _brgemm_products(dtype: str) -> list[Product]:
-    """brgemm on each tile.
+    """Products by brgemm, one for each tile size.
 
     Raises:
         NoBrgemmError: there is no compiler, or this CPU's oneDNN has no brgemm of the dtype.
@@ -153,7 +153,7 @@ def ceiling_record(
 
 
 def measure(dtype: str, source: records.Origin, device: str = "cpu") -> tuple[Product, list[records.CeilingRecord]]:
-    """The fastest product of a dtype by its median, and a record of each that was tried."""
+    """Returns the product of a dtype with the fastest median, and records of all products that were tried."""
     if device == "cpu":
         products = [_square(_SQUARE, dtype, device), *(_batched(tile, dtype) for tile in _TILES)]
         try:
@@ -172,7 +172,7 @@ def measure(dtype: str, source: records.Origin, device: str = "cpu") -> tuple[Pr
 def measure_all(
     dtypes: Iterable[str], source: records.Origin, device: str = "cpu"
 ) -> tuple[dict[str, Product], list[records.CeilingRecord]]:
-    """The fastest product of each dtype, and the records of all that were tried."""
+    """Returns the fastest product of each dtype, and records of all products that were tried."""
     found = {dtype: measure(dtype, source, device) for dtype in dict.fromkeys(dtypes)}
     products = {dtype: product for dtype, (product, _) in found.items()}
     return products, [record for _, tried in found.values() for record in tried]

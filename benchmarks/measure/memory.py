@@ -1,15 +1,15 @@
 """Peak memory of a forward and its backward: `python -m benchmarks.measure.memory --implementation cpu`.
 
-Measured is the temporary memory, without inputs, output, saved tensors and gradients. On a GPU the counters of torch's
-allocator have it. On the CPU a new process measures as follows.
+The result is the temporary memory: the peak without inputs, output, saved tensors and gradients. On a GPU it comes from
+the counters of torch's allocator. On the CPU a new process measures it as follows.
 
-- The kernel counts the peak (VmHWM, reset through /proc/self/clear_refs), so that nothing is missed between samples.
-- Forward and backward are measured separately. In one measurement the gradients, which do not exist yet in the
-  forward, would be subtracted from the forward's peak and hide as much temporary memory.
-- A call on 16 keys loads libraries and thread pools. A call of the measured size would leave its buffers behind and
-  hide them. Freed pages are returned to the system before the baseline is read.
-- Saved tensors are counted in a second run, so that counting does not disturb the first.
-- A known allocation of 64 MB is measured in the same way; if the result is off by more than 4 MB, nothing is reported.
+- The operating system counts the peak (VmHWM, reset through /proc/self/clear_refs), so no sampling can miss it.
+- Forward and backward are measured separately. A common measurement would subtract the gradients, which do not exist
+  yet in the forward, from the forward's peak, and so hide as much temporary memory.
+- A first call on 16 keys loads libraries and starts thread pools. A first call of the measured size would keep its
+  buffers, which would then not be counted. Freed pages are returned to the system before the baseline is read.
+- Saved tensors are counted in a second run, so that counting does not change the first.
+- A known allocation of 64 MB is measured in the same way. If the result differs by more than 4 MB, nothing is reported.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class NotMeasurableError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Bytes of one forward and backward; peaks are above what was allocated before the forward."""
+    """Bytes of one forward and backward. Peaks do not include memory that was allocated before the forward."""
 
     inputs: int
     output: int
@@ -63,12 +63,12 @@ class _Bytes:
 
 
 def storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
-    """Bytes of each distinct storage, by address."""
+    """The size in bytes of each distinct storage of some tensors, by address."""
     return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
 
 
 def saved_bytes(call: Call, inputs: Inputs) -> int:
-    """Bytes that autograd saves for the backward, without the inputs and the output."""
+    """The bytes that autograd saves for the backward, without the inputs and the output."""
     saved: list[torch.Tensor] = []
 
     def pack(t: torch.Tensor) -> torch.Tensor:
@@ -82,7 +82,7 @@ def saved_bytes(call: Call, inputs: Inputs) -> int:
 
 
 def _record(case: Case, name: str, source: records.Origin, sizes: _Bytes, method: str) -> records.MemoryRecord:
-    """Subtracts what a call has to keep from its peaks."""
+    """Makes a record: subtracts outputs, saved tensors and gradients from the peaks."""
     forward_extra = sizes.forward_peak - sizes.output - sizes.saved
     backward_extra = 0
     if case.mode != FORWARD:
@@ -109,7 +109,7 @@ def _record(case: Case, name: str, source: records.Origin, sizes: _Bytes, method
 def _require_control(found: int, slack: int) -> int:
     if abs(found - _CONTROL_BYTES) > slack:
         raise NotMeasurableError(
-            f"memory: expected {_CONTROL_BYTES / MB:.0f} MB for a known allocation, measured {found / MB:.1f} MB"
+            f"memory: expected {_CONTROL_BYTES / MB:.0f} MB for a known allocation, got {found / MB:.1f} MB"
         )
     return found
 
@@ -118,7 +118,7 @@ def _require_control(found: int, slack: int) -> int:
 
 
 def measure_on_gpu(case: Case, name: str, call: Call, source: records.Origin) -> records.MemoryRecord:
-    """The record of an implementation for a case with a backward, on the current CUDA device.
+    """Measures an implementation on the current CUDA device in a case with a backward; returns the record.
 
     Raises:
         NotMeasurableError: the size of a known allocation is not measured correctly.
@@ -163,14 +163,14 @@ def _return_freed_pages() -> None:
 
 
 class PeakMeter:
-    """Peak resident size of the functions it runs, above the resident size at its creation."""
+    """Measures the peak resident size of functions, above the resident size when the object was created."""
 
     def __init__(self) -> None:
         _return_freed_pages()
         self.baseline = _resident("VmRSS")
 
     def run(self, action: Callable[..., object], *arguments: object) -> tuple[object, int]:
-        """The action's result, and its peak in bytes above the baseline.
+        """Calls a function; returns its result and the peak in bytes above the baseline.
 
         Raises:
             NotMeasurableError: the peak cannot be reset.
@@ -186,7 +186,7 @@ class PeakMeter:
 
 
 def control() -> int:
-    """Bytes that the method measures for a known allocation.
+    """Measures a known allocation with this method and returns the bytes.
 
     Raises:
         NotMeasurableError: the result is wrong.
@@ -202,11 +202,11 @@ def measure_here(case: Case, name: str) -> records.MemoryRecord:
     """Measures a case in this process, which should have done nothing else before.
 
     Raises:
-        NotMeasurableError: the system does not allow it, or the implementation is compiled as it runs.
+        NotMeasurableError: the system does not allow the measurement, or torch.compile would compile during it.
         RuntimeError, ValueError: the implementation does not support the case or does not exist.
     """
     if name == COMPILED:
-        raise NotMeasurableError(f"{COMPILED} compiles in the measured process, whose memory would count")
+        raise NotMeasurableError(f"{COMPILED} compiles in the measured process, so memory of the compiler would count")
     build = require_supported([name], case)[name].build
     with torch.set_grad_enabled(case.mode != FORWARD):
         return _record(case, name, records.origin(), _measure_bytes(case, build), CPU_METHOD)
@@ -245,10 +245,10 @@ def _measure_bytes(case: Case, build: Callable[[Case], Call]) -> _Bytes:
 
 
 def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRecord:
-    """Peak memory on the CPU, measured by this module in a new process.
+    """Measures peak memory on the CPU by running this module in a new process.
 
     Raises:
-        RuntimeError: it could not be measured; the message is that of the process.
+        RuntimeError: the process failed; the message is its output.
     """
     arguments = {
         "shape": ",".join(map(str, case.shape)),

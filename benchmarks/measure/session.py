@@ -1,7 +1,7 @@
-"""A run through a list of cases within a budget of time; each record is stored at once.
+"""Measures a list of cases within a time limit and stores each record at once.
 
-What the budget did not reach and what an implementation does not support is reported. A run that was interrupted
-resumes: a case that has its records is not measured again.
+Cases beyond the time limit, and cases that an implementation does not support, are reported as missing. An interrupted
+run resumes: cases that have records are not measured again.
 """
 
 import time
@@ -19,12 +19,12 @@ from benchmarks.measure.memory import measure_in_process, measure_on_gpu
 
 TIME, OVERHEAD, MEMORY = "time", "overhead", "memory"  # kinds of records
 _OVERHEAD_CALLS, _OVERHEAD_WARM_UP = 200, 20
-_CALLS_IN_FLIGHT = 10  # before the device is waited for: few, so that a full queue never blocks the host
+_CALLS_IN_FLIGHT = 10  # calls between two waits for the device: few, so that a full queue does not block the host
 
 
 @dataclass(frozen=True)
 class Item:
-    """One case, the implementations that are measured side by side in it, and what is measured."""
+    """A case, the implementations to measure in it, interleaved, and the kind of record: TIME, OVERHEAD or MEMORY."""
 
     case: Case
     implementations: tuple[str, ...]
@@ -32,7 +32,7 @@ class Item:
 
 
 class Budget:
-    """Seconds that a run may take."""
+    """The time limit of a run, in seconds from the creation of the object."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._end = now, now() + seconds
@@ -49,10 +49,10 @@ def time_case(
 ) -> list[records.TimeRecord]:
     """Checks that the implementations agree on the case, times them interleaved, and returns a record for each.
 
-    With a product, which runs in the same rounds, each record has its share of the ceiling.
+    If a matrix product is given, it runs in the same rounds, and each record has its share of the ceiling.
 
     Raises:
-        benchmarks.measure.agreement.ParityError: an implementation computes something else.
+        benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
         RuntimeError, ValueError: an implementation does not support the case or does not exist.
     """
     chosen = require_supported(names, case)
@@ -71,7 +71,7 @@ def time_calls(
     source: records.Origin,
     product: ceiling.Product | None = None,
 ) -> list[records.TimeRecord]:
-    """Times calls that are known to be correct, interleaved with the product; a record for each call."""
+    """Times calls that have been checked, interleaved with the matrix product; returns a record for each call."""
     steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
     if product is not None:
         steps[product.name] = product.step
@@ -93,7 +93,7 @@ def time_records(
     source: records.Origin,
     matrix_peak_gflops: float | None = None,
 ) -> list[records.TimeRecord]:
-    """Records of one case from the seconds that `timing.interleave` returned."""
+    """Makes the records of one case from the seconds that `timing.interleave` returned."""
     found = []
     for name, own in seconds.items():
         quartiles = records.Quartiles.of([1e3 * s for s in own])
@@ -124,7 +124,7 @@ def time_records(
 def measure_overhead(
     case: Case, name: str, call: Call, source: records.Origin, repeats: int = _OVERHEAD_CALLS
 ) -> records.OverheadRecord:
-    """The time until a call returns; in modes with a backward the call saves for it."""
+    """Measures the time until a call returns. In modes with a backward, the call saves tensors for it."""
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
     microseconds = []
     with torch.set_grad_enabled(case.mode != FORWARD):
@@ -150,8 +150,8 @@ class Session:
     """Measures items in order, and collects their records and the reasons for those that are missing.
 
     Attributes:
-        records: those of the writer's file, with those kept from an earlier run first.
-        missing: what has no record, and why.
+        records: all records in the writer's file; those of an earlier run come first.
+        missing: a line for each case or implementation without a record, with the reason.
         wrong: implementations whose results break the error rule.
     """
 
@@ -184,7 +184,7 @@ class Session:
         pending = [name for name in supported if not self._has(item, name)]
         if self._budget.is_spent():
             if pending:
-                self.missing.append(f"{case}, {item.kind}: the time is spent")
+                self.missing.append(f"{case}, {item.kind}: the time limit is reached")
             return
         for name, why in reasons.items():
             if why:
@@ -195,15 +195,15 @@ class Session:
             threads = torch.get_num_threads()
             new = self._each(case, {name: partial(measure_in_process, case, name, threads) for name in pending})
         else:
-            # Side by side: one that has its record runs again beside those that have none.
+            # All supported implementations, since times are comparable within a run only.
             new = self._in_this_process(item, supported)
         if new:
             self.add(new)
             print(f"{label}{case}: " + ", ".join(record.summary for record in new), flush=True)
 
     def _in_this_process(self, item: Item, names: list[str]) -> list[records.Record]:
-        """Records of the implementations that run and are correct."""
-        torch._dynamo.reset()  # one item must not count towards another's recompilation limit
+        """Measures the implementations that run and are correct, and returns their records."""
+        torch._dynamo.reset()  # else compilations of earlier items would count towards the recompilation limit
         case, sets = item.case, draw_sets(item.case)
         running = {name: call for name in names if (call := self._running(case, name, sets)) is not None}
         calls = self._correct(running, case, sets[0])
@@ -217,7 +217,7 @@ class Session:
         )
 
     def _each(self, case: Case, measurements: dict[str, Callable[[], records.Record]]) -> list[records.Record]:
-        """The records of implementations that are measured one by one."""
+        """Runs the measurements one after another and returns the records of those that succeed."""
         found = []
         for name, measure in measurements.items():
             try:
@@ -234,7 +234,7 @@ class Session:
         )
 
     def _running(self, case: Case, name: str, sets: list[Inputs]) -> Call | None:
-        """An implementation's call if it runs, else None."""
+        """Builds an implementation's call and runs it once; returns None if that fails."""
         try:
             call = IMPLEMENTATIONS[name].build(case)
             timing.make_step(call, case, sets)(0)
@@ -245,7 +245,7 @@ class Session:
         return call
 
     def _correct(self, calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[str, Call]:
-        """The calls whose results agree."""
+        """The calls whose results are within the error rule."""
         quasi = {name: call for name, call in calls.items() if IMPLEMENTATIONS[name].computes_quasi}
         wrong = agreement.disagreements(quasi, case, inputs)
         for name, why in wrong.items():

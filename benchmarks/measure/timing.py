@@ -1,4 +1,4 @@
-"""Timing: implementations interleaved in one process, on rotating inputs."""
+"""Times implementations interleaved in one process, with other inputs in every round."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ Step = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure one case."""
+    """How long to measure one case, as a time limit within bounds on the number of rounds."""
 
     seconds: float
     fewest_rounds: int
@@ -32,7 +32,7 @@ QUICK = Effort(seconds=1, fewest_rounds=3, most_rounds=10, warmup_rounds=1)
 
 
 class CpuContention:
-    """The share of the CPU that other processes use from the creation of this object on.
+    """Measures the share of the CPU that other processes use, from the creation of the object on.
 
     With as many threads as cores, one busy process delays every barrier, and times grow up to tenfold.
     """
@@ -43,7 +43,7 @@ class CpuContention:
         self._start = self._read()
 
     def share(self) -> float | None:
-        """Share of all CPU time until now; None where the system does not report it."""
+        """The share of all CPU time until now, 0 to 1; None if the system does not report it."""
         now = self._read()
         if self._start is None or now is None:
             return None
@@ -52,7 +52,7 @@ class CpuContention:
 
     @classmethod
     def _read(cls) -> tuple[float, float, float] | None:
-        """CPU seconds since boot: in total, not idle, and of this process."""
+        """Three numbers of CPU seconds since boot: in total, not idle, and of this process."""
         if not cls._STAT.exists():
             return None
         # user, nice, system, idle, iowait, irq, softirq, steal; the guest fields after them are part of user.
@@ -63,7 +63,7 @@ class CpuContention:
 
 
 class _WallClock:
-    """Wall time of this process."""
+    """Measures wall time, for work on the CPU."""
 
     def start(self) -> None:
         self._started = time.perf_counter()
@@ -73,10 +73,10 @@ class _WallClock:
 
 
 class _DeviceClock:
-    """Time between two events in the device's stream.
+    """Measures the time between two events in the device's stream.
 
-    A buffer larger than any L2 cache is cleared first. This evicts the inputs, and the host queues the call while the
-    device is busy, so that a short kernel is not timed with the host's work.
+    Before that it clears a buffer that is larger than any L2 cache. This evicts the inputs. It also keeps the device
+    busy while the host queues the call, so that the time of a short kernel does not include host overhead.
     """
 
     _BYTES = 256 << 20
@@ -97,7 +97,7 @@ class _DeviceClock:
 
 
 def clock(device: str) -> _WallClock | _DeviceClock:
-    """The clock for work on a device."""
+    """Returns the clock for work on a device."""
     return _WallClock() if device == "cpu" else _DeviceClock(device)
 
 
@@ -144,9 +144,9 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 
 
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
-    """Runs the steps A B C A B C until the effort is spent; returns the seconds of each round by name.
+    """Runs the steps in the order A B C A B C until `effort` is reached; returns the seconds of each round by name.
 
-    Within a round every step gets another set of inputs, so that none finds its inputs in the cache.
+    In a round every step gets another set of inputs, so that no step finds its inputs in the cache.
     """
     turns = list(enumerate(steps.items()))
     for round_index in range(effort.warmup_rounds):

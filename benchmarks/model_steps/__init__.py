@@ -1,4 +1,4 @@
-"""Names of the implementations and modes of whole steps, as in their records."""
+"""Names of the implementations and modes of whole model steps, as records have them."""
 
 TRAINING = "training"  # forward, loss and backward, without the optimizer
 INFERENCE = "inference"

@@ -1,4 +1,4 @@
-"""Implementations of whole steps: all on the same weights, with plain BERT beside them."""
+"""Implementations of whole model steps. All have the same weights, except plain BERT, which is another model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class Runner:
     """One implementation, built.
 
     Attributes:
-        model: the module whose gradients a step computes, and whose mode is set before it.
-        run: maps a batch to the loss and the logits.
-        prepare: called after the mode was set, before any step.
+        model: the module whose gradients a step computes; the caller sets it to training or evaluation mode.
+        run: returns the loss and the logits of a batch.
+        prepare: called once after the mode is set, before the first step.
     """
 
     model: nn.Module
@@ -56,10 +56,10 @@ def _packed(model: nn.Module) -> Callable[[Batch], tuple[Tensor, Tensor]]:
 
 
 class Builder:
-    """Builds implementations of one size, with a model each, all on the same weights.
+    """Builds implementations of one size. Each has a separate model with the same weights.
 
     Args:
-        size: of the encoder.
+        size: size of the encoder.
         contexts: number of contexts.
     """
 
@@ -77,7 +77,7 @@ class Builder:
         self._weights = self.model("fused", weights=None).state_dict()
 
     def model(self, implementation: str, weights: dict[str, Tensor] | None = None) -> nn.Module:
-        """A QACG-BERT; without `weights` they are initialised."""
+        """Makes a QACG-BERT with these weights, or with initial weights when None."""
         config = qacg_models.QACGBertConfig(**self._sizes, contexts=self._contexts, attn_implementation=implementation)
         if weights is None:
             return qacg_models.QACGBertForSequenceClassification(config)
@@ -87,11 +87,11 @@ class Builder:
         return model
 
     def exact(self) -> nn.Module:
-        """The eager model in float64."""
+        """Makes the eager model in float64."""
         return self.model("eager", {name: w.double() for name, w in self._weights.items()})
 
     def build(self, name: str) -> Runner:
-        """The implementation of a name of IMPLEMENTATIONS."""
+        """Builds the implementation with this name, one of IMPLEMENTATIONS."""
         return IMPLEMENTATIONS[name](self)
 
     def released(self) -> Runner:
@@ -143,5 +143,5 @@ IMPLEMENTATIONS = {
 
 
 def supports(name: str, mode: str) -> bool:
-    """Whether an implementation has a mode: folding is for inference only."""
+    """Whether an implementation supports a mode: the folded one supports inference only."""
     return name != FOLDED or mode == INFERENCE

@@ -1,9 +1,9 @@
-"""QACG-BERT as the released code runs it, on the parameters of one of our models: the baseline of `end_to_end`.
+"""QACG-BERT with the operations of the released code, on the parameters of our model: the baseline of `end_to_end`.
 
-Operation by operation: the context is expanded to every token and concatenated with the hidden states before each
-context layer; five projections, each copied; both scores, their masks, both maps, the gate and its product as separate
-tensors; A, P, lambda G and lambda of every layer cloned and kept; LayerNorm and GELU written out. Batches are padded to
-their longest sequence, as in its training loop. Nothing is slower or faster than in the released code.
+The operations are the same, one by one. The context is expanded to every token and concatenated with the hidden states
+before each context layer. Each of the five projections is copied. Both scores, their masks, both maps, the gate and its
+product are separate tensors. A, P, lambda G and lambda of every layer are cloned and kept. LayerNorm and GELU consist
+of elementary operations. Batches are padded to their longest sequence, as in the released training loop.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MASKED = -10000.0  # added to the score of a masked key
 
 
 class ReleasedQACGBert(nn.Module):
-    """The released forward on the parameters of `model`, which stay shared with it.
+    """The released forward on the parameters of `model`, which both modules then share.
 
     Args:
         model: a model of the released variant: pooler "cls", context projection "hidden", activation "gelu".
 
     Raises:
-        ValueError: `model` is another variant; the message has the field.
+        ValueError: `model` is another variant; the message names the field of its configuration.
     """
 
     def __init__(self, model: QACGBertForSequenceClassification):

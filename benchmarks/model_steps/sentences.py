@@ -1,4 +1,4 @@
-"""Batches of sentences with their contexts, of real lengths."""
+"""Batches of published sentences with their contexts, so that lengths are realistic."""
 
 import os
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from qacg_models.data.tokenization import encode_examples, load_tokenizer, train
 
 from benchmarks.cases import LONGEST
 
-VOCABULARY = 30522  # as BERT's; a learned tokenizer uses less of it
+VOCABULARY = 30522  # BERT's; a tokenizer that is trained on the split uses fewer entries
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,25 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Without padding."""
+        """The number of tokens without padding."""
         return len(self.packed["input_ids"])
 
     @property
     def padded_tokens(self) -> int:
-        """With padding."""
+        """The number of tokens with padding."""
         return self.padded["input_ids"].numel()
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """Encoded sentences with their contexts and their source."""
+    """Encoded sentences with their contexts, and a description of their source."""
 
     features: list[dict]
     contexts: list[str]
     source: str
 
     def draw(self, count: int, size: int, seed: int = 0) -> list[Batch]:
-        """`count` batches of `size` sentences in random order, as in training.
+        """Draws `count` batches of `size` sentences each, in random order, as in training.
 
         Raises:
             ValueError: there are too few sentences.
@@ -58,17 +58,17 @@ class Sentences:
 
 
 def default_data() -> str | None:
-    """The folder of SentiHood in the folder of QACG_DATA; None if that is not set."""
+    """Path of SentiHood's folder below QACG_DATA; None if the variable is not set."""
     named = os.environ.get("QACG_DATA")
     return str(Path(named) / "sentihood") if named else None
 
 
 def load_sentences(data: str | None, tokenizer: str | None) -> Sentences:
-    """The training split of a folder, or of the bundled sample.
+    """Loads and encodes the training split of a folder, or of the bundled sample.
 
     Args:
         data: folder of the split; None for the sample, whose sentences are shorter than SentiHood's.
-        tokenizer: folder or vocabulary; None to train one on the split, which gives slightly fewer pieces.
+        tokenizer: folder or vocabulary; None to train one on the split, which yields slightly fewer tokens.
 
     Raises:
         qacg_models.errors.InputError: the split or the tokenizer does not exist or cannot be read.

@@ -1,4 +1,4 @@
-"""Whole steps: their results compared by the package's error rule, then timed side by side."""
+"""Compares the results of whole model steps by the package's error rule, then times them interleaved."""
 
 import re
 import time
@@ -21,7 +21,7 @@ _ENOUGH = 4096  # numbers of a tensor in one batch from which its rounding error
 
 @dataclass(frozen=True)
 class Workload:
-    """What all implementations run: a size and mode, and the batches of one repeat."""
+    """The work that all implementations do in one repeat: size and mode of the model, and the batches."""
 
     size: str
     mode: str
@@ -73,7 +73,7 @@ def measure(
 
 
 def _make_step(runner: Runner, mode: str, dtype: str, batches: list[Batch]) -> Callable[[int], float]:
-    """Returns a function that runs all batches once and returns the seconds; it ignores its argument."""
+    """Returns a step for `timing.interleave`: a function that runs all batches once and returns the seconds."""
 
     def train(_turn: int) -> float:
         seconds = 0.0
@@ -103,7 +103,14 @@ def step_records(
     source: records.Origin,
     workload: Workload,
 ) -> list[records.StepRecord]:
-    """Records of one workload from the seconds by (implementation, dtype) that `timing.interleave` returned."""
+    """Makes the records of one workload from the seconds that `timing.interleave` returned.
+
+    Args:
+        seconds: seconds of each repeat, by (implementation, dtype).
+        cpu_contention: share of the CPU that other processes used; None if unknown.
+        source: origin of the records.
+        workload: the workload.
+    """
     quartiles = {key: records.Quartiles.of([1e3 * s for s in own]) for key, own in seconds.items()}
     released = quartiles.get((RELEASED, "float32"))
     return [
@@ -131,11 +138,12 @@ def step_records(
 def require_agreement(builder: Builder, runners: dict[str, Runner], batches: list[Batch], dtype: str) -> None:
     """Compares logits and all gradients of all implementations by the package's error rule, without dropout.
 
-    A parameter is compared over all layers at once, and a small one over all batches: the error of a single number,
-    such as a gate's bias, does not show the size of rounding errors. Plain BERT is another model with its own tests.
+    A parameter is compared over all layers together, and a small one also over all batches, because the error of a
+    single number, such as a gate's bias, does not show the size of rounding errors. Plain BERT is another model and has
+    separate tests.
 
     Raises:
-        benchmarks.measure.agreement.ParityError: an implementation computes something else.
+        benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
     """
     model = builder.exact()
     exact = Runner(model, lambda batch: model(**batch.padded, return_dict=False)[:2])
@@ -157,9 +165,10 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batches: lis
 def _outcomes(
     runner: Runner, batches: list[Batch], dtype: str
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Results and their scales, stacked over layers; small tensors of all batches, others of the first.
+    """Runs the batches; returns results by name, and their scales by name, both stacked over layers.
 
-    All gradients of a model are as large as the model, so they are not kept for every batch.
+    Results of large tensors come from the first batch only, because the gradients of each batch take as much memory as
+    the model.
     """
     values: dict[str, list[torch.Tensor]] = {}
     scales: dict[str, list[torch.Tensor]] = {}
@@ -175,9 +184,9 @@ def _outcomes(
 
 
 def _scale(name: str, outcome: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The scale of a tensor's errors: its root mean square, for a bias at least that of its weight.
+    """The rounding scale of a tensor: its root mean square; for a bias, at least that of its weight.
 
-    The terms of a bias's gradient may cancel and leave little but their rounding errors.
+    The terms of a bias's gradient may almost cancel, so that its own root mean square is too small a scale.
     """
     size = _size(outcome[name])
     if name.endswith(".bias") and (weight := outcome.get(name.removesuffix("bias") + "weight")) is not None:
@@ -186,13 +195,13 @@ def _scale(name: str, outcome: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _size(truth: torch.Tensor) -> torch.Tensor:
-    """The root mean square of the non-zero values: of embeddings only tokens of the batch have gradients."""
+    """The root mean square of the non-zero values. Most gradients of embeddings are 0, for tokens not in the batch."""
     nonzero = truth[truth != 0]
     return nonzero.square().mean().sqrt() if len(nonzero) else truth.new_zeros(())
 
 
 def _outcome(runner: Runner, batch: Batch, dtype: str) -> dict[str, torch.Tensor]:
-    """Logits, and the gradient of every parameter by its name inside the model."""
+    """Runs a batch forward and backward; returns logits and the gradients of all parameters, by name."""
     runner.model.eval()
     runner.prepare()
     runner.model.zero_grad()

@@ -1,9 +1,9 @@
 """Predicts the rates of the Triton and CUDA kernels from their machine code, without a GPU.
 
-`python -m benchmarks.static` compiles every entry of a tile table as a call would, or with `--backend cuda` every
-kernel of csrc/cuda on tensor cores, disassembles and counts it, and runs it through a model of a multiprocessor's
-scheduler. The rates are predictions: ratios are more reliable than absolute values. Another Triton, such as that of
-`make check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
+`python -m benchmarks.static` compiles a kernel for every entry of a tile table, or with `--backend cuda` every kernel
+of csrc/cuda on tensor cores. It disassembles them, counts the instructions, and simulates a multiprocessor's scheduler.
+The rates are predictions; ratios are more reliable than absolute values. Another Triton, such as that of `make
+check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
 """
 
 import argparse
@@ -30,15 +30,15 @@ def main(arguments: list[str] | None = None) -> int:
         "--out",
         metavar="FILE",
         type=Path,
-        help="also write the lines as JSON, or the table of --search",
+        help="also write the lines to this file as JSON, or the table of --search",
     )
     parser.add_argument(
-        "--mask", choices=MASKS, default="none", help="the mask of the kernels' calls; whole calls are without one"
+        "--mask", choices=MASKS, default="none", help="the mask in the kernels' calls; whole calls have none"
     )
     parser.add_argument("--search", action="store_true", help="choose entries among the candidates of `tune`")
     options = parser.parse_args(arguments)
     if options.mask != "none" and (options.search or options.backend != "triton"):
-        parser.error("--mask: expected --backend triton without --search")
+        parser.error("--mask: expected --backend triton without --search, got others")
     if options.search and options.backend != "triton":
         parser.error("--search: expected --backend triton, since the CUDA kernels have no tile table")
     return _print(options)
@@ -70,8 +70,8 @@ def _print(options: argparse.Namespace) -> int:
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
     spread = ", ".join(f"{f:.2f} at head size {d}" for d, f in held.by_head_dim.items())
     print(
-        f"{CHIPS[options.arch].name} ({options.arch}), Triton {triton.__version__}. Predicted, not measured: the rates "
-        f"of the model times {held.factor:.2f}, as plain flash attention of known rate asks ({spread}).\n{CONVENTION}",
+        f"{CHIPS[options.arch].name} ({options.arch}), Triton {triton.__version__}. Predicted, not measured: "
+        f"the model's rates times {held.factor:.2f}, calibrated by plain flash attention ({spread}).\n{CONVENTION}",
         file=sys.stderr if options.json else sys.stdout,
         flush=True,
     )

@@ -1,8 +1,8 @@
-"""The model compared with a kernel of known speed: one factor on its clocks, and the error that remains.
+"""Calibrates the model by a kernel of published speed: one factor for all rates, and the errors that remain.
 
-Published for plain flash attention in Triton on an H100 (Shah et al., FlashAttention-3, figure 5: forward, no causal
-mask, 16-bit, the longest sequences): about 400 TFLOP/s at head size 64 and 467 at 128, of 4 S^2 D FLOP. That kernel
-selects its tile among several, so the model's rate is the best of them too.
+The kernel is plain flash attention in Triton on an H100: about 400 TFLOP/s at head size 64 and 467 at 128, with 4 S^2 D
+FLOP (Shah et al., FlashAttention-3, figure 5: forward, no causal mask, 16-bit, the longest sequences). It is the
+fastest of several tile sizes, so the model's rate is that of the fastest tile too.
 """
 
 import functools
@@ -19,7 +19,7 @@ from benchmarks.static.hardware import CHIPS
 
 ARCHITECTURE = "sm_90"
 PUBLISHED = {64: 400.0, 128: 467.0}  # TFLOP/s by head size
-# (queries, keys, warps, stages) of a tile.
+# Tiles by head size, as (queries, keys, warps, stages).
 _TILES = {
     64: ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3)),
     128: ((128, 64, 8, 3), (128, 128, 8, 2), (128, 64, 8, 2)),
@@ -28,7 +28,12 @@ _LENGTH = 4096
 
 
 class Calibration(NamedTuple):
-    """factor: published rate over the model's, by which all its rates are multiplied. by_head_dim: each alone."""
+    """The result of the calibration.
+
+    Attributes:
+        factor: the factor on all rates of the model: the geometric mean of `by_head_dim`.
+        by_head_dim: published rate divided by the model's rate, by head size.
+    """
 
     factor: float
     by_head_dim: dict[int, float]
@@ -41,7 +46,7 @@ def calibration() -> Calibration:
 
 
 def _modelled(head_dim: int) -> float:
-    """TFLOP/s of the best tile."""
+    """The model's rate of plain flash attention with the fastest tile, in TFLOP/s."""
     return max(_rate(head_dim, *tile) for tile in _TILES[head_dim])
 
 
@@ -57,7 +62,7 @@ def _rate(head_dim: int, block_m: int, block_n: int, warps: int, stages: int) ->
 
 
 def rate(architecture: str, flops: float, clocks: float) -> float:
-    """TFLOP/s of a chip all of whose multiprocessors do so many FLOP in so many clocks."""
+    """The rate of a chip in TFLOP/s, if each multiprocessor executes `flops` FLOP in `clocks` clocks."""
     chip = CHIPS[architecture]
     return flops / clocks * chip.multiprocessors * chip.gigahertz / 1e3
 
@@ -66,9 +71,10 @@ def rate(architecture: str, flops: float, clocks: float) -> float:
 def plain_attention_kernel(
     query, key, value, out, row, length, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr
 ):
-    """softmax(scale Q K^T) V for BLOCK_M queries of one head; rows of (heads, length, D) lie `row` apart.
+    """Computes softmax(s Q K^T) V for BLOCK_M queries of one head.
 
-    scale has log2(e) in it. length is a multiple of both blocks.
+    Tensors are (heads, length, D) with a row stride of `row`. `scale` is s log2(e). `length` is a multiple of BLOCK_M
+    and BLOCK_N.
     """
     feature = tl.arange(0, D)
     base = tl.program_id(1).to(tl.int64) * length * row

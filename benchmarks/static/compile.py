@@ -1,7 +1,7 @@
 """Compiles calls of the Triton backend without a GPU, and reads the resources of the machine code.
 
-The backend's own host code runs on CPU tensors; only the launch is replaced. So what is compiled is what a call
-compiles, with the same specialisation of its arguments (`tests/kernels/test_triton_launch.py`). Triton caches
+The backend's Python code runs on CPU tensors, and only the launch is replaced. So the same kernels are compiled as in a
+call on a GPU, with the same specialisation of their arguments (`tests/kernels/test_triton_launch.py`). Triton caches
 compiled kernels by content (TRITON_CACHE_DIR).
 """
 
@@ -36,12 +36,14 @@ class Resources(NamedTuple):
     """The resources of one kernel.
 
     Attributes:
-        registers, stack, shared: of a thread, in bytes of a thread (spilled registers), in bytes of a block.
-        tensor_columns: of tensor memory, which sm_100 has.
-        wgmma: whether products of 16 bits are those of a warp group or of a block (wgmma, tcgen05); on AMD's GPUs
-            whether there are matrix instructions (MFMA, WMMA) for the element type of the call.
-        loads_in_flight: groups of copies that the loop with the work leaves running when it waits for others.
-        spills: instructions within loops that move registers to the stack or back.
+        registers: registers per thread.
+        stack: bytes of stack per thread, for spilled registers.
+        shared: bytes of shared memory per block.
+        tensor_columns: columns of tensor memory per block, which only sm_100 has.
+        wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
+            whether the kernel has matrix instructions (MFMA, WMMA).
+        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier ones.
+        spills: number of instructions within loops that move registers to or from the stack.
     """
 
     registers: int
@@ -54,7 +56,7 @@ class Resources(NamedTuple):
 
 
 class AbsentGPU:
-    """A driver for Triton's compiler, of one architecture."""
+    """A driver with which Triton compiles for an architecture whose GPU is not present."""
 
     def __init__(self, architecture: str) -> None:
         if is_amd(architecture):
@@ -78,7 +80,17 @@ class AbsentGPU:
 def kernels_of(
     action: Callable[[], object], table: Table, architecture: str, is_chosen: Callable[[str], bool]
 ) -> dict[str, object]:
-    """Runs `action` with the tiles of `table` and all launches replaced; returns the chosen kernels, compiled."""
+    """Runs `action` with the tiles of `table`, compiles kernels instead of launching them, and returns the chosen ones.
+
+    Args:
+        action: a function that calls the Triton backend.
+        table: the tile table.
+        architecture: the architecture to compile for.
+        is_chosen: returns whether to compile the kernel with this function name.
+
+    Returns:
+        Compiled kernels by the names of their functions.
+    """
     compiled = {}
 
     def compile_only(kernel, programs, arguments, constants, options, device):
@@ -93,30 +105,30 @@ def kernels_of(
 
 
 def compiled_for(launch: Launch, architecture: str) -> object:
-    """One launch, compiled for a chip."""
+    """Compiles the kernel of a launch for a chip."""
     triton.runtime.driver.set_active(AbsentGPU(architecture))
     grid = (launch.programs,)
     return launch.kernel.warmup(*launch.arguments, grid=grid, **launch.constants, **launch.options)
 
 
 class Description(NamedTuple):
-    """The inputs of Triton's compiler beside a kernel's source, in its own terms.
+    """The inputs of Triton's compiler except the kernel's source, as Triton names them.
 
-    Arguments go by path: (0, 5, 1) is the second member of the sixth of the first argument.
+    A path identifies an argument: (0, 5, 1) is member 1 of member 5 of argument 0.
     """
 
-    signature: dict[str, object]  # types; "constexpr" is one known when the kernel is compiled
-    constants: dict[tuple[int, ...], object]  # of these: None, 1, and the kernel's own constants
-    attributes: dict[tuple[int, ...], object]  # numbers and addresses that are multiples of 16
+    signature: dict[str, object]  # types of the arguments; "constexpr" for compile-time constants
+    constants: dict[tuple[int, ...], object]  # values of the constants: None, 1, and constexpr arguments
+    attributes: dict[tuple[int, ...], object]  # arguments whose number or address is a multiple of 16
     options: dict[str, object]
 
 
 @contextlib.contextmanager
 def describing() -> Iterator[dict[str, list[Description]]]:
-    """Replaces compilation and launches of Triton inside the context.
+    """A context in which Triton neither compiles nor launches kernels, but describes them.
 
     Yields:
-        What each launched function would be compiled from, by the names of `kernels_of`, in the order of the launches.
+        A dictionary that is filled with the Descriptions of all launches, in order, by the names of their functions.
     """
     found: dict[str, list[Description]] = defaultdict(list)
 
@@ -133,7 +145,7 @@ def describing() -> Iterator[dict[str, list[Description]]]:
 
 
 def resources(kernel: object) -> Resources:
-    """Registers, stack and instructions from the machine code; memory as the compiler laid it out."""
+    """Reads the resources of a compiled kernel from its machine code and the compiler's metadata."""
     if "amdgcn" in kernel.asm:
         return _amd_resources(kernel)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -161,11 +173,11 @@ def _amd_resources(kernel: object) -> Resources:
     return Resources(registers, stack, kernel.metadata.shared, 0, matrix, 0, spills)
 
 
-_AMD_FIELDS = ("vgpr_count", "private_segment_fixed_size")  # the former includes accumulation registers
+_AMD_FIELDS = ("vgpr_count", "private_segment_fixed_size")  # vgpr_count includes accumulation registers
 
 
 class SilentGPU(AbsentGPU):
-    """A driver that loads every kernel and does nothing at its launch."""
+    """A driver that accepts every kernel and launches nothing."""
 
     class utils:
         load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
@@ -176,7 +188,7 @@ class SilentGPU(AbsentGPU):
 
 
 def replace_driver(gpu: AbsentGPU) -> None:
-    """Makes the Triton backend accept CPU tensors and launch on `gpu`, for the rest of the process."""
-    os.environ["QACG_SELF_CHECK"] = "off"  # nothing is computed
+    """Makes the Triton backend accept CPU tensors and use the driver `gpu`, for the rest of the process."""
+    os.environ["QACG_SELF_CHECK"] = "off"  # there are no results to check
     triton.runtime.driver.set_active(gpu)
     backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"

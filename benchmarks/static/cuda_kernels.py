@@ -1,4 +1,4 @@
-"""The kernels of csrc/cuda on tensor cores as nvcc compiles them for a chip, followed with the numbers of a call."""
+"""Predicts the kernels of csrc/cuda on tensor cores: compiles them with nvcc and traces them with a call's numbers."""
 
 import functools
 import hashlib
@@ -19,13 +19,13 @@ from benchmarks.static.hardware import CHIPS, SCHEDULERS
 from benchmarks.static.sass import Instruction, parse, pending
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAD_DIMS = (32, 64, 128)  # that others are padded to
+HEAD_DIMS = (32, 64, 128)  # head sizes with kernels; other sizes are padded to the next one
 _BUILD = ROOT / "build" / "static"
 _CALLS = Path(__file__).with_name("cuda_calls.cu")
 _SOURCES = ("kernels_mma_bfloat16.cu", "kernels_hopper_bfloat16.cu")
-_CODE = {"sm_80": "sm_80", "sm_90": "sm_90a"}  # others jump by tables, which `follow` does not read
-_PARAMETERS = {"sm_80": 0x160, "sm_90": 0x210}  # where they begin in a kernel's constants
-# Products of matrices of a tile: the backward with the branch's output kept.
+_CODE = {"sm_80": "sm_80", "sm_90": "sm_90a"}  # code for other chips has jump tables, which `trace_path` cannot read
+_PARAMETERS = {"sm_80": 0x160, "sm_90": 0x210}  # offset of a kernel's parameters in its constant bank, in bytes
+# Number of matrix products per tile. Those of the backward are for calls that saved the branch output.
 PRODUCTS = {
     "forward": 4,
     "forward_short": 3,
@@ -34,13 +34,14 @@ PRODUCTS = {
     "backward_keys": 6,
     "narrow_backward_keys": 6,
 }
-STAGES = {"forward_short": 1, "hopper_forward": 3}  # of keys and values; the others have two
+STAGES = {"forward_short": 1, "hopper_forward": 3}  # stages of keys and values; other kernels have two
 _SHORT = "forward_short"
-_SHORT_LENGTH, _LENGTHS = 128, (256, 768)  # keys of a call that one kernel has whole; of calls with few and more tiles
+# Keys of a call whose rows fit into one tile, and of two calls with several tiles.
+_SHORT_LENGTH, _LENGTHS = 128, (256, 768)
 
 
 class Code(NamedTuple):
-    """One kernel's machine code. registers, stack: of a thread, in bytes of a thread."""
+    """The machine code of a kernel, its registers per thread, and its stack in bytes per thread."""
 
     program: list[Instruction]
     registers: int
@@ -48,7 +49,14 @@ class Code(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Threads and shared memory of a block, query rows and keys of a tile, and the bytes of the kernel's parameters."""
+    """The parameters of a kernel in a call.
+
+    Attributes:
+        threads: threads per block.
+        shared: bytes of shared memory per block.
+        rows, keys: query rows and keys of a tile.
+        parameters: the kernel's parameters as bytes.
+    """
 
     threads: int
     shared: int
@@ -58,7 +66,7 @@ class Call(NamedTuple):
 
 
 class EstimatedKernel(NamedTuple):
-    """A kernel, what its machine code uses, and its own rate where there are many blocks."""
+    """A kernel with its analysis and its executed rate with many blocks, in TFLOP/s."""
 
     name: str
     head_dim: int
@@ -69,16 +77,16 @@ class EstimatedKernel(NamedTuple):
 
 
 def unsupported_reason(architecture: str) -> str | None:
-    """Why the kernels cannot be analysed for a chip, or None."""
+    """Why the kernels cannot be analysed for a chip; None if they can."""
     if architecture not in _CODE:
         return f"--arch: expected one of {', '.join(_CODE)} with --backend cuda, got {architecture}"
     if _nvcc() is None:
-        return "--backend cuda: expected nvcc on the path, in CUDA_HOME or in /usr/local/cuda, found none"
+        return "--backend cuda: expected nvcc on the path, in CUDA_HOME or in /usr/local/cuda, got none. Install CUDA"
     return None
 
 
 def estimate_kernels(architecture: str, head_dims: list[int]) -> Iterator[EstimatedKernel]:
-    """Every kernel of these head sizes, without and with dropout."""
+    """Predicts every kernel for these head sizes, without and with dropout."""
     for busy in (False, True):
         short, few, more = (_calls(length, busy) for length in (_SHORT_LENGTH, *_LENGTHS))
         for name, head_dim in (*short, *few):
@@ -94,7 +102,7 @@ def _estimate_uncached(
     program = [*found.program, sass_trace.SKIPPED]
     call = calls[_LENGTHS[0]] if iterates else calls[1]
     warps, work = call.threads // 32, kernel.Work(call.rows * call.keys, head_dim, PRODUCTS[name], iterates)
-    walked = call.rows if name.endswith("backward_keys") else call.keys  # of a tile, along the loop
+    walked = call.rows if name.endswith("backward_keys") else call.keys  # query rows or keys per iteration
     iterations = tuple(length // walked for length in _LENGTHS)
     lengths = dict(zip(iterations, _LENGTHS))
 
@@ -121,7 +129,7 @@ def _estimate_uncached(
 
 @functools.cache
 def code(architecture: str) -> dict[tuple[str, int], Code]:
-    """Machine code by name and head size, compiled once per version of the sources."""
+    """The machine code of all kernels by name and head size; compiled once per version of the sources."""
     found = {}
     for source in _SOURCES:
         if "hopper" in source and architecture != "sm_90":
@@ -150,7 +158,7 @@ def _calls(length: int, busy: bool) -> dict[tuple[str, int], Call]:
 
 
 def _built(source: Path, flags: tuple[str, ...], suffix: str) -> Path:
-    """Path of the output of nvcc for a source, compiled once per version of the text."""
+    """Compiles a source with nvcc, unless its output exists for the same text and flags; returns the output's path."""
     headers = sorted((ROOT / "csrc").glob("c*/*.h"))
     digest = hashlib.sha256(repr((flags, _version())).encode())
     for path in (source, *headers):
@@ -172,7 +180,7 @@ def _nvcc() -> str | None:
 
 
 def nvcc_release() -> str:
-    """Such as "13.0"."""
+    """The release of nvcc, such as "13.0"."""
     return re.search(r"release ([\d.]+)", _version())[1]
 
 

@@ -1,7 +1,7 @@
-"""The hardware model: figures of each chip, and the unit, clocks and latency of each instruction.
+"""The hardware model: the properties of each chip, and the unit, clocks and latency of each instruction.
 
-Chips have the figures of NVIDIA's data sheets. Throughputs are those of NVIDIA's tables (arithmetic instructions by
-compute capability); latencies are those on which microbenchmarks of these chips agree within a few clocks.
+Properties of chips are from NVIDIA's data sheets. Throughputs are from NVIDIA's tables (arithmetic instructions by
+compute capability). Latencies are from microbenchmarks of these chips, which agree within a few clocks.
 """
 
 import re
@@ -15,18 +15,21 @@ from benchmarks.static.sass import Instruction
 
 @dataclass(frozen=True)
 class Chip:
-    """One GPU.
+    """The properties of a GPU.
 
     Attributes:
-        name: the product.
-        multiprocessors, shared_bytes, shared_bytes_of_block: how many, and the memory of one of them and of a block.
-        gigahertz: the clock rate under matrix products, not the maximum. For the H200 it follows from the
-            770 to 800 TFLOP/s that a product of 8192^3 reached there, 132 x 4096 FLOP a clock.
-        tensor_flops: dense 16-bit FLOP a clock and multiprocessor.
-        warp_product_clocks: of a scheduler's tensor core for one m16n8k16 of mma.sync. Hopper's reaches about 63 % of
-            what wgmma does (Luo et al., 2024).
-        fma_clocks: of a scheduler for a float32 multiply-add of a warp.
-        memory_bytes, l2_bytes: a second of the whole chip's memory, and a clock and multiprocessor of its L2 cache.
+        name: the product's name.
+        multiprocessors: number of multiprocessors.
+        shared_bytes: shared memory of a multiprocessor, in bytes.
+        shared_bytes_of_block: the most shared memory that a block may have, in bytes.
+        gigahertz: the clock rate during matrix products, not the maximum. For the H200 it follows from the 770 to 800
+            TFLOP/s that a product of 8192^3 reached there, at 132 x 4096 FLOP per clock.
+        tensor_flops: dense 16-bit FLOP per clock and multiprocessor.
+        warp_product_clocks: clocks of a scheduler's tensor core for one m16n8k16 product of mma.sync. On Hopper,
+            mma.sync reaches about 63 % of the rate of wgmma (Luo et al., 2024).
+        fma_clocks: clocks of a scheduler for one float32 multiply-add of a warp.
+        memory_bytes: bandwidth of the chip's memory, in bytes per second.
+        l2_bytes: bandwidth of the L2 cache, in bytes per clock and multiprocessor.
     """
 
     name: str
@@ -48,16 +51,23 @@ CHIPS = {
 }
 # Masks of a call: one value per key (B, 1, 1, S), or a matrix (B, 1, L, S); additive unless boolean.
 MASKS = ("none", "keys", "boolean-keys", "full", "boolean-full")
-REGISTERS = 65536  # of a multiprocessor
+REGISTERS = 65536  # registers of a multiprocessor
 MOST_WARPS = 64
 SCHEDULERS = 4
-TENSOR_COLUMNS = 512  # of tensor memory, which sm_100 has
+TENSOR_COLUMNS = 512  # columns of a multiprocessor's tensor memory, which only sm_100 has
 
 
 def resident_blocks(chip: Chip, registers: int, warps: int, shared: int, tensor_columns: int = 0) -> int:
-    """Blocks that a multiprocessor holds at once; 0 if one alone does not fit.
+    """The number of blocks that are resident on a multiprocessor at once; 0 if not even one fits.
 
-    Registers are given to a warp by 256. A block takes 1 KiB of shared memory beside its own.
+    A warp gets registers in multiples of 256. A block takes 1 KiB of shared memory in addition to its own.
+
+    Args:
+        chip: the GPU.
+        registers: registers per thread.
+        warps: warps per block.
+        shared: bytes of shared memory per block.
+        tensor_columns: columns of tensor memory per block.
     """
     of_warp = -(-registers * 32 // 256) * 256
     limits = [REGISTERS // (of_warp * warps), MOST_WARPS // warps, chip.shared_bytes // (shared + 1024)]
@@ -66,7 +76,7 @@ def resident_blocks(chip: Chip, registers: int, warps: int, shared: int, tensor_
     return min(limits) if shared <= chip.shared_bytes_of_block else 0
 
 
-# Units, as they are counted.
+# Units of the hardware, by which instructions are counted.
 TENSOR, MUFU, FMA, INTEGER, SHARED, GLOBAL, BARRIER = "tensor", "mufu", "fma", "integer", "shared", "global", "barrier"
 UNITS = (TENSOR, MUFU, FMA, INTEGER, SHARED, GLOBAL, BARRIER)
 
@@ -82,36 +92,37 @@ _BY_STEM = {
 }  # fmt: skip
 _UNIT_OF = {stem: unit for unit, stems in _BY_STEM.items() for stem in stems}
 _PRODUCT_SHAPE = re.compile(r"HGMMA\.64x(\d+)x")
-# Clocks of the tensor cores for narrow wgmma whose first operand lies in shared memory, which they wait for.
+# Clocks of the tensor cores for narrow wgmma products (by columns), which wait for a first operand in shared memory.
 _NARROW = {8: 18.0, 16: 20.0, 32: 24.0}
 
-GLOBAL_LATENCY = 600.0  # of the L2 cache under load
+GLOBAL_LATENCY = 600.0  # clocks of the L2 cache under load
 _LATENCY = {MUFU: 22.0, FMA: 4.0, INTEGER: 5.0, SHARED: 29.0, GLOBAL: GLOBAL_LATENCY, BARRIER: 2.0}
-PRODUCT_LATENCY = 33.0  # of one mma.sync, and of the last of a group of wgmma beyond its own time
+# Clocks until the result of an mma.sync is ready, and of the last wgmma of a group after it has been executed.
+PRODUCT_LATENCY = 33.0
 
 
 class Need(NamedTuple):
-    """An instruction occupies a scheduler's share of `unit` for `clocks`; its result is ready after `latency`."""
+    """What an instruction occupies: `pipe` of a scheduler for `clocks`; its result is ready after `latency` clocks."""
 
     unit: str
-    pipe: str  # units that share one pipe, and those that have two
+    pipe: str  # several units may share a pipe, and integer instructions have several pipes
     clocks: float
     latency: float
 
 
 def unit_of(instruction: Instruction) -> str:
-    """The unit of an instruction; all others are integer work, skipped instructions too."""
+    """The unit of an instruction; instructions without an entry, also skipped ones, count as integer work."""
     return _UNIT_OF.get(instruction.stem, INTEGER)
 
 
 def counts(instructions: Iterable[Instruction]) -> dict[str, int]:
-    """Instructions of one warp by unit, and all of them."""
+    """Counts the instructions of a warp: "all", and by unit."""
     found = Counter(unit_of(i) for i in instructions if i.stem != "NOP")
     return {"all": sum(found.values())} | {unit: found[unit] for unit in UNITS}
 
 
 def product_clocks(instruction: Instruction, chip: Chip) -> float:
-    """Clocks of a scheduler's tensor core for a product of wgmma or mma.sync."""
+    """The clocks that a scheduler's tensor core takes for a product of wgmma or mma.sync."""
     if shape := _PRODUCT_SHAPE.match(instruction.opcode):
         columns = int(shape[1])
         clocks = 2 * 64 * columns * 16 / chip.tensor_flops
@@ -122,7 +133,7 @@ def product_clocks(instruction: Instruction, chip: Chip) -> float:
 
 
 def need(instruction: Instruction, chip: Chip) -> Need:
-    """The unit, clocks and latency of one instruction of a warp."""
+    """The unit, pipe, clocks and latency of one instruction of a warp."""
     unit, stem = unit_of(instruction), instruction.stem
     if unit == TENSOR:
         clocks = 1.0 if stem == "UTCHMMA" else product_clocks(instruction, chip)
@@ -148,12 +159,16 @@ def need(instruction: Instruction, chip: Chip) -> Need:
 
 
 def cache_clocks(instruction: Instruction, chip: Chip) -> float:
-    """Clocks of a scheduler's share of the L2 cache for a load or store, which does not block the warp."""
+    """The clocks of a scheduler's share of the L2 cache for a load or store, during which the warp continues."""
     return SCHEDULERS * 32 * _bytes(instruction.opcode) / chip.l2_bytes
 
 
 def _shared_clocks(instruction: Instruction) -> float:
-    """Of the 128 bytes a clock that the four schedulers share; tensor memory has 128 for each of them."""
+    """The clocks of a shared-memory instruction.
+
+    The four schedulers share a bandwidth of 128 bytes per clock. Tensor memory has 128 bytes per clock for each of
+    them.
+    """
     opcode = instruction.opcode
     if columns := re.search(r"TM.*\.x(\d+)", opcode):
         return float(columns[1])
@@ -164,7 +179,7 @@ def _shared_clocks(instruction: Instruction) -> float:
 
 
 def _bytes(opcode: str) -> int:
-    """Of one lane."""
+    """The bytes that a load or store moves per lane, from the suffix of its opcode."""
     if ".128" in opcode:
         return 16
     if ".64" in opcode:

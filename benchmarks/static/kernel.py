@@ -1,4 +1,4 @@
-"""Analyses the machine code of one kernel: resources, instructions of an iteration, and their clocks."""
+"""Analyses the machine code of one kernel: resources, instructions per iteration, and clocks."""
 
 import functools
 import hashlib
@@ -18,9 +18,9 @@ from benchmarks.static.hardware import CHIPS, MOST_WARPS, SCHEDULERS, Chip, resi
 from benchmarks.static.launches import Launch
 from benchmarks.static.sass import Instruction, disassembled
 
-_MOSTLY = 0.7  # of the time, which the busiest pipe must work to be what bounds a kernel
+_MOSTLY = 0.7  # the busiest pipe bounds a kernel if it works for this share of the time
 _ITERATIONS = (4, 12)
-# Products of matrices of a tile, by role.
+# Number of matrix products per tile, by the role of the kernel.
 PRODUCTS = {
     "whole_row_forward": 3,
     "tiled_forward": 4,
@@ -35,16 +35,17 @@ _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
 @dataclass(frozen=True)
 class Estimate:
-    """The analysis of a kernel on one chip; other attributes are those of Resources.
+    """The analysis of a kernel on one chip; attributes that are not listed are those of Resources.
 
     Attributes:
-        resident: blocks of a multiprocessor.
-        instructions: of a warp, by unit, in one iteration of the loop over keys or queries; of the whole kernel where
-            there is no loop.
-        duplicated: how many warps compute the same attention entry.
-        bound: the unit that works for most of the time, or "latency" where all wait.
-        outside, iteration: clocks of a block's whole run beside the loop and of one iteration, all resident blocks
-            running side by side, before calibration.
+        warps: warps per block, without those that only copy.
+        resident: resident blocks per multiprocessor.
+        instructions: instructions of a warp by unit, in one iteration of the loop over keys or queries; in the whole
+            kernel if it has no loop.
+        duplicated: the number of warps that compute the same attention entry.
+        bound: the unit that works for most of the time, or "latency" if none does.
+        outside: clocks of a block outside of the loop, while all resident blocks run; before calibration.
+        iteration: clocks of one iteration, while all resident blocks run; before calibration.
     """
 
     warps: int
@@ -66,19 +67,21 @@ class Estimate:
 
 
 class Work(NamedTuple):
-    """The work of a kernel in a tile.
+    """The work of a kernel per tile.
 
     Attributes:
-        cells: attention entries; 0 for kernels without matrix products.
-        products: of matrices, each cells x head_dim multiply-adds.
-        iterates: whether it goes through tiles in a loop.
+        cells: number of attention entries; 0 for kernels without matrix products.
+        head_dim: the head size.
+        products: number of matrix products, of cells x head_dim multiply-adds each.
+        iterates: whether the kernel has a loop over tiles.
+        exponentials: exponentials per attention entry.
     """
 
     cells: int
     head_dim: int
     products: int
     iterates: bool
-    exponentials: int = 2  # of a cell: in the softmax and in the sigmoid
+    exponentials: int = 2  # one in the softmax and one in the sigmoid
 
     @property
     def flops(self) -> int:
@@ -96,7 +99,7 @@ def work_of(launch: Launch) -> Work:
 def estimate_launch(launch: Launch, architecture: str) -> Estimate:
     """Compiles a launch for a chip and analyses it.
 
-    The kernel of `FEW_PROGRAMS` runs with as many blocks to a multiprocessor as the launch has, others with the most.
+    The kernel FEW_PROGRAMS has only the blocks of the launch on each multiprocessor; others have as many as fit.
     """
     compiled = compiled_for(launch, architecture)
     blocks = math.ceil(launch.programs / CHIPS[architecture].multiprocessors)
@@ -107,7 +110,7 @@ def estimate_launch(launch: Launch, architecture: str) -> Estimate:
 def estimate_code(
     compiled: object, architecture: str, warps: int, work: Work, most_blocks: int = MOST_WARPS
 ) -> Estimate:
-    """Analyses a compiled kernel; results are cached in build/ by machine code and the model's source."""
+    """Analyses a compiled kernel. Results are cached in build/, with the machine code and the model's source as key."""
     settings = repr((architecture, warps, work, most_blocks)).encode()
     key = hashlib.sha256(compiled.asm["cubin"] + settings + _sources()).hexdigest()
     file = _CACHE / f"{key[:32]}.json"
@@ -122,14 +125,14 @@ def estimate_code(
 
 @functools.cache
 def _sources() -> bytes:
-    """The source of the model, a change of which invalidates the cache."""
+    """The source of the model, as part of the cache key."""
     names = ("hardware", "kernel", "sass", "scheduler")
     return b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in names)
 
 
 def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Work, most_blocks: int) -> Estimate:
     program = disassembled(compiled.asm["cubin"], NVDISASM)
-    copying = compiled.metadata.num_warps - warps  # warps that only copy, beside those that a launch asks for
+    copying = compiled.metadata.num_warps - warps  # warps that only copy, in addition to `warps`
     main = sass.main_loop(program) if work.iterates and work.cells else None
 
     def ways(iterations: int) -> list[list[int]]:
@@ -138,7 +141,7 @@ def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Wo
         return [list(sass.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
 
     def _parts(program: list[Instruction], loop: sass.Loop) -> int:
-        """How often the loop of a product of float32 by parts runs: its multiply-adds are what a thread has to do."""
+        """The number of iterations of a loop of float32 products by parts, from a thread's share of multiply-adds."""
         multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
         return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
 
@@ -175,17 +178,25 @@ def estimate_program(
     """Analyses machine code along the paths of its warps.
 
     Args:
-        ways: for a number of iterations the instructions of each warp that a scheduler has of a block, by index; of
-            one warp where all go the same way.
-        iterations: two numbers of iterations, whose difference is the cost of an iteration.
-        copying: warps of a block that only copy, beside the others.
-        beside: for a number of iterations their ways, and how many go each.
-        most_blocks: of a multiprocessor, where a launch has few.
+        program: the instructions of the kernel.
+        used: its resources.
+        chip: the GPU.
+        warps: warps per block, without those that only copy.
+        work: its work per tile.
+        ways: returns, for a number of iterations, the path of each warp of a block that one scheduler has, as indices
+            of instructions; a single path if all are equal.
+        iterations: two numbers of iterations; the difference of their clocks gives the clocks of an iteration.
+        copying: warps per block that only copy.
+        beside: returns, for a number of iterations, the paths of copying warps, each with a number of warps.
+        most_blocks: limit on the resident blocks per multiprocessor, for launches with few blocks.
     """
     resident = resident_blocks(chip, used.registers, warps + copying, used.shared, used.tensor_columns)
     resident = min(resident, most_blocks)
     if not resident:
-        raise ValueError(f"a block takes {used.shared} bytes of shared memory, {chip.name} has not as much")
+        raise ValueError(
+            f"kernel: expected a block that fits a multiprocessor of {chip.name}, got {used.registers} registers per "
+            f"thread, {warps + copying} warps and {used.shared} bytes of shared memory"
+        )
     few, more = iterations
     short, long = ways(few), ways(more)
     issued = Counter(index for way in long for index in way)
@@ -221,13 +232,13 @@ def estimate_program(
 
 
 def _duplicated(body: list[Instruction], work: Work, warps: int, rounds: int) -> float:
-    """By the exponentials."""
+    """How many warps compute the same attention entry, from the number of exponentials."""
     exponentials = sum(i.opcode == "MUFU.EX2" for i in body) / rounds
     return round(exponentials * 32 * warps / (work.exponentials * work.cells), 2) if work.cells else 1.0
 
 
 def _bound(body: list[Instruction], of_scheduler: float, clocks: float, chip: Chip, of_block: float) -> str:
-    """The busiest pipe of a scheduler, if it works for most of the clocks."""
+    """The busiest pipe of a scheduler if it works for most of the clocks, else "latency"."""
     busy = Counter({"issue": len(body)})
     for instruction in body:
         what = hardware.need(instruction, chip)

@@ -1,4 +1,4 @@
-"""The launches of a call: the operator's host code runs, and each kernel is recorded with its grid instead of run."""
+"""Records the launches of a call: the operator's Python code runs, but its kernels are recorded instead of launched."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from qacg_kernels.call.problem import Residuals, Saved
 from qacg_kernels.call.validation import dense_problem
 
 DROPOUT = 0.1  # as in the plan of the GPU benchmark
-_LONG = 256  # more keys than any row that is taken whole
+_LONG = 256  # more keys than a single-tile row can have
 _HEADS = 12
 _DTYPES = {16: torch.bfloat16, 32: torch.float32}
 _MASK_DTYPES = {"boolean-keys": torch.bool, "boolean-full": torch.bool}
 
 
 class Launch(NamedTuple):
-    """One kernel of a call, which is compiled by `kernel.warmup(*arguments, grid=(programs,), ...)`."""
+    """A launch of a kernel, which `kernel.warmup(*arguments, grid=(programs,), ...)` compiles."""
 
     kernel: Callable
     programs: int
@@ -35,7 +35,7 @@ class Launch(NamedTuple):
 
     @property
     def role(self) -> str:
-        """Its kernel in the tables, or the function's name for those that have no row."""
+        """The kernel's name in the tile tables, or its function's name if it has no entry there."""
         roles = {"forward_kernel": KERNELS[:2], "key_blocks_kernel": KERNELS[2:4]}
         name = self.kernel.fn.__name__
         if name in roles:
@@ -56,10 +56,14 @@ def launches_of(
     """The launches of an inference forward, or of the backward of a training step.
 
     Args:
-        shape: (B, H, L, D); its memory is allocated and not written.
-        forward: the forward of the backend.
+        table: the tile table.
+        shape: (B, H, L, D); tensors of this size are allocated but not written.
+        bits: element width, 16 or 32.
+        busy: whether the call has dropout, so that it uses busy entries.
+        backward: whether to return the launches of the backward instead of the forward.
+        forward: the backend's forward.
         mask: a member of `hardware.MASKS`.
-        gate: a member of `cases.GATES`; vectors are shared by all heads, as in models.
+        gate: a member of `cases.GATES`; gate vectors are shared by all heads, as in models.
     """
     found: list[Launch] = []
 
@@ -88,7 +92,7 @@ def launches_of(
         outputs = forward(problem, Residuals(saves, saves))
         if backward:
             found.clear()
-            # As autograd calls it, with the gates of the forward but no gradient of them.
+            # As autograd calls the backward: with the gates that the forward saved, but no gradients of the gates.
             launch.backward(problem, Saved(tensor(*shape), None, None, *outputs[1:]))
     return found
 
@@ -101,7 +105,7 @@ def _mask(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype) -> to
 
 
 def launch_of_row(table: Table, row: TileEntry, mask: str = "none") -> Launch:
-    """The launch of one row of a table, in a call of full tiles with a mask of `hardware.MASKS`."""
+    """The launch of the kernel of a tile-table entry, in a call of full tiles with a mask of `hardware.MASKS`."""
     length = row.block_n if row.kernel.startswith("whole_row") else _LONG
     backward = row.kernel not in ("whole_row_forward", "tiled_forward")
     shape = (1, _HEADS, length, row.head_dim)
@@ -110,7 +114,7 @@ def launch_of_row(table: Table, row: TileEntry, mask: str = "none") -> Launch:
 
 
 def launch_of_gluon(table: Table, head_dim: int) -> Launch:
-    """The forward in Gluon of a call of full tiles in 16 bits; `table` has the lengths that are too short for it."""
+    """The launch of the forward in Gluon, in a 16-bit call of full tiles that is long enough for it by `table`."""
     from qacg_kernels.backends.triton import gluon_launch  # Triton 3.5 cannot import it
 
     (found,) = launches_of(table, (1, _HEADS, _LONG, head_dim), 16, False, False, gluon_launch.forward)

@@ -26,9 +26,9 @@ WHOLE_PASSES = {
     "hopper_forward": FORWARD,
     "whole_row_backward": BACKWARD,
 }
-_LAUNCH_SECONDS = 2.5e-6  # from the end of one kernel to the work of the next
-_REACHED = 0.9  # of the memory's rate
-# Tensors of (B, H, L, D) that a kernel reads or writes, in the call's type and in float32.
+_LAUNCH_SECONDS = 2.5e-6  # from the end of one kernel to the start of the next
+_REACHED = 0.9  # share of the memory bandwidth that kernels reach
+# Number of (B, H, L, D) tensors that a kernel reads or writes: in the call's dtype, and in float32.
 _TRAFFIC = {
     "whole_row_forward": (6, 0),
     "tiled_forward": (6, 0),
@@ -42,7 +42,7 @@ _TRAFFIC = {
 
 
 class Predicted(NamedTuple):
-    """Seconds of a call, what bounds its longest kernel, and the matrix products that its kernels execute."""
+    """The prediction for a call: its seconds, what bounds its longest kernel, and the number of its matrix products."""
 
     seconds: float
     bound: str
@@ -50,7 +50,16 @@ class Predicted(NamedTuple):
 
 
 def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool, gate: str = LAMBDA) -> Predicted:
-    """A call of one shape on the chip of the table, with a gate of `cases.GATES`; allocates memory for one sequence."""
+    """Predicts a call on the chip of a tile table; allocates memory for one sequence.
+
+    Args:
+        table: the tile table.
+        shape: the sizes of the call.
+        pass_: FORWARD or BACKWARD.
+        bits: element width, 16 or 32.
+        busy: whether the call has dropout.
+        gate: a member of `cases.GATES`.
+    """
     one = (1, shape.heads, shape.length, shape.head_dim)
     parts = [
         _seconds(launch, table.architecture, shape, bits)
@@ -72,7 +81,7 @@ def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Pred
 
 
 def _iterations(launch: Launch, shape: Shape) -> int:
-    """Iterations of the kernel's loop in a call without a mask, packing or causality."""
+    """The number of iterations of a kernel's loop, in a call without mask, packed sequences or causality."""
     if launch.role == "gate_sums_kernel":
         return math.ceil(min(launch.constants["ROWS"], shape.length) / launch.config.block_m)
     if launch.role == kernel.FEW_PROGRAMS:
@@ -92,13 +101,19 @@ def call_rates(predicted: Predicted, shape: Shape, pass_: str) -> tuple[float, f
 
 
 def counted_rate(kernel_name: str, executed: float, products: int) -> float | None:
-    """The counted rate of a kernel of `products` matrix products; None if it computes a part of a pass."""
+    """The counted rate in TFLOP/s of a kernel with this executed rate; None if it computes only a part of a pass.
+
+    Args:
+        kernel_name: the kernel's name.
+        executed: its executed rate, in TFLOP/s.
+        products: the number of its matrix products.
+    """
     pass_ = WHOLE_PASSES.get(kernel_name)
     return None if pass_ is None else executed * QUASI_ATTENTION_FLOPS[pass_] / (2 * products)
 
 
 class EstimatedEntry(NamedTuple):
-    """An entry of a tile table, its analysis, and its executed rate with many tiles and blocks, in TFLOP/s."""
+    """A tile-table entry with its analysis and its executed rate with many tiles and blocks, in TFLOP/s."""
 
     entry: TileEntry
     estimate: kernel.Estimate
@@ -110,7 +125,7 @@ def estimate_entry(table: Table, entry: TileEntry, mask: str = "none") -> Estima
     estimate, work = kernel.estimate_launch(launch, table.architecture), kernel.work_of(launch)
     tiles = 1
     clocks = estimate.iteration
-    if entry.kernel.startswith("whole_row"):  # few tiles: a block's whole run counts
+    if entry.kernel.startswith("whole_row"):  # few tiles, so the time outside of the loop counts too
         tiles = math.ceil(launch.config.block_n / launch.config.block_m) if work.iterates else 1
         clocks = estimate.clocks(tiles)
     return EstimatedEntry(

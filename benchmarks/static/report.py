@@ -1,4 +1,4 @@
-"""Predictions as lines: for a person, or one JSON object each."""
+"""Makes records of the predictions, and formats them as lines of text."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,12 @@ from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
 Record = dict[str, object]
 BACKEND = "triton"
 GLUON_CHIP, GLUON_KEYS = "sm_90", tuple(("tiled_forward", 16, d, False) for d in (64, 128))
-BITS = 16  # of the GPU benchmark's calls
+BITS = 16  # element width in the GPU benchmark
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
 def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
-    """A record for each entry of the table, in calls with a mask of `launches.MASKS`."""
+    """Yields a record for each entry of a tile table, in calls with a mask of `hardware.MASKS`."""
     for key in keys:
         entry = table.by_key[key]
         yield entry_record(estimate_entry(table, entry, mask))
@@ -31,7 +31,7 @@ def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator
 
 
 def gluon_record(table: Table, instead_of: TileEntry) -> Record:
-    """The forward in Gluon beside the entry of the table that it is instead of."""
+    """The record of the forward in Gluon, which replaces the forward of a tile-table entry."""
     launch = launch_of_gluon(table, instead_of.head_dim)
     estimate, work = kernel.estimate_launch(launch, table.architecture), kernel.work_of(launch)
     rate_found = calibration().factor * rate(table.architecture, work.flops * estimate.resident, estimate.iteration)
@@ -43,7 +43,8 @@ def gluon_record(table: Table, instead_of: TileEntry) -> Record:
         num_warps=estimate.warps,
         num_stages=stages,
     )
-    # Its copies are waited for at barriers, not by groups: one stage is read, one is next.
+    # Its copies do not form groups, since warps wait for them at barriers. Of the stages, one is being read and one is
+    # read next; the others are in flight.
     ahead = dict(loads_in_flight=stages - 2)
     return (
         entry_record(EstimatedEntry(entry, estimate, rate_found))
@@ -101,13 +102,13 @@ def _estimated(estimate: Estimate, kernel_name: str, executed: float, products: 
 
 
 def shapes() -> list[Shape]:
-    """Those of the GPU benchmark, each once."""
+    """The shapes of the GPU benchmark, without duplicates."""
     curves = [gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in GPU_LENGTHS]
     return list(dict.fromkeys((*GPU_SHAPES, *curves)))
 
 
 def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iterator[Record]:
-    """A record for each shape, pass and gate: the whole operator, in bfloat16, as the GPU benchmark measures it."""
+    """Yields a record of the whole operator in bfloat16 for each shape, pass and gate of the GPU benchmark."""
     for shape, pass_, gate in itertools.product(shapes(), PASSES, GATES):
         if BITS not in widths or shape.head_dim not in head_dims or (gate == VECTORS and shape not in GPU_SHAPES):
             continue
@@ -129,12 +130,12 @@ def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iter
 
 
 def _figure(number: float) -> float:
-    """Three digits: more than the model has."""
+    """Rounds to three significant digits, more than the model's accuracy."""
     return float(f"{number:.3g}")
 
 
 def sentence(record: Record) -> str:
-    """A record as a line to be read."""
+    """Formats a record as a line of text."""
     if "shape" in record:
         shape = Shape(*record["shape"])
         return (
@@ -148,8 +149,8 @@ def sentence(record: Record) -> str:
         f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{' busy' if record['busy'] else ''}: "
         f"{m} x {n}, {record['warps']} warps, {record['stages']} stages; {record['registers']} registers, "
         f"{record['stack']} B of stack, {record['shared_bytes']} B shared, {record['resident']} blocks to a "
-        f"multiprocessor; a warp's iteration {record['instructions']['all']} instructions ({of_units}); {products}; "
-        f"{record['loads_in_flight']} loads in flight; work done {record['duplicated']:g} times; "
+        f"multiprocessor; {record['instructions']['all']} instructions per warp and iteration ({of_units}); "
+        f"{products}; {record['loads_in_flight']} loads in flight; {record['duplicated']:g} warps per attention entry; "
         f"bound by {record['bound']}; {_rates(record)}"
     )
 

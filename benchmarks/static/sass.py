@@ -12,9 +12,9 @@ _LABEL = re.compile(r"^(\.L_x_\d+):")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 _NUMBER = re.compile(r"\b0x[0-9a-f]+")
 _REGISTER = re.compile(r"\b(UR|R|UP|P)(\d+)\b")
-# Registers that a result takes beyond the one that the text names.
+# Number of registers of a result, by suffix of the opcode; the text names only the first.
 _WIDTHS = {".64": 2, ".128": 4, ".WIDE": 2}
-# The first operand of these is read: they write no register.
+# Instructions that write no register, so that their first operand is read.
 _WITHOUT_RESULT = ("ST", "RED", "LDGSTS", "BAR", "BRA", "EXIT", "DEPBAR", "UTC", "SYNCS.EXCH", "UBLKCP", "WARP")
 
 # Instructions whose first result is a predicate.
@@ -26,9 +26,11 @@ class Instruction:
     """One instruction of a warp.
 
     Attributes:
-        guard: the predicate it is executed under; "" if always.
-        reads, writes: names of registers, "R12", "UR4", "P0".
-        target: index of the instruction that a branch within the kernel leads to; None for others.
+        opcode: the opcode with its suffixes, such as "LDG.E.128".
+        operands: the operands as text.
+        guard: the predicate under which it is executed, such as "@!P0"; "" if always.
+        reads, writes: names of registers, such as "R12", "UR4" and "P0".
+        target: index of the instruction to which a branch within the kernel leads; None for other instructions.
     """
 
     opcode: str
@@ -44,7 +46,7 @@ class Instruction:
 
 
 def disassembled(cubin: bytes, nvdisasm: Path) -> list[Instruction]:
-    """The instructions of a cubin's one kernel, by NVIDIA's disassembler."""
+    """Disassembles the only kernel of a cubin with NVIDIA's disassembler."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -53,7 +55,7 @@ def disassembled(cubin: bytes, nvdisasm: Path) -> list[Instruction]:
 
 
 def parse(text: str) -> list[Instruction]:
-    """Instructions of nvdisasm's text."""
+    """Parses the instructions in the output of nvdisasm."""
     found: list[tuple[str, str, str]] = []
     labels: dict[str, int] = {}
     for line in text.splitlines():
@@ -65,17 +67,17 @@ def parse(text: str) -> list[Instruction]:
 
 
 def pending(wait: Instruction) -> int:
-    """The number of groups (products or copies) that a wait leaves in flight: its last number."""
+    """The number of groups of products or copies that a wait leaves in flight, which is its last operand."""
     return int(_NUMBER.findall(wait.operands)[-1], 16)
 
 
 def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:
-    # A call of a label of the same kernel never returns: it is a branch.
+    # A call of a label in the same kernel never returns, so it is a branch.
     target = _TARGET.search(operands) if opcode.startswith(("BRA", "CALL")) else None
     parts = [] if target else [part.strip() for part in operands.split(",")]
     written = [] if opcode.startswith(_WITHOUT_RESULT) else _results(opcode, parts)
     reads = [name for part in parts[len(written) :] for name in _names(part)] + _names(guard)
-    if opcode.startswith("HGMMA"):  # accumulators are waited for by WARPGROUP.DEPBAR, not by a scoreboard
+    if opcode.startswith("HGMMA"):  # accumulators are no inputs here: WARPGROUP.DEPBAR waits for them
         reads = [] if parts[1].startswith("gdesc") else _range(parts[1], 4)
     elif opcode.startswith("HMMA"):
         reads = _range(parts[1], 4) + _range(parts[2], 2) + _range(parts[3], 4)
@@ -86,7 +88,7 @@ def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int])
 
 
 def _results(opcode: str, parts: list[str]) -> list[str]:
-    """The operands that are written: predicates before the first other one too, as ISETP and IADD3 have them."""
+    """The operands that are written: the first one, and predicates that follow it, as in ISETP and IADD3."""
     if opcode.startswith(("ISETP", "FSETP", "PLOP3", "UISETP", "UPLOP3", "DSETP", "R2P", *_PREDICATE_FIRST)):
         return parts[:2]
     count = 1
@@ -100,13 +102,13 @@ def _names(text: str) -> list[str]:
 
 
 def _range(operand: str, width: int) -> list[str]:
-    """The registers of an operand that takes several, from the one that is named."""
+    """The names of `width` consecutive registers, of which the operand names the first."""
     match = re.match(r"-?(U?R)(\d+)", operand)
     return [f"{match[1]}{int(match[2]) + n}" for n in range(width)] if match else []
 
 
 def _width(opcode: str) -> int:
-    """Registers of a result."""
+    """The number of registers of a result."""
     if opcode.startswith(("HMMA", "LDSM.16.M88.4", "LDSM.16.MT88.4")):
         return 4
     if column := re.search(r"LDTM.*\.x(\d+)", opcode):
@@ -114,12 +116,12 @@ def _width(opcode: str) -> int:
     return max((width for suffix, width in _WIDTHS.items() if suffix in opcode), default=1)
 
 
-PRODUCTS = ("HGMMA", "HMMA", "UTCHMMA")  # of the tensor cores, by their stems
+PRODUCTS = ("HGMMA", "HMMA", "UTCHMMA")  # opcodes of tensor-core products, without suffixes
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Instructions start to stop, of which the last branches back to the first."""
+    """A loop: instructions `start` to `stop`, the last of which branches back to the first."""
 
     start: int
     stop: int
@@ -129,7 +131,7 @@ class Loop:
 
 
 def loops_of(program: Sequence[Instruction]) -> list[Loop]:
-    """All loops with arithmetic. Others are those in which a warp waits; they may lie behind the program's end."""
+    """All loops with arithmetic. In other loops, which may lie behind the program's end, a warp only waits."""
     exits = [index for index, i in enumerate(program) if i.stem == "EXIT" and not i.guard]
     end = exits[-1] if exits else len(program)
     found: dict[int, int] = {}
@@ -147,13 +149,13 @@ def loading_loops(program: Sequence[Instruction]) -> list[Loop]:
 
 
 def work(program: Sequence[Instruction], loop: Loop) -> int:
-    """Products of tensor cores in a loop, or where there are none its float32 multiply-adds."""
+    """The work in a loop, to compare loops: tensor-core products first, then float32 multiply-adds."""
     inside = program[loop.start : loop.stop + 1]
     return 1000 * sum(i.stem in PRODUCTS for i in inside) + sum(i.stem in ("FFMA", "FFMA2") for i in inside)
 
 
 def main_loop(program: Sequence[Instruction]) -> Loop | None:
-    """The outermost loop with the most work."""
+    """The loop with the most work among the outermost ones; None if there is none."""
     loops = loops_of(program)
     outermost = [loop for loop in loops if not any(loop in other for other in loops)]
     return max(outermost, key=lambda loop: work(program, loop), default=None)
@@ -165,7 +167,7 @@ def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
         return None
     found = [Loop(i.target, n) for n, i in enumerate(program) if i.target is not None and i.target <= n]
     copying = [loop for loop in found if any(i.stem == "LDGSTS" for i in program[loop.start : loop.stop + 1])]
-    return min(copying, key=lambda loop: loop.stop - loop.start, default=None)  # others are around it
+    return min(copying, key=lambda loop: loop.stop - loop.start, default=None)  # larger ones contain it
 
 
 def indices(
@@ -174,15 +176,17 @@ def indices(
     times: Callable[[Loop], int],
     repeated: Sequence[Loop] | None = None,
 ) -> Iterator[int]:
-    """Indices of the instructions that a warp issues, with the main loop and those inside it repeated.
+    """Yields the indices of the instructions that a warp issues in a full call, with loops repeated.
 
-    A forward branch is not taken, unless the code after it never reaches the main loop (without a loop, the last
-    product), or it skips another loop of products: a call with a key mask runs the loop with mask checks or the one
-    without. So code for cases that a full call does not have, such as no iterations, is left out.
+    A forward branch is taken in two cases only. In the first, the code after it never reaches the main loop (without a
+    loop, the last product). In the second, it skips another loop of products, because a call with a key mask runs
+    either the loop with mask checks or the one without. So code for cases that a full call does not have is left out.
 
     Args:
-        times: the number of iterations of a loop.
-        repeated: the loops that are repeated beside the main one; by default those with arithmetic.
+        program: the instructions of the kernel.
+        main: its main loop, or None.
+        times: returns the number of iterations of a loop.
+        repeated: loops to repeat besides the main one; by default all with arithmetic.
     """
     repeated = loops_of(program) if repeated is None else repeated
     loops = {loop.stop: loop for loop in (*repeated, *([main] if main else []))}
@@ -216,12 +220,12 @@ def indices(
                 if unconditional or lost or (skips and (past_main or instruction.target in meets)):
                     following = instruction.target
             elif past_main and not instruction.guard and not re.search(r"\bU?P\d", instruction.operands):
-                return  # back to where warps that only copy wait for other work
+                return  # a warp that only copies would wait for more work
         index = following
 
 
 def _reaching(program: Sequence[Instruction], goal: int) -> set[int]:
-    """Indices from which some way leads to `goal`."""
+    """The indices of the instructions from which a path leads to `goal`."""
     before: dict[int, list[int]] = {}
     for index, instruction in enumerate(program):
         unconditional = not instruction.guard and not re.search(r"\bU?P\d", instruction.operands)

@@ -1,8 +1,8 @@
 """Traces one thread through a program with the parameters of a call: the instructions it issues, in order.
 
-CUDA kernels branch by the options of a call (a mask, dropout, a gate), so their path depends on its parameters.
-Integers and predicates are computed as the machine does. Floats that do not come from them, and memory, are 1.0, for
-which no branch leaves the fast path. A branch that depends on anything else is an error.
+CUDA kernels branch on the options of a call (a mask, dropout, a gate), so their path depends on its parameters.
+Integers and predicates are computed as on the GPU. Values from memory, and floats that are not computed from integers,
+are 1.0, with which no branch leaves the fast path. A branch that depends on an unknown value is an error.
 """
 
 import re
@@ -14,7 +14,7 @@ from benchmarks.static.sass import Instruction
 _WORD = 0xFFFFFFFF
 _ONE = 0x3F800000  # 1.0
 _LEADS_AWAY = ("BRA", "EXIT", "CALL", "RET", "BRX", "BRXU", "JMP")
-_MOST = 2_000_000  # instructions, beyond which a loop has no end
+_MOST = 2_000_000  # instructions; a longer path counts as an endless loop
 _CONSTANT = re.compile(r"c\[0x0\]\[(?:(U?R\w+)\+?)?(-?0x[0-9a-f]+)?\]")
 _FLOATS = ("F", "MUFU", "HADD2", "HMUL2", "HFMA2", "LDS", "LDG", "LDSM", "SHFL", "HMMA", "I2F")
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -27,7 +27,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-# An instruction whose predicate is false, which only takes an issue slot.
+# Stands for an instruction whose predicate is false, which only takes an issue slot.
 SKIPPED = Instruction("SKIPPED", "")
 
 
@@ -36,10 +36,17 @@ class UnknownPathError(RuntimeError):
 
 
 def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) -> list[int]:
-    """Indices of the instructions that a thread of the first block issues; a skipped one has the program's length.
+    """Returns the indices of the instructions that a thread of the first block issues.
+
+    An instruction whose predicate is false has the program's length as index.
 
     Args:
-        constants: constant bank 0, which holds the kernel's parameters; the rest of it is 0.
+        program: the instructions of the kernel.
+        constants: the first bytes of constant bank 0, up to the end of the kernel's parameters; the rest is 0.
+        thread: index of the thread in its block.
+
+    Raises:
+        UnknownPathError: a branch depends on an unknown value, or the path does not end.
     """
     state, found, index = _Thread(constants, thread), [], 0
     while len(found) < _MOST:
@@ -54,7 +61,8 @@ def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) ->
                 return found
             if goes is None or (goes and instruction.target is None):
                 raise UnknownPathError(
-                    f"at {index - 1}: {instruction.guard} {instruction.opcode} {instruction.operands}"
+                    f"instruction {index - 1}: expected a branch that depends on the call's parameters, got "
+                    f"{instruction.guard} {instruction.opcode} {instruction.operands}"
                 )
             if goes:
                 index = instruction.target
@@ -62,11 +70,11 @@ def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) ->
             found[-1] = len(program)
         else:
             state.run(instruction, certain=does is True)
-    raise UnknownPathError(f"no end after {_MOST} instructions")
+    raise UnknownPathError(f"path: expected an end within {_MOST} instructions, got none")
 
 
 class _Thread:
-    """Registers and predicates by name; one that is missing or None is unknown."""
+    """The registers and predicates of a thread by name. A value that is missing or None is unknown."""
 
     def __init__(self, constants: bytes, thread: int) -> None:
         self._constants, self._thread = constants, thread
@@ -82,7 +90,7 @@ class _Thread:
         return value if value is None or not text.startswith("!") else not value
 
     def run(self, instruction: Instruction, certain: bool) -> None:
-        """Computes; what an instruction that may not be executed writes is unknown."""
+        """Executes an instruction. If it is not certain to be executed, its results are unknown."""
         written = instruction.writes
         values = self._values(instruction) if certain and written else {}
         for name in (*written, *values):
@@ -99,7 +107,7 @@ class _Thread:
     # Operands.
 
     def _word(self, text: str) -> int | None:
-        """A 32-bit operand; a minus in front makes the result negative, for sums that carry."""
+        """The value of a 32-bit operand, None if unknown; with a minus in front it is negative, so that sums carry."""
         text = text.removesuffix(".reuse")
         if text.startswith("-") and not re.match(r"-0x", text):
             value = self._word(text[1:])
@@ -123,7 +131,7 @@ class _Thread:
         return None if low is None or high is None else low | high << 32
 
     def _results(self, parts: list[str]) -> tuple[str, list[str], list[str]]:
-        """The register of the result, its predicates that are written too, and the operands."""
+        """Splits operands into the register of the result, predicates that are written, and operands that are read."""
         count = 1
         while count < len(parts) and re.fullmatch(r"U?P[0-9T]", parts[count]):
             count += 1
@@ -381,7 +389,7 @@ def _signed(word: int) -> int:
 
 
 def _matters(table: int, operand: int) -> bool:
-    """Whether a table of three inputs asks for the one at this place."""
+    """Whether a truth table of three inputs depends on the input with this index."""
     bit = 4 >> operand
     return any((table >> row & 1) != (table >> (row ^ bit) & 1) for row in range(8))
 

@@ -1,12 +1,12 @@
-"""The warps of one scheduler run against each other: when each instruction is issued, and how long all take.
+"""Simulates the warps of one scheduler: when each instruction is issued, and how many clocks all take.
 
-The four schedulers of a multiprocessor are taken to be alike, so one is enough: it has a quarter of each block's warps
-and a quarter of what the four share. Each clock it issues one instruction, of the first warp that is ready. A warp
-issues in order, when the registers it reads are there and the unit has room. Products of wgmma and tcgen05 run on while
-the warp continues, until it waits for them, and so do copies into shared memory.
+The four schedulers of a multiprocessor are assumed to behave alike. So one is simulated, with a quarter of each block's
+warps and a quarter of shared resources. In each clock it issues one instruction, of the first warp that is ready. A
+warp issues in order; an instruction is ready when its input registers are written and its unit is free. Products of
+wgmma and tcgen05 and copies into shared memory run asynchronously, until the warp waits for them.
 
-Where some warps of a block copy for the others, these find every tile there: what both do is counted, on the same
-units, but not that one waits for the other. So the clocks are those of whichever is slower.
+If some warps of a block copy tiles for the others, the simulation counts the instructions of both on the same units,
+but the computing warps never wait for a tile. So the result is the time of the slower group.
 """
 
 from collections import Counter, deque
@@ -19,28 +19,28 @@ from benchmarks.static.sass import Instruction, pending
 
 @dataclass(frozen=True)
 class _Step:
-    """An instruction as the scheduler sees it."""
+    """The properties of an instruction that the scheduler uses; times are in clocks."""
 
     pipe: str
     clocks: float
     latency: float
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    kind: str = ""  # of those that are waited for, or wait
-    pending: int = 0  # groups that a wait leaves in flight
+    kind: str = ""  # set for asynchronous instructions, and for waits
+    pending: int = 0  # number of groups that a wait leaves in flight
     cache: float = 0.0  # clocks of the L2 cache
     ends_group: bool = False
 
 
 @dataclass
 class _Warp:
-    group: int  # those that meet at a barrier: a block's warps, or those of its warps that run one program
+    group: int  # warps that meet at a barrier: all of a block, or those of a block with the same path
     sequence: list[_Step]
     next: int = 0
     ready: float = 0.0
     registers: dict[str, float] = field(default_factory=dict)
-    products: deque[float] = field(default_factory=deque)  # when each committed group of products will be done
-    running: float = 0.0  # when the last product issued will be done
+    products: deque[float] = field(default_factory=deque)  # end times of the committed groups of products
+    running: float = 0.0  # end time of the last issued product
     copies: deque[float] = field(default_factory=deque)
     copying: float = 0.0
     waits_at_barrier: float | None = None
@@ -55,14 +55,17 @@ def clocks(
     block_product_clocks: float = 0.0,
     beside: Sequence[tuple[Sequence[int], int]] = (),
 ) -> float:
-    """Clocks until the last warp of `blocks` resident blocks has issued its last instruction.
+    """Returns the clocks until the last warp of `blocks` resident blocks has finished.
 
     Args:
-        ways: indices of the instructions, in order, that each of the scheduler's warps of a block issues; one where
-            all issue the same.
-        warps: of a block.
-        block_product_clocks: of one tcgen05 product, which a whole block has once; its shape is in no opcode.
-        beside: ways of other warps of a block, and how many they are.
+        program: the instructions of the kernel.
+        ways: the path of each warp of a block that the scheduler has, as indices of instructions; a single path if all
+            are equal.
+        warps: warps per block.
+        blocks: resident blocks per multiprocessor.
+        chip: the GPU.
+        block_product_clocks: clocks of a tcgen05 product of a block, which do not follow from the opcode.
+        beside: paths of further warps of a block, each with a number of warps.
     """
     parts = ((ways, warps), *(((way,), count) for way, count in beside))
     indices = {index for part, _ in parts for way in part for index in way}
@@ -78,7 +81,7 @@ def clocks(
     while alive:
         start, warp = _first(alive, free)
         if warp is None:
-            raise RuntimeError("every warp waits at a barrier that some never reach")
+            raise RuntimeError("scheduler: expected a warp that can issue, got warps that all wait at barriers")
         step = warp.sequence[warp.next]
         start = max(start, issued)
         issued = start + 1
@@ -94,7 +97,7 @@ def clocks(
 
 
 def _first(alive: list[_Warp], free: dict[str, float]) -> tuple[float, _Warp | None]:
-    """The warp whose next instruction can be issued first, and when. Of several the one that is ahead."""
+    """Returns the earliest time of a next instruction, and its warp; of several, the one with the most issued."""
     best, chosen = float("inf"), None
     for warp in alive:
         if warp.waits_at_barrier is not None:
@@ -116,14 +119,14 @@ def _first(alive: list[_Warp], free: dict[str, float]) -> tuple[float, _Warp | N
 
 
 def _after(groups: deque[float], pending: int) -> float:
-    """When all groups but the last `pending` are done."""
+    """The time at which all groups except the last `pending` are done."""
     return max(list(groups)[: len(groups) - pending], default=0.0)
 
 
 def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_block: int) -> None:
     warp.ready = start + 1
     done = start + step.latency
-    if step.kind == "product":  # runs on: the next of this warp is queued behind it
+    if step.kind == "product":  # asynchronous: the next product of the tensor cores starts after it
         begin = max(start, free.get("tensor cores", 0.0))
         free["tensor cores"] = begin + step.clocks
         warp.running = begin + step.clocks + PRODUCT_LATENCY
@@ -131,7 +134,7 @@ def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_bl
             warp.products.append(warp.running)
         free[step.pipe] = start + 1
     elif step.kind == "block product":
-        # One warp of the block issues it; all see it go by.
+        # One warp issues the product for the block. Here every warp issues its share.
         begin = max(start, free.get("tensor cores", 0.0))
         free["tensor cores"] = begin + step.clocks / of_block
         warp.running = begin + step.clocks + PRODUCT_LATENCY
@@ -139,7 +142,7 @@ def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_bl
     else:
         free[step.pipe] = start + step.clocks
         done = start + max(step.latency, step.clocks)
-        if step.cache:  # queued there, while the warp continues
+        if step.cache:  # queues at the cache, while the warp continues
             free["cache"] = max(start, free.get("cache", 0.0)) + step.cache
             done = free["cache"] + step.latency
         if step.kind == "copy":
@@ -164,7 +167,7 @@ def _step(instruction: Instruction, chip: Chip, block_product_clocks: float) -> 
     opcode, stem = instruction.opcode, instruction.stem
     parts = (what.pipe, what.clocks, what.latency, instruction.reads, instruction.writes)
     if stem == "HGMMA":
-        # The pipe takes the instruction; the cores are a queue of their own.
+        # The instruction goes to the pipe "wgmma", and its product queues at "tensor cores".
         return _Step("wgmma", *parts[1:4], (), "product", ends_group="gsb0" in instruction.operands)
     if stem == "UTCHMMA":
         return _Step("wgmma", block_product_clocks, what.latency, (), (), "block product")
@@ -179,7 +182,7 @@ def _step(instruction: Instruction, chip: Chip, block_product_clocks: float) -> 
     if stem == "LDGDEPBAR":
         return _Step(*parts, "copies group")
     if stem == "SYNCS" and "TRYWAIT" in opcode and block_product_clocks:
-        return _Step(*parts, "all done")  # products of tcgen05, which arrive at such a barrier
+        return _Step(*parts, "all done")  # tcgen05 products signal their end at such a barrier
     if stem == "BAR" and "SYNC" in opcode:
         return _Step(*parts, "barrier")
     return _Step(*parts)

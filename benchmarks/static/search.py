@@ -1,4 +1,4 @@
-"""Rows of a table chosen by what their machine code promises, among the candidates that `tune` would measure."""
+"""Chooses tile-table entries by their predicted rate, among the candidates that `tune` would measure."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,17 +9,17 @@ from benchmarks.static.operator import EstimatedEntry, estimate_entry
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
 
-# Entries whose estimates differ by no more than this factor are equal within the error of the model. The present entry
-# then stays; without one, the first candidate is taken, which has the larger tile.
+# Estimates that differ by at most this factor are equal within the error of the model. Then the present entry stays; if
+# there is none, the first candidate is chosen, which has the largest tile.
 _DOUBT = 1.03
 ROWS_OF_A_WARP = 16
-# Bytes of a thread. Other calls may take more than the estimated one: replace an entry that `make check-triton` reports
-# by the next best.
+# Limits on the stack, in bytes per thread. Calls other than the estimated one may use more: replace an entry that `make
+# check-triton` reports by the next best one.
 _FORWARD_STACK, _BACKWARD_STACK = 32, 120
 
 
 class Choice(NamedTuple):
-    """The best entry of a key, the present one (None if the chip cannot run it), and how many were tried."""
+    """The best entry of a key, the present one (None if the chip cannot run it), and the number of tried entries."""
 
     best: EstimatedEntry
     before: EstimatedEntry | None
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 
 
 def chosen(table: Table, keys: list[Key]) -> Iterator[Choice]:
-    """The choice for each key, except keys for which no candidate fits."""
+    """Yields the choice for each key, except keys for which no candidate fits."""
     for key in keys:
         own = table.by_key[key]
         tried = [own, *(entry for entry in _comparable(key, own) if entry != own and not repeats_work(entry))]
@@ -40,7 +40,7 @@ def chosen(table: Table, keys: list[Key]) -> Iterator[Choice]:
 
 
 def _fits(found: EstimatedEntry) -> bool:
-    """Whether an entry may be chosen: a forward must not spill in its loop. A backward may; its rate has the cost."""
+    """Whether an entry may be chosen. A forward must not spill in its loop; a backward may, at the predicted cost."""
     if found.entry.kernel in ("whole_row_forward", "tiled_forward"):
         return not found.estimate.spills and found.estimate.stack <= _FORWARD_STACK
     return found.estimate.stack <= _BACKWARD_STACK
@@ -51,23 +51,22 @@ def with_entries(table: Table, entries: dict[Key, TileEntry]) -> Table:
 
 
 def repeats_work(entry: TileEntry) -> bool:
-    """Whether a tiled entry of 16 bits has more warps than its scores have rows for: 16 to a warp, else several warps
-    compute the same."""
+    """Whether several warps of a tiled 16-bit entry compute the same scores, because a warp has fewer than 16 rows."""
     rows = entry.block_n if entry.kernel == "key_gradients" else entry.block_m
     return entry.bits == 16 and not entry.kernel.startswith("whole_row") and rows < ROWS_OF_A_WARP * entry.num_warps
 
 
 def _comparable(key: Key, own: TileEntry) -> list[TileEntry]:
-    """The candidates with the same longest single-tile row, which decides between kernels."""
+    """The candidates for a key. For a single-tile kernel, only those with the same longest row as the present entry."""
     whole = key[0].startswith("whole_row")
     return [entry for entry in candidates(key) if not whole or entry.block_n == own.block_n]
 
 
 def _estimated(table: Table, entry: TileEntry) -> EstimatedEntry | None:
-    """None where the chip has not the memory, or the compiler cannot."""
+    """Estimates an entry; returns None if it does not compile or requires more shared memory than there is."""
     try:
         found = estimate_entry(with_entries(table, {entry.key: entry}), entry)
-    except Exception as error:  # compilers have errors of their own kinds
+    except Exception as error:  # compilers raise many types of exceptions
         print(f"left out: {entry}: {type(error).__name__}: {str(error)[:200]}", flush=True)
         return None
     most = min(table.shared_bytes, CHIPS[table.architecture].shared_bytes_of_block)

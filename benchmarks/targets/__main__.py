@@ -1,12 +1,12 @@
 """Measures the performance targets: `python -m benchmarks.targets [--out DIR] [--minutes N] [--quick]`.
 
-`--corners` measures those of `plans.CORNER_CASES` beside eager in place of the others: 86 cases of 1 to 8 queries, 1 to
-32,768 keys, three dtypes, inference and a training step, and one key for 128 queries.
+Prints each target with its measurement. The first line has the machine and the kernels' instruction sets;
+QACG_CPU_CAPABILITY selects other ones for the kernels, but not for the ceiling. The same command resumes an interrupted
+run, if the sources have not changed.
 
-Prints each target with its measurement. The first line has the machine and its instruction sets;
-QACG_CPU_CAPABILITY selects others, for the kernels but not for the ceiling. A run that was interrupted resumes with
-the same command, as long as the sources are the same. `--records FILES` measures nothing and compares stored records
-of the suite and of whole steps with all targets.
+`--corners` measures the targets of `plans.CORNER_CASES` instead, interleaved with eager: 86 cases with 1 to 8 queries,
+1 to 32,768 keys, three dtypes, inference and training steps, and with one key for 128 queries. `--records FILES`
+measures nothing and compares stored records of the suite and of whole steps with all targets.
 """
 
 import argparse
@@ -30,16 +30,15 @@ _CORNER_EFFORT = timing.Effort(seconds=1.0, fewest_rounds=5, most_rounds=200)
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.targets", description="Measures the performance targets, or judges stored records."
+        prog="python -m benchmarks.targets",
+        description="Measures the performance targets, or compares stored records with them.",
     )
     add_common_options(parser)
-    parser.add_argument("--backend", choices=(*BACKENDS, "reference"), help="the fastest available by default")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="when to stop starting new cases (never)")
-    parser.add_argument("--corners", action="store_true", help="measure few queries and few keys beside eager")
+    parser.add_argument("--backend", choices=(*BACKENDS, "reference"), help="by default the fastest available one")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no case is started after this time")
+    parser.add_argument("--corners", action="store_true", help="measure calls with few queries or few keys, and eager")
     parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
-    parser.add_argument(
-        "--records", nargs="+", metavar="FILE", help="measure nothing; judge these records of one machine and commit"
-    )
+    parser.add_argument("--records", nargs="+", metavar="FILE", help="compare these records of one machine and commit")
     options = parser.parse_args(arguments)
     return exit_status(lambda: _judge_files(options) if options.records else _measure(options))
 
@@ -83,7 +82,7 @@ def _fastest() -> str:
     here = [name for name in BACKENDS if name in qk.available_backends()]
     if not here:
         reasons = "; ".join(IMPLEMENTATIONS["cpu"].unsupported(Case(SENTENCES)))
-        raise RuntimeError(f"backend: expected a fast one on this machine, got none: {reasons}")
+        raise RuntimeError(f"backend: expected a fused backend on this machine, got none: {reasons}")
     return here[0]
 
 

@@ -1,4 +1,4 @@
-"""Kinds of performance targets: what each requires to be measured, and how records are compared with it."""
+"""Kinds of performance targets: which cases each requires, and how it compares their records with its value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from benchmarks import records
 from benchmarks.cases import BACKWARD, FORWARD, FULL, SOFTMAX_ATTENTION_FLOPS, Case
 from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Item
 
-# FLOP per attention entry and feature of the targets' rates: forward those that the tiled kernels execute, backward
-# FLOP_CONVENTION's. The tiled backward executes 22.
+# FLOP per attention entry and feature in the rates of targets. The forward counts what the tiled kernels execute; the
+# backward counts by FLOP_CONVENTION, although the tiled kernels execute 22.
 TARGET_FLOPS = {FORWARD: ("executed", 8), BACKWARD: ("counted", 16)}
 
 
 @dataclass(frozen=True)
 class Result:
-    """A target and its measurement."""
+    """A target and its measurement, as text, and whether it is met."""
 
     what: str
     target: str
@@ -37,10 +37,10 @@ def _latest(kind: str, case: Case, name: str, measured: Sequence[records.Record]
 
 
 def time_ratio(one: records.TimeRecord, other: records.TimeRecord) -> float:
-    """The time of one case over that of another, which ran in other rounds.
+    """The time of one case divided by that of another, which ran in other rounds.
 
-    The machine may run slower in those, so each time is divided by that of the matrix product in its own rounds. Two
-    dtypes have two products; their times are compared directly.
+    The machine's speed may differ between the rounds, so each time is divided by that of the matrix product in the same
+    rounds. If the cases have different dtypes, and so different products, the times are compared directly.
     """
     ratio = one.median_ms / other.median_ms
     if one.matrix_peak_gflops and other.matrix_peak_gflops and one.dtype == other.dtype:
@@ -50,12 +50,12 @@ def time_ratio(one: records.TimeRecord, other: records.TimeRecord) -> float:
 
 @dataclass(frozen=True)
 class Target:
-    """A target for a backend in one case.
+    """A performance target for a backend in one case.
 
     Attributes:
-        case: what is measured.
-        stretch: whether it goes beyond what a release requires.
-        kind: which of the records of a case it reads.
+        case: the case to measure.
+        stretch: whether the target exceeds what a release requires.
+        kind: kind of the records that it reads: TIME, OVERHEAD or MEMORY.
     """
 
     case: Case
@@ -63,11 +63,11 @@ class Target:
     kind: ClassVar[str] = TIME
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
-        """The cases and implementations that are compared, the target's own first."""
+        """The cases and implementations that are compared; the first pair is the one that has to meet the target."""
         return [(self.case, backend)]
 
     def items(self, backend: str) -> list[Item]:
-        """What has to be measured."""
+        """The items to measure for this target."""
         return [Item(case, (name,), self.kind) for case, name in reversed(self.reads(backend))]
 
     def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
@@ -80,11 +80,11 @@ class Target:
         return Result(what, target, *compared, self.stretch)
 
     def describe(self, backend: str) -> tuple[str, str]:
-        """What is measured, and the target value."""
+        """Texts for the measured quantity and for the target value."""
         raise NotImplementedError
 
     def compare(self, *found: records.Record) -> tuple[str, bool] | None:
-        """The measured value and whether it meets the target, of the records that `reads` names."""
+        """The measured value as text and whether it meets the target, or None; gets the records that `reads` names."""
         raise NotImplementedError
 
 
@@ -151,11 +151,11 @@ class CeilingShare(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class RateOverBaseline(Target):
-    """A backend computes as many FLOP a second as a baseline, which may do less work.
+    """A backend reaches at least a multiple of the FLOP/s of a baseline, which may compute fewer FLOP.
 
     Attributes:
-        at_least: the ratio of the two rates.
-        executed: whether the backend's rate counts TARGET_FLOPS, not FLOP_CONVENTION's.
+        at_least: the required ratio of the two rates.
+        executed: whether the backend's rate counts FLOP by TARGET_FLOPS instead of FLOP_CONVENTION.
     """
 
     baseline: str
@@ -190,7 +190,7 @@ def _target_tflops(record: records.TimeRecord) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutedRate(Target):
-    """A backend reaches a rate in TFLOP/s of the FLOP in TARGET_FLOPS."""
+    """A backend reaches a rate in TFLOP/s, with FLOP counted by TARGET_FLOPS."""
 
     at_least: float
 
@@ -206,7 +206,7 @@ class ExecutedRate(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCost(Target):
-    """Packed sentences cost at most as much of the full batch as they have tokens."""
+    """The time of packed sentences, divided by that of the full batch, is at most their share of its tokens."""
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
         return [(self.case, backend), (Case(self.case.shape, self.case.dtype, self.case.mode), backend)]
@@ -270,7 +270,7 @@ class StepSpeedUp:
     stretch: bool = False
 
     def items(self, backend: str) -> list[Item]:
-        """Nothing: `benchmarks.end_to_end` measures whole steps."""
+        """Returns no items, since `benchmarks.end_to_end` measures whole steps."""
         return []
 
     def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
@@ -291,7 +291,7 @@ class StepSpeedUp:
 
 
 def merged_items(targets: Sequence[Target | StepSpeedUp], backend: str) -> list[Item]:
-    """What a list of targets has to measure: one item per case and kind, baselines first."""
+    """The items to measure for a list of targets: one per case and kind, with baselines first."""
     merged: dict[tuple[Case, str], dict[str, None]] = {}
     for target in targets:
         for item in target.items(backend):
@@ -303,7 +303,7 @@ def merged_items(targets: Sequence[Target | StepSpeedUp], backend: str) -> list[
 
 
 def print_results(results: Sequence[Result], measured: Sequence[records.Record]) -> None:
-    """Prints results, the ceilings they refer to, and how many are met."""
+    """Prints the results, the ceilings that they refer to, and how many targets are met."""
     best = records.fastest_products(measured)
     lines = [*map(str, results), *(f"ceiling: {product}" for product in best.values())]
     on_amx = any((one.origin.machine.get("instruction_sets") or {}).get("float32") == "amx" for one in best.values())

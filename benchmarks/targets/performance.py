@@ -1,12 +1,12 @@
-"""The performance targets of the project, by what measures them.
+"""The performance targets of the project, by the command that measures them.
 
     cpu      any instruction set; stretch targets are for two threads with AVX-512 (`benchmarks.targets`)
     corners  decoding steps, tiny sequences and single keys (`benchmarks.targets --corners`)
     steps    whole steps of a model (`benchmarks.end_to_end`)
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
-CPU targets are shares of the fastest matrix product of the machine. Multiples of eager are stretch targets only: its
-time, spent on new memory, varies by half between runs.
+CPU targets are shares of the fastest matrix product of the machine. Multiples of eager's speed are stretch targets
+only, because eager spends most of its time on new memory, which varies by half between runs.
 """
 
 from benchmarks import model_steps
@@ -51,7 +51,7 @@ from benchmarks.targets.kinds import (
 )
 
 _MOST_DROPOUT_COST = 1.25
-# Short sequences need as much packing and writing for fewer products.
+# Short sequences require as much packing and writing as long ones, but fewer products.
 _SHARES = {
     FORWARD: {SENTENCES: 0.65, PARAGRAPHS: 0.75, DOCUMENTS: 0.75},
     FORWARD_BACKWARD: {SENTENCES: 0.6, PARAGRAPHS: 0.7, DOCUMENTS: 0.7},
@@ -114,9 +114,10 @@ NEVER_SLOWER, CLEARLY_FASTER, TWICE_AS_FAST = 1.0, 1.2, 2.0
 
 
 def _corner_factor(case: Case) -> float:
-    """What inference reaches with AVX2; memory bandwidth limits eager and the kernels alike with one query.
+    """The speed-up over eager that inference reaches with AVX2 in a corner case.
 
-    Many tiny heads are limited by arithmetic and launch overhead; several queries use each key several times.
+    With one query, memory bandwidth limits both eager and the kernels. Many tiny heads are limited by arithmetic and
+    launch overhead. With several queries, each key is used several times.
     """
     if case.mode != FORWARD:
         return NEVER_SLOWER
@@ -130,7 +131,7 @@ _STEPS = [
     StepSpeedUp("minilm", model_steps.TRAINING, model_steps.PACKED, "bfloat16", model_steps.RELEASED, 8),
     StepSpeedUp("minilm", model_steps.INFERENCE, model_steps.FOLDED, "float32", model_steps.RELEASED, 5),
     StepSpeedUp("base-12", model_steps.TRAINING, model_steps.PACKED, "float32", model_steps.RELEASED, 6, stretch=True),
-    # At most 1.25 times the step of plain BERT.
+    # A step takes at most 1.25 times as long as that of plain BERT.
     StepSpeedUp("base-12", model_steps.TRAINING, model_steps.PACKED, "float32", model_steps.BERT, 0.8, stretch=True),
 ]
 

@@ -15,7 +15,7 @@ from qacg_kernels.utils.native_libraries import library, why_not_built, why_not_
 NAME = "cpu"
 RANK = 50
 AUTOMATIC = True
-# The kernels for ARM have only run in an emulator.
+# The kernels for ARM have run in an emulator only.
 NEEDS_SELF_CHECK = cpu_info.is_aarch64()
 READS_INT64 = False
 TAKES_PACKED = True
@@ -25,8 +25,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 GATE_FORMS = ("row", "column")
 
-# The backward holds rows of at most this many keys whole (csrc/cpu/forward.h, kSpan) and finds delta on the way, so
-# the forward saves no branch output for them.
+# For rows of at most this many keys (kSpan in csrc/cpu/forward.h) the backward computes delta from the whole row, so
+# the forward saves no branch output.
 WHOLE_ROW_KEYS = 512
 
 # The values of QACG_CPU_CAPABILITY, as in csrc/cpu/capability.cpp.
@@ -38,7 +38,7 @@ _missing: list[str] = []
 
 
 def _load() -> ctypes.CDLL | None:
-    """Loads the library, whose operators it registers with torch, for its other functions."""
+    """Loads the library and registers its operators with torch; returns None if that fails, see `missing`."""
     path = library("_cpu")
     if path is None:
         _missing.append(f"the compiled CPU library is missing: {why_not_built('_cpu')}")
@@ -53,7 +53,7 @@ def _load() -> ctypes.CDLL | None:
             loaded.qacg_cpu_register(NAMESPACE.encode())
             return loaded
         except (OSError, AttributeError) as error:
-            reason = f"{error}. Reinstall the package"
+            reason = f"{error}. Reinstall qacg-kernels"
     _missing.append(f"the compiled CPU library is not used: {reason}")
     return None
 
@@ -70,8 +70,8 @@ _library = _load()
 
 
 def check_first_calls() -> None:
-    """From now on compares the first call of each kernel variant with the reference."""
-    assert _library is not None, "the library is missing"
+    """Turns on the self-check: compares the first call of each kernel variant with the reference."""
+    assert _library is not None, "the compiled CPU library is missing"
     self_check.guard_compiled(NAME, float("-inf"), _library.qacg_cpu_check_first_calls)
 
 
@@ -85,21 +85,25 @@ def missing() -> list[str]:
 
 
 def instruction_sets() -> dict[str, str]:
-    """Kernel variant in use for each dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16", ...}.
+    """The instruction set of the kernels by dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16", ...}.
 
     Raises:
-        ValueError: QACG_CPU_CAPABILITY names none.
+        ValueError: QACG_CPU_CAPABILITY is not the name of an instruction set.
     """
     return {name: variant for name, (variant, _) in _choices().items()}
 
 
 def reasons_of_choice() -> dict[str, str]:
-    """For each dtype, why `instruction_sets` has that variant. Raises ValueError as it does."""
+    """The reason for each choice of `instruction_sets`, by dtype.
+
+    Raises:
+        ValueError: QACG_CPU_CAPABILITY is not the name of an instruction set.
+    """
     return {name: why for name, (_, why) in _choices().items()}
 
 
 def _choices() -> dict[str, tuple[str, str]]:
-    assert _library is not None, "the library is missing"
+    assert _library is not None, "the compiled CPU library is missing"
     found = {}
     for element, name in enumerate(str(dtype).removeprefix("torch.") for dtype in DTYPES):
         variant, why = _library.qacg_cpu_instruction_set(element), _library.qacg_cpu_why(element).decode()

@@ -13,15 +13,15 @@ class Backend(Protocol):
     The module also calls `operators.registry.define_operators(NAME, ...)`.
 
     Attributes:
-        NAME: the name by which users choose it.
-        RANK: its place in the order of preference; "auto" takes the backend of the lowest rank.
-        AUTOMATIC: whether "auto" takes it without a measurement by `python -m qacg_kernels.tune`.
+        NAME: the value of the argument `backend` that selects it.
+        RANK: its place in the order of preference; "auto" uses the supported backend with the lowest rank.
+        AUTOMATIC: whether "auto" may use it without a measurement by `python -m qacg_kernels.tune`.
         NEEDS_SELF_CHECK: whether its operators compare the first call of each kernel variant with the reference,
-            because its kernels have not run on the hardware that they are for.
+            because its kernels have not been tested on their hardware.
         DTYPES: the supported dtypes of query.
-        MAX_HEAD_DIM: the largest supported head size; None without a limit.
+        MAX_HEAD_DIM: the largest supported head size; None if there is no limit.
         GATE_FORMS: the supported members of `call.gate.FORMS`.
-        READS_INT64: whether it reads lengths and offsets in int64 too; others get int32.
+        READS_INT64: whether it reads int64 lengths and offsets; other backends get them converted to int32.
         TAKES_PACKED: whether it supports packed sequences.
     """
 
@@ -32,7 +32,7 @@ class Backend(Protocol):
     READS_INT64: bool
     TAKES_PACKED: bool
 
-    # Properties: a module may declare a narrower type.
+    # Properties, not attributes: a module may then declare a narrower type.
     @property
     def DTYPES(self) -> tuple[torch.dtype, ...]: ...
 
@@ -56,11 +56,14 @@ class Backend(Protocol):
         """Which branch outputs the backward reads."""
 
     def note(self, problem: Problem) -> str | None:
-        """How a call would be computed, for `explain`; None without anything to report."""
+        """A remark for `explain` on how the backend would compute a call; None if there is none."""
 
 
 def outside_limits(backend: Backend, problem: Problem) -> list[str]:
-    """Which of a backend's declared limits a call exceeds; `dispatch.select` caches by all that they depend on."""
+    """The limits of a backend that a call exceeds, one line each.
+
+    A new limit may depend only on what is in the cache key of `dispatch.select`.
+    """
     query, reasons = problem.query, []
     if backend.DEVICE is not None and query.device.type != backend.DEVICE:
         reasons.append(f"device: expected {backend.DEVICE}, got {query.device}")

@@ -1,6 +1,6 @@
 """The PyTorch reference: evaluates the equations of MATH.md on any device, in any float type.
 
-It computes 16-bit inputs in float32 and materialises the L x S maps; it is the oracle of the other backends.
+It computes 16-bit inputs in float32 and materialises the L x S maps. The other backends are compared with it.
 """
 
 import itertools
@@ -46,7 +46,7 @@ def note(problem: Problem) -> str | None:
 
 
 def _sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
-    """The packed sequences as dense calls, each with its tokens."""
+    """Yields each packed sequence: its range of tokens, its dense call, and the sequence's index as a Position."""
     per_token = ("query", "key", "value", "context_query", "context_key", "gate_lambda")
     for index, (start, stop) in enumerate(itertools.pairwise(p.cu_seqlens.tolist())):
         tokens = slice(start, stop)
@@ -55,13 +55,13 @@ def _sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
 
 
 def _dense(t: Tensor | None, tokens: slice) -> Tensor | None:
-    """Rows of a packed (T, H, ...) tensor as a dense (1, H, L, ...) one."""
+    """A range of L tokens of a packed tensor (T, H, ...) as a dense one (1, H, L, ...)."""
     return None if t is None else t[tokens].transpose(0, 1).unsqueeze(0)
 
 
 @equations.outside_autocast
 def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Kernel of qacg::reference_attention."""
+    """The implementation of the operator qacg::reference_attention."""
     query, dtype = problem.query, row_dtype(problem.query)
     p = problem.to(dtype)
     has_vectors = p.gate_lambda is None
@@ -89,10 +89,10 @@ def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
 
 @equations.outside_autocast
 def backward(problem: Problem, saved: Saved) -> Gradients:
-    """Kernel of qacg::reference_attention_backward. Recomputes everything from the inputs and the seed."""
+    """The implementation of qacg::reference_attention_backward; recomputes the forward from the inputs and the seed."""
     dtype = row_dtype(problem.query)
     p = problem.to(dtype)
-    # With lambda given there are no gates, and a gradient of the empty tensors in their place has no rows to cut.
+    # If lambda is given, the gates are empty tensors, and so are their gradients.
     names = ("grad_out", "grad_query_gate", "grad_key_gate") if p.gate_lambda is None else ("grad_out",)
     upstream = {name: None if (t := getattr(saved, name)) is None else t.to(dtype) for name in names}
     saved = saved._replace(grad_query_gate=None, grad_key_gate=None)._replace(**upstream)
@@ -114,7 +114,7 @@ def backward(problem: Problem, saved: Saved) -> Gradients:
 
 
 def _as_input(gradient: Tensor | None, t: Tensor | None) -> Tensor | None:
-    """A gradient in the dtype and memory order of its input."""
+    """A copy of a gradient in the dtype and memory order of its input `t`; None if either is absent."""
     if t is None or gradient is None:
         return None
     return empty_dense_like(t).copy_(gradient)

@@ -5,10 +5,10 @@ the 64-bit seed, at the counter
 
     c0 = 16 * (j // 128) + j % 16        c1 = i        c2 = b * H + h        c3 = 0
 
-One counter serves the eight keys j, j + 16, ..., j + 112 of its block of 128: with m = (j // 16) % 8 the
-entry takes the low (m even) or high (m odd) half of word m // 2. A vector of 16 lanes, or a thread that
-owns every 16th column, therefore uses all 128 bits of every call. Positions i and j count from the start
-of the sequence, so a packed batch drops the same entries as its padded form.
+One counter covers the eight keys j, j + 16, ..., j + 112 of its block of 128: with m = (j // 16) % 8 the
+entry uses the low (m even) or high (m odd) half of word m // 2. A vector of 16 lanes, or a thread that
+computes every 16th column, therefore uses all 128 bits of every counter. Positions i and j count from the
+start of the sequence, so a packed batch drops the same entries as its padded form.
 
 An entry is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16,
 and the kept entries are scaled by `keep_scale(p)`, the inverse of the rounded keep probability, so the
@@ -26,12 +26,12 @@ _CELLS = 1 << 16
 
 
 def drop_threshold(dropout_p: float) -> int:
-    """Number of the 65,536 possible draws that drop an entry (0 to 65,535)."""
+    """The 16-bit number below which a random number drops its entry, 0 to 65,535."""
     return min(int(dropout_p * _CELLS + 0.5), _CELLS - 1)
 
 
 def keep_scale(dropout_p: float) -> float:
-    """Factor on kept entries: 1 / (1 - p) for the rounded p."""
+    """The factor on kept entries, 1 / (1 - p) for p rounded to a multiple of 2**-16."""
     return _CELLS / (_CELLS - drop_threshold(dropout_p))
 
 
@@ -52,7 +52,7 @@ def draw_dropout_seed(device: torch.device | str = "cpu") -> Tensor:
 
 
 def _multiply(a: Tensor, constant: int) -> tuple[Tensor, Tensor]:
-    # The 64-bit product may pass 2**63; it wraps in two's complement, and shift-and-mask reads it right.
+    # The 64-bit product may exceed 2**63. It then wraps, and shifting and masking still give the right bits.
     product = a * constant
     return (product >> 32) & _MASK32, product & _MASK32
 
@@ -86,7 +86,8 @@ def keep_mask(
         dropout_p: drop probability in [0, 1).
         batch, heads, query_length, key_length: sizes B, H, L, S.
         rows: int64 tensor of query positions to rebuild, all L when None.
-        first_sequence: index of the first sequence, for one sequence of a packed batch.
+        first_sequence: index of the first sequence. To rebuild one sequence of a packed batch, pass its index and
+            batch = 1.
 
     Returns:
         Boolean tensor (B, H, L or len(rows), S) on the seed's device.
@@ -105,7 +106,9 @@ def keep_mask_at(seed: Tensor, dropout_p: float, places: Tensor, rows: Tensor, k
     """The keep-mask of some slices and query rows of a call.
 
     Args:
-        seed, dropout_p, key_length: those of the call.
+        seed: int64 scalar tensor, the call's.
+        dropout_p: drop probability in [0, 1).
+        key_length: size S.
         places: int64 (batch, heads), b * H + h of each slice in the whole call.
         rows: int64 query positions.
 

@@ -1,6 +1,6 @@
-"""The equations of MATH.md in plain PyTorch: maps, forward and hand-derived backward of a dense call.
+"""The equations of MATH.md in plain PyTorch: maps, forward and backward of a dense call.
 
-They materialise the L x S maps. The reference backend, the self-check and `attention_maps` evaluate them.
+The functions materialise the L x S maps. The reference backend, the self-check and `attention_maps` use them.
 """
 
 import functools
@@ -36,13 +36,12 @@ class Maps:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a dense problem lies in a larger call, whose positions decide causality and dropout.
+    """Which part of a larger call a dense problem is. The positions there decide causality and dropout.
 
     Attributes:
-        rows: int64 query positions that `query`, `context_query`, `gate_lambda` and the mask are already taken at
-            (`Problem.at_rows`); all when None.
+        rows: int64 positions of the problem's queries in the larger call (`Problem.at_rows`); None if it has all.
         places: int64 (batch, heads), b * H + h of each slice in the larger call.
-        first_sequence: index of the first sequence, where `places` is None.
+        first_sequence: index of the problem's first sequence, used if `places` is None.
     """
 
     rows: Tensor | None = None
@@ -54,7 +53,7 @@ _WHOLE = Position()
 
 
 def outside_autocast(function):
-    """Disables autocast within a function: its products would otherwise be computed in 16 bits."""
+    """Decorates a function of a Problem to run without autocast, which would compute its products in 16 bits."""
 
     @functools.wraps(function)
     def run(problem: Problem, *others):
@@ -65,7 +64,7 @@ def outside_autocast(function):
 
 
 def visible(p: Problem, rows: Tensor | None = None) -> Tensor:
-    """vis(i, j), eq. 1: boolean, broadcastable to (B, H, L, S)."""
+    """vis(i, j), eq. 1: True where query i sees key j; boolean, broadcastable to (B, H, L, S)."""
     j = torch.arange(p.key.shape[2], device=p.query.device)
     i = torch.arange(p.query.shape[2], device=p.query.device) if rows is None else rows
     seen = torch.ones((1, 1, i.shape[0], j.shape[0]), dtype=torch.bool, device=p.query.device)
@@ -79,7 +78,7 @@ def visible(p: Problem, rows: Tensor | None = None) -> Tensor:
 
 
 def cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
-    """Keys or values (B, H, S, D) with those beyond a length set to 0: a zero weight times NaN is NaN."""
+    """Keys or values (B, H, S, D) with those beyond the length set to 0, because a weight of 0 times NaN is NaN."""
     if key_lengths is None:
         return t
     beyond = torch.arange(t.shape[2], device=t.device) >= key_lengths.unsqueeze(1)
@@ -87,7 +86,7 @@ def cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
 
 
 def _per_head(vector: Tensor) -> Tensor:
-    """Gate vector (D) or (H, D) as (1 or H, 1, D)."""
+    """A gate vector (D) or (H, D) as a view of shape (1 or H, 1, D)."""
     return vector.view(-1, 1, vector.shape[-1])
 
 
@@ -98,10 +97,10 @@ def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bi
 
 
 def key_side(p: Problem, rows: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Key and context key where the gate reads them: for a row gate, at the query's own position."""
+    """Key and context key at the positions where the gate reads them: for a row gate, those of the queries."""
     if p.column_gate:
         return cleared(p.key, p.key_lengths), cleared(p.context_key, p.key_lengths)
-    # A row gate reads the key at the query's position even beyond the length.
+    # A row gate reads the key at the query's position even if it is beyond the length.
     return (p.key, p.context_key) if rows is None else (p.key[:, :, rows], p.context_key[:, :, rows])
 
 
@@ -116,7 +115,7 @@ def maps(p: Problem, position: Position = _WHOLE) -> Maps:
         bias = p.attn_mask.to(scores.dtype)
         scores, context_scores = scores + bias, context_scores + bias
 
-    # A row without a visible key would be -inf - -inf; zero scores keep it finite and P is cleared after.
+    # In a row without a visible key the softmax would compute -inf - -inf. Its scores are 0 instead, and P is cleared.
     empty = ~seen.any(-1, keepdim=True)
     scores = scores.masked_fill(~seen & ~empty, -torch.inf).masked_fill(empty, 0.0)
     softmax = torch.softmax(scores, -1).masked_fill(~seen, 0.0)
@@ -145,7 +144,7 @@ def maps(p: Problem, position: Position = _WHOLE) -> Maps:
 
 
 def dense_forward(p: Problem, position: Position = _WHOLE) -> tuple[ForwardOutputs, Maps]:
-    """Equations 1 to 8: the output, its two branches and what a backward reads of each row; and the maps."""
+    """Evaluates equations 1 to 8; returns the results of the forward and the maps."""
     m = maps(p, position)
     z = 1.0 if m.keep is None else m.keep
     value = cleared(p.value, p.key_lengths)
@@ -154,9 +153,10 @@ def dense_forward(p: Problem, position: Position = _WHOLE) -> tuple[ForwardOutpu
 
 
 def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tuple[Gradients, Maps]:
-    """Equations 9 to 14, from the upstream gradients in `saved` alone; and the maps.
+    """Evaluates equations 9 to 14; returns the gradients and the maps.
 
-    With `position.rows`, the gradients of key, value and the gate are the share of these query rows.
+    It reads only the upstream gradients of `saved` and recomputes the rest. With `position.rows`, the gradients of key,
+    value and gate are the sums over these query rows only.
     """
     m = maps(p, position)
     z = 1.0 if m.keep is None else m.keep
@@ -205,6 +205,6 @@ def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tup
 
 
 def reduced(per_row: Tensor, like: Tensor) -> Tensor:
-    """Sums (B, H, rows, D) to a gate vector's shape, (D) or (H, D); (B, H, rows, 1) to a bias's, () or (H)."""
+    """Sums (B, H, rows, D) to the shape of a gate vector, (D) or (H, D), or (B, H, rows, 1) to that of a bias."""
     per_head = per_row.sum((0, 2))
     return per_head.sum(0).view(like.shape) if like.numel() == per_head.shape[-1] else per_head.view(like.shape)

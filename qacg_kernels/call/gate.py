@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-# The operators take the index of a form, as does csrc/common/checks.h.
+# The operators and csrc/common/checks.h use the index in this tuple.
 FORMS = ("row", "column")
 
 

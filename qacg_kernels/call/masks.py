@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-# Half the lowest finite number of the type, because such masks arrive with a little added (a bias, a second mask) or
-# rounded to another type. float64 has float32's bound: masks are made in float32 and then widened.
-# C++ and CUDA have these numbers in csrc/common/mask.h.
+# Half the lowest finite number of the type: masks that were filled with the lowest number may since have been rounded
+# to another type, or have had a bias or a second mask added. float64 has float32's bound, because such masks are
+# usually made in float32 and converted. C++ and CUDA have these numbers in csrc/common/mask.h.
 HIDING = {dtype: torch.finfo(dtype).min / 2 for dtype in (torch.float16, torch.bfloat16, torch.float32)}
 HIDING[torch.float64] = HIDING[torch.float32]
 
 
 def hides(mask: Tensor) -> Tensor:
-    """True where an additive mask hides its key as completely as False in a boolean mask does."""
+    """A boolean tensor, True where an additive mask hides its key as completely as False in a boolean mask."""
     return mask <= HIDING[mask.dtype]
 
 
@@ -21,5 +21,5 @@ def is_key_mask(mask: Tensor) -> bool:
 
 
 def cast_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """An additive mask in another float type, -inf where it hides a key in its own type."""
+    """Converts an additive mask to another float type; the result is -inf where the mask hides a key."""
     return mask if mask.dtype == dtype else mask.to(dtype).masked_fill(hides(mask), -torch.inf)

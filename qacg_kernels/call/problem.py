@@ -1,4 +1,4 @@
-"""The description of a call: tensors and options by name, from the public functions down to a backend's kernels."""
+"""The description of a call, with tensors and options by name, which all layers pass on down to the kernels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS
 
-# A dictionary and a comparison, not index() and get(): each call costs launch overhead.
+# A dictionary and a comparison, because index() and get() would add launch overhead.
 _NUMBER_OF = {form: number for number, form in enumerate(FORMS)}
 _FORM_COUNT = len(FORMS)
 
@@ -20,8 +20,8 @@ class Problem:
     """A validated call; nothing modifies it. Field order and names are those of the operators' schema.
 
     Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the
-    four gate vectors are given. `attn_mask` has four dimensions, each 1 or full. Lengths and offsets are int32, or
-    int64 of any value where their values cannot be read, as on a GPU; `with_int32_lengths` converts them.
+    four gate vectors are given. `attn_mask` has four dimensions, each 1 or full. Lengths and offsets are int32. Where
+    their values cannot be read, as on a GPU, they may be int64; `with_int32_lengths` converts them.
     """
 
     query: Tensor
@@ -51,11 +51,11 @@ class Problem:
 
     @classmethod
     def of_operator(cls, tensors: Sequence[Any], options: Mapping[str, Any]) -> "Problem":
-        """The call of a torch operator, whose arguments are `tensors()` and `options()`."""
+        """The Problem of a call of the torch operator with these tensors and options, in the schema's order."""
         number = options["gate_form"]
         return cls(*tensors, **{**options, "gate_form": FORMS[number] if 0 <= number < _FORM_COUNT else None})
 
-    # Spelled out: torch.compile traces it, and a loop over field names takes longer.
+    # No loop over field names, which torch.compile would take longer to trace.
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors in the order of the operators' schema."""
         return (
@@ -78,7 +78,7 @@ class Problem:
         )
 
     def options(self) -> dict[str, object]:
-        """The options of the operators' schema, which has the gate form as a number."""
+        """The options by the names of the operators' schema, with the gate form as a number."""
         return {
             "max_seqlen": self.max_seqlen,
             "is_causal": self.is_causal,
@@ -113,12 +113,12 @@ class Problem:
 
     @property
     def longest_row(self) -> int:
-        """Number of keys in the longest row of scores."""
+        """The number of keys in the longest row of scores."""
         return self.key.shape[-2] if self.cu_seqlens is None else self.max_seqlen
 
     @property
     def wide(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The five tensors that have D features."""
+        """The five tensors whose last dimension is D: query, key, value, context query and context key."""
         return self.query, self.key, self.value, self.context_query, self.context_key
 
     @property
@@ -128,14 +128,14 @@ class Problem:
         return (*vectors, self.gate_query_bias, self.gate_key_bias)
 
     def to(self, dtype: torch.dtype) -> "Problem":
-        """The call with its differentiable tensors in another dtype; a mask keeps its own."""
+        """A copy of the call with its differentiable tensors in another dtype; a mask keeps its dtype."""
         names = DIFFERENTIABLE
         changed: dict[str, Any] = {n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names}
         return replace(self, **changed)
 
     def with_int32_lengths(self) -> "Problem":
-        """The call with lengths and offsets in int32. Kernels clamp values outside the range, so none may wrap."""
-        if self.key_lengths is None and self.cu_seqlens is None:  # the usual case first: it is launch overhead
+        """The call with lengths and offsets in int32. Values beyond int32 are clamped, as kernels would do."""
+        if self.key_lengths is None and self.cu_seqlens is None:  # the usual case first, to save launch overhead
             return self
         most = torch.iinfo(torch.int32).max
         names = [
@@ -144,7 +144,7 @@ class Problem:
         return replace(self, **{n: getattr(self, n).clamp(0, most).to(torch.int32) for n in names}) if names else self
 
     def at_rows(self, rows: Tensor) -> "Problem":
-        """A dense call's tensors at some query positions (int64, any order); keys stay whole."""
+        """A copy of a dense call with only some query positions (int64, any order) and all keys."""
         mask = self.attn_mask
         return replace(
             self,
@@ -167,10 +167,11 @@ class Residuals(NamedTuple):
 
 
 class ForwardOutputs(NamedTuple):
-    """The results of a forward, in the schema's order; None, or an empty tensor, where a result is absent.
+    """The results of a forward, in the schema's order; an absent result is None or an empty tensor.
 
-    `row_max` and `row_sum` are what the softmax of each row was shifted and divided by, (B, H, L) or (T, H), in units
-    that only the backend's own backward reads. The gates are present where gate vectors are given.
+    `row_max` and `row_sum`, (B, H, L) or (T, H), are the maximum of each row's scores and its sum of exponentials.
+    Their units depend on the backend, and only its own backward reads them. The gates lq and lk are present if the call
+    has gate vectors.
     """
 
     out: Tensor
@@ -183,7 +184,7 @@ class ForwardOutputs(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a backward reads beside the call: upstream gradients, and the forward's results without `out`."""
+    """What a backward reads in addition to the call: upstream gradients, and results of the forward."""
 
     grad_out: Tensor
     grad_query_gate: Tensor | None
@@ -197,7 +198,7 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """The results of a backward, in the schema's order; None, or empty, where there is no such input."""
+    """The results of a backward, in the schema's order; None or an empty tensor if the call has no such input."""
 
     query: Tensor
     key: Tensor

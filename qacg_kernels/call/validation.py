@@ -1,4 +1,4 @@
-"""Validation: from the arguments of a public call, or of a raw operator, to a well-formed `Problem`."""
+"""Validates the arguments of the public functions and of direct operator calls, and makes a `Problem` of them."""
 
 import itertools
 import math
@@ -33,15 +33,15 @@ def dense_problem(
     quasi_scale: float,
     dropout_seed: Tensor | None,
 ) -> Problem:
-    """The problem of a call on (B, H, L, D) tensors.
+    """Validates a call on (B, H, L, D) tensors and returns its Problem.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
     """
-    # One comparison of all first: separate checks would take a good part of a short call's launch overhead.
+    # A single comparison of all first, because separate checks would add noticeable launch overhead to a short call.
     if not _agree(query, key, value, context_query, context_key):
         _check_tensors(query, key, value, context_query, context_key)
-    shape, key_shape = query.shape, key.shape  # each access makes an object
+    shape, key_shape = query.shape, key.shape  # read once: each access makes a new object
     if len(shape) != 4:
         raise ValueError(f"query: expected four dimensions (B, H, L, D), got shape {_shape(query)}")
     batch, heads, length, head_dim = shape
@@ -88,7 +88,7 @@ def packed_problem(
     quasi_scale: float,
     dropout_seed: Tensor | None,
 ) -> Problem:
-    """The problem of a call on packed (T, H, D) tensors.
+    """Validates a call on packed (T, H, D) tensors and returns its Problem.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
@@ -119,10 +119,10 @@ def packed_problem(
 
 
 def check_problem(p: Problem) -> None:
-    """Validates a raw operator's call, on whose sizes kernels rely, by the rules of public calls.
+    """Validates a direct call of an operator by the rules of the public functions, because kernels rely on them.
 
     Raises:
-        TypeError, ValueError: as the public functions do.
+        TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
     """
     if p.gate_lambda is not None:
         gate: Tensor | GateParameters = p.gate_lambda
@@ -133,7 +133,7 @@ def check_problem(p: Problem) -> None:
         gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
     if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
-            raise ValueError("attn_mask, key_lengths: expected None beside cu_seqlens, got a tensor")
+            raise ValueError("attn_mask, key_lengths: expected None in a call with cu_seqlens, got a tensor")
         packed_problem(
             *p.wide,
             gate,
@@ -164,10 +164,12 @@ def check_problem(p: Problem) -> None:
 
 
 def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
-    """Validates what a raw backward operator reads beside a checked problem. Absent branch outputs are empty.
+    """Validates the saved tensors of a direct call of a backward operator, whose problem is already validated.
 
     Args:
-        row_dtype: of the results that have one value per row.
+        p: the problem.
+        saved: the tensors; absent branch outputs are empty.
+        row_dtype: the dtype of tensors with one value per row.
 
     Raises:
         TypeError, ValueError: a tensor has the wrong dtype, device or shape.
@@ -197,7 +199,7 @@ _BESIDE_QUERY = ("key", "value", "context_query", "context_key")
 
 
 def _agree(*tensors: object) -> bool:
-    """Whether these are dense tensors of one supported dtype on one device."""
+    """Whether all arguments are dense tensors with the same supported dtype and device."""
     first = tensors[0]
     if not isinstance(first, Tensor) or first.dtype not in _FLOATS:
         return False
@@ -242,7 +244,7 @@ def _check_shape(name: str, t: Tensor, *expected: tuple[int, ...], meaning: str)
 
 
 class _Gate(NamedTuple):
-    """The gate's fields of Problem: its tensors in order, and beta, gamma, gate_form."""
+    """The fields of Problem that describe the gate: its tensors in order, then beta, gamma and gate_form."""
 
     tensors: tuple[_Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional]
     options: tuple[float, float, str] = (1.0, 1.0, FORMS[0])
@@ -282,8 +284,8 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
 
 
 def _number(name: str, value: object) -> float:
-    """The value as a finite float."""
-    if isinstance(value, (str, bytes)):  # which float() would parse
+    """The value as a float; raises TypeError if it is no number and ValueError if it is not finite."""
+    if isinstance(value, (str, bytes)):  # float() would parse it
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     number = float(value)  # type: ignore[arg-type]
     if not -math.inf < number < math.inf:
@@ -294,7 +296,7 @@ def _number(name: str, value: object) -> float:
 def _check_options(
     dropout_p: float, scale: float | None, quasi_scale: float, seed: Tensor | None, query: Tensor
 ) -> tuple[float, float, float]:
-    """dropout_p, scale and quasi_scale as numbers in their ranges, in the order of Problem's fields."""
+    """Validates the options and returns dropout_p, scale and quasi_scale as floats."""
     if isinstance(dropout_p, (str, bytes)):
         raise TypeError(f"dropout_p: expected a number, got {type(dropout_p).__name__}")
     dropout_p = float(dropout_p)
@@ -311,7 +313,7 @@ def _check_options(
 
 
 def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
-    """The mask with four dimensions, each 1 or full, so that backends broadcast by stride."""
+    """Validates a mask and returns a view with four dimensions, each 1 or full, which backends broadcast by stride."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor):
@@ -355,8 +357,8 @@ def _check_offsets(offsets: list[int], tokens: int, max_seqlen: int) -> None:
 
 
 def _as_int32(t: Tensor) -> Tensor:
-    """Lengths or offsets as int32; in int64 where their values, which might wrap, have not been checked."""
+    """Lengths or offsets as int32, or unchanged if their values were not read and so could exceed int32."""
     if t.dtype == torch.int32 or not values_readable(t):
         return t
-    # The low halves, in place: autograd then raises where the caller changes a length before the backward.
+    # A view of the low halves, not a copy: if the caller changes a length before the backward, autograd raises.
     return t.contiguous().view(torch.int32)[0 if sys.byteorder == "little" else 1 :: 2]

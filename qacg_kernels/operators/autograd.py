@@ -1,4 +1,4 @@
-"""Derivatives of the operators, and the shortest path of a call to its kernels."""
+"""Derivatives of the operators, and the calls of their kernels with the least launch overhead."""
 
 from functools import partial
 from typing import NamedTuple
@@ -25,7 +25,7 @@ SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
 class Attended(NamedTuple):
-    """The results of a forward that users may request; the gates are None, or empty, where lambda was given."""
+    """The results of a forward that users may request; if lambda was given, the gates are None or empty."""
 
     out: Tensor
     query_gate: Tensor | None
@@ -33,9 +33,11 @@ class Attended(NamedTuple):
 
 
 def run_forward(backend: str, problem: Problem, residuals: Residuals, differentiable: bool) -> Attended:
-    """Runs a forward in the form in which the surroundings can differentiate it.
+    """Runs a forward in the form that eager autograd, torch.compile or torch.func can differentiate.
 
     Args:
+        backend: the backend's name.
+        problem: the call.
         residuals: branch outputs to save for the backward.
         differentiable: whether a backward may follow.
 
@@ -59,7 +61,7 @@ def _attended(outputs: ForwardOutputs) -> Attended:
 
 
 def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """The results of a forward that nothing differentiates, with the least launch overhead."""
+    """Runs a forward below autograd, which does not record it, with the least launch overhead."""
     if backend in python_kernels and torch_internals.can_bypass_dispatcher(problem.tensors()):
         return python_kernels[backend].forward(problem, residuals)
     with validated, torch_internals.below_autograd():
@@ -67,7 +69,7 @@ def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals
 
 
 def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gradients:
-    """The results of a backward that nothing differentiates, with the least launch overhead."""
+    """Runs a backward below autograd, which does not record it, with the least launch overhead."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
     if (
         backend in python_kernels
@@ -80,7 +82,7 @@ def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gr
 
 
 def _save(ctx, problem: Problem, o: ForwardOutputs) -> None:
-    """Saves what `_differentiate` reads of a call."""
+    """Saves in `ctx` what `_differentiate` reads: inputs, results and options of a call."""
     ctx.save_for_backward(*problem.tensors(), *o[1:])
     ctx.options = problem.options()
     ctx.set_materialize_grads(False)
@@ -105,7 +107,7 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
         with validated:
             grads = TransformableBackward.apply(backend, ctx.options, *saved, *inputs)
     elif torch.is_grad_enabled() or torch.compiler.is_compiling():
-        with validated:  # With create_graph a second derivative has to find its error.
+        with validated:  # through the operator, so that with create_graph a second derivative raises its error
             grads = call_backward(backward_op(backend), problem, saved)
     else:
         grads = _backward_below_autograd(backend, problem, saved)
@@ -116,17 +118,17 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
 class EagerForward(torch.autograd.Function):
     """The forward operator with its autograd formula, for eager calls.
 
-    The formula that is registered with an operator costs several times a short call: torch goes through the whole
-    schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors without None,
-    and returns `Attended`: each further argument or output would take time.
+    A formula that is registered with the operator takes several times as long as a short call, because torch goes
+    through the whole schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors
+    without None, and returns the fields of `Attended`, because every further argument or output would take time.
     """
 
     @staticmethod
     def forward(ctx, backend, problem, residuals, *tensors):
         o = _forward_below_autograd(backend, problem, residuals)
         if backend in python_kernels:
-            # An operator returns empty tensors for what is None here; a checkpoint's second forward may take the other
-            # path, and has to save as many tensors.
+            # An operator returns empty tensors where a Python kernel may return None. The second forward of activation
+            # checkpointing may call the other of the two, and must save the same number of tensors.
             has_vectors = problem.gate_lambda is None
             o = o._replace(
                 softmax_out=o.softmax_out if residuals.save_softmax_out else None,
@@ -141,7 +143,7 @@ class EagerForward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_out, grad_query_gate, grad_key_gate):
         grads = _differentiate(ctx.backend, ctx, grad_out, *[None] * 4, grad_query_gate, grad_key_gate)
-        # Those of the differentiable tensors, which come first; autograd ignores Nones beyond its number of inputs.
+        # Gradients of the differentiable tensors, which come first; autograd ignores surplus Nones at the end.
         return None, None, None, *[g for g in grads if g is not None], *[None] * (len(TENSORS) - len(DIFFERENTIABLE))
 
     @staticmethod
@@ -150,9 +152,9 @@ class EagerForward(torch.autograd.Function):
 
 
 class TransformableForward(torch.autograd.Function):
-    """The forward operator under torch.func (grad, vjp, jacrev, vmap), in the form that these require.
+    """The forward operator in the form that torch.func requires (grad, vjp, jacrev, vmap).
 
-    That form costs an inspection of `forward`'s signature per call. vmap runs the operators sample by sample.
+    With this form torch inspects the signature of `forward` in each call. vmap runs the operator once per sample.
     """
 
     generate_vmap_rule = True
@@ -174,7 +176,7 @@ class TransformableForward(torch.autograd.Function):
 
 
 class TransformableBackward(torch.autograd.Function):
-    """The backward operator under torch.func: it can be mapped, not differentiated."""
+    """The backward operator in the form that torch.func requires. It supports vmap but not differentiation."""
 
     generate_vmap_rule = True
 
@@ -198,13 +200,13 @@ class TransformableBackward(torch.autograd.Function):
 
 def _refuse_second_derivative(ctx, *grads):
     raise NotImplementedError(
-        "quasi_attention: expected one differentiation, got a second one. For second derivatives compute the maps with "
+        "quasi_attention: expected a first derivative, got a second one. For second derivatives compute the maps with "
         + PLAIN_PYTORCH
     )
 
 
 def register(backend: str) -> None:
-    """Registers the derivatives of a backend's operators, for traced graphs and raw calls."""
+    """Registers the derivatives of a backend's operators, for traced graphs and direct calls of the operators."""
     forward, backward = (f"{NAMESPACE}::{backend}_attention{suffix}" for suffix in ("", "_backward"))
     formula = partial(_differentiate, backend)
     torch.library.register_autograd(forward, formula, setup_context=_setup_context, lib=library)

@@ -21,7 +21,8 @@ def define_operators(
     """Defines a backend's two operators with their fake implementations and derivatives.
 
     Args:
-        forward, backward: the kernels, where they are Python; a compiled library registers its own.
+        backend: the backend's name.
+        forward, backward: the kernels if they are Python functions; a compiled library registers its own.
     """
     names = (f"{backend}_attention", f"{backend}_attention_backward")
     schemas = (schema.FORWARD_SCHEMA, schema.BACKWARD_SCHEMA)
@@ -37,10 +38,13 @@ def define_operators(
 
 
 def define_first_calls(backend: str, kernel: Callable) -> None:
-    """Defines the operators that a compiled library calls for what has not passed (csrc/common/first_calls.h).
+    """Defines the operators that a compiled library calls for kernel variants without a passed self-check.
+
+    See csrc/common/first_calls.h.
 
     Args:
-        kernel: both kernels, with a third argument: a function to call if such calls have passed.
+        backend: the backend's name.
+        kernel: runs a forward or backward. Its third argument is a function, which it calls if the self-check passed.
     """
     sides = (("", schema.FORWARD_SCHEMA, _forward), ("_backward", schema.BACKWARD_SCHEMA, _backward))
     for suffix, text, run in sides:
@@ -50,7 +54,10 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
 
 
 def _first_call(run: Callable, kernel: Callable, results: int, *tensors, **options):
-    """The results of a call, and a text in bytes: "passed", "", or an error's, which must not pass through C++."""
+    """Runs a call; returns its results and a text as bytes: "passed", "" or an error message.
+
+    An exception must not propagate through C++, so it becomes a message, and `validated` keeps it.
+    """
     passed: list[str] = []
     try:
         found = run(

@@ -1,8 +1,8 @@
 """The torch.library operators: one schema and one fake implementation for all backends.
 
 `registry.define_operators` makes `qacg::<backend>_attention` and `qacg::<backend>_attention_backward` from them;
-NAMESPACE replaces `qacg` where the package has another name. An operator cannot return None, so absent tensors (a gate
-that was not given, a branch output that was not saved) have zero elements there; Python kernels take and return None.
+NAMESPACE replaces `qacg` where the package has another name. An operator cannot return None, so it returns an empty
+tensor for a gate that was not given or a branch output that was not saved. Python kernels use None instead.
 """
 
 import threading
@@ -16,8 +16,8 @@ from torch.autograd import forward_ad
 from qacg_kernels.call.problem import DIFFERENTIABLE, TENSORS, ForwardOutputs, Gradients, Problem, Residuals, Saved
 from qacg_kernels.utils.torch_internals import dual_level_active
 
-# On the Kernel Hub the package is imported by a name of each build's own, and several may be in one process. The hub
-# requires the operators in a namespace of that name (distributions/hub_kernel.py).
+# On the Kernel Hub every build of the package has another name, and a process may import several. The hub requires the
+# operators in a namespace of that name (distributions/hub_kernel.py).
 _PACKAGE = __name__.partition(".")[0]
 NAMESPACE = "qacg" if _PACKAGE == "qacg_kernels" else _PACKAGE
 
@@ -28,9 +28,9 @@ _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tenso
 _OPTIONS = """*, SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
     float beta, float gamma, int gate_form"""
 
-# gate_form is an index of `gate.FORMS`. With softmax_out saved the backward needs no pass over a row to find delta;
-# quasi_out gives the gate's gradient without a sum over the row. row_max and row_sum are saved apart because their
-# joint logarithm would lose the digits that large scores leave.
+# gate_form is an index of `gate.FORMS`. If softmax_out is saved, the backward computes delta without a pass over the
+# row; if quasi_out is saved, the same holds for the gate's gradient. row_max and row_sum are saved separately, because
+# the logarithm of the sum of large scores would be rounded too coarsely (MATH.md, Backward).
 FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool save_quasi_out=False)
     -> (Tensor out, Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate,
         Tensor key_gate)"""
@@ -44,7 +44,10 @@ BACKWARD_SCHEMA = f"""(Tensor grad_out, Tensor? grad_query_gate, Tensor? grad_ke
 
 
 class _Library(torch.library.Library):
-    """Autograd formulas that raise for tangents: torch's own drop them silently, and the derivative would be 0."""
+    """A torch library whose autograd formulas raise an error for tangents (forward-mode differentiation).
+
+    The formulas that torch registers ignore tangents, so that the derivative would silently be 0.
+    """
 
     def impl(self, op_name, fn, dispatch_key="", **options):
         if dispatch_key == "Autograd":
@@ -62,7 +65,7 @@ PLAIN_PYTORCH = "qacg_kernels.attention_maps, which is plain PyTorch"
 
 
 def refuse_forward_mode():
-    """Raises the error for tangents."""
+    """Raises NotImplementedError for forward-mode differentiation."""
     raise NotImplementedError(
         "quasi_attention: expected reverse-mode differentiation (backward, torch.func.grad, vjp, jacrev), got a "
         f"tangent. For torch.func.jvp, jacfwd and dual tensors compute the maps with {PLAIN_PYTORCH}"
@@ -74,8 +77,8 @@ def _new_library() -> _Library:
         return _Library(NAMESPACE, "DEF")
     except RuntimeError as error:
         raise ImportError(
-            f"torch.ops.{NAMESPACE}: expected no such operators yet, got those of another copy of the package. "
-            f"Import {_PACKAGE} from one place only"
+            f"torch.ops.{NAMESPACE}: expected no operators yet, got those of another copy of {_PACKAGE}. "
+            "Import the package from one place only"
         ) from error
 
 
@@ -87,10 +90,12 @@ def _has_tangent(t: object) -> bool:
 
 
 class _Validated(threading.local):
-    """Within it, this thread's operator calls are already validated; Python kernels then skip their checks.
+    """A context in which operator calls of this thread are already validated, so that Python kernels skip the checks.
 
     Attributes:
-        error: raised by Python that compiled code called, which passes on the text alone; raised again on leaving.
+        active: whether this thread is in the context.
+        error: an exception of Python code that compiled code called. Compiled code passes on its text only, so the
+            exception itself is raised again when the context ends.
     """
 
     active = False
@@ -122,38 +127,38 @@ def backward_op(backend: str):
 
 
 class Kernels(NamedTuple):
-    """The two Python kernels of a backend. Either may return None for what is absent."""
+    """The two Python kernels of a backend. Both may return None for absent results."""
 
     forward: Callable[[Problem, Residuals], ForwardOutputs]
     backward: Callable[[Problem, Saved], Gradients]
 
 
-# By backend; backends without an entry have compiled kernels.
+# By name of the backend; backends without an entry have compiled kernels.
 python_kernels: dict[str, Kernels] = {}
 
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Calls a forward operator, or a function that takes the same arguments."""
+    """Calls a forward operator, or a function with the same arguments, and names its results."""
     saves = dict(save_softmax_out=residuals.save_softmax_out, save_quasi_out=residuals.save_quasi_out)
     return ForwardOutputs(*op(*problem.tensors(), **problem.options(), **saves))
 
 
 def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
-    """Calls a backward operator, or a function that takes the same arguments."""
+    """Calls a backward operator, or a function with the same arguments, and names its results."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
     results = without_none(saved[len(upstream) :], problem.query)
     return Gradients(*op(*upstream, *problem.tensors(), *results, **problem.options()))
 
 
 def of_backward(tensors: Sequence[Tensor | None], options: dict[str, object]) -> tuple[Problem, Saved]:
-    """The structures of a backward operator's arguments."""
+    """Returns the arguments of a backward operator as a Problem and a Saved."""
     upstream = 3
     end = upstream + len(TENSORS)
     return Problem.of_operator(tensors[upstream:end], options), Saved(*tensors[:upstream], *tensors[end:])
 
 
 def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
-    """The results of a forward beside `out`, with empty tensors for absent ones, as operators return them."""
+    """Returns the results of a forward after `out`, with empty tensors instead of None, as operators require."""
     if all(t is not None for t in results):
         return results
     dtypes = [query.dtype] * 2 + [row_dtype(query)] * 4
@@ -161,36 +166,36 @@ def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Te
 
 
 def empty_dense_like(t: Tensor) -> Tensor:
-    """Uninitialised tensor of t's shape, dense, with heads before or after rows in memory as t has them.
+    """An uninitialised dense tensor of t's shape, which has heads before or after rows in memory, as t does.
 
-    A (B, H, L, D) view of a (B, L, H*D) projection so gives an output whose heads merge without a copy.
+    If t is a (B, H, L, D) view of a (B, L, H * D) projection, the heads of the result can be merged without a copy.
     """
     if t.dim() == 4 and t.stride(1) < t.stride(2):
         _, heads, rows, head_dim = t.shape
-        # Not a view of another tensor: autograd would refuse to have the output changed in place.
+        # Not a view of another tensor, which autograd would not let the user change in place.
         return t.new_empty_strided(t.shape, (rows * heads * head_dim, head_dim, heads * head_dim, 1))
     return torch.empty_like(t, memory_format=torch.contiguous_format)
 
 
 def may_exceed(length: int | torch.SymInt, limit: int) -> bool:
-    """Whether a length is beyond a limit; of an exported program's dynamic length, whether it may ever be.
+    """Whether a length exceeds a limit; while exporting, whether a dynamic length can exceed it.
 
-    There a comparison would bind the program to the one side of the limit that the example was on.
+    A plain comparison would restrict the exported program to lengths on the same side of the limit as the example's.
     """
     if torch.compiler.is_exporting():
-        from torch.fx.experimental.symbolic_shapes import statically_known_true  # it loads sympy
+        from torch.fx.experimental.symbolic_shapes import statically_known_true  # here, because it imports sympy
 
         return not statically_known_true(length <= limit)
     return length > limit
 
 
 def row_dtype(query: Tensor) -> torch.dtype:
-    """Type of everything kept per row (the softmax's maximum and sum, gates): float32, float64 for float64 inputs."""
+    """The dtype of values per row (maximum, sum, gates): float32, or float64 for float64 inputs."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
 def fake_forward(*tensors, save_softmax_out=True, save_quasi_out=False, **options):
-    """Shapes and strides of a forward's results, for tracing."""
+    """Fake implementation of the forward: empty tensors with the shapes, strides and dtypes of its results."""
     p = Problem.of_operator(tensors, options)
     has_vectors = p.gate_query is not None
     per_row = dict(dtype=row_dtype(p.query))
@@ -207,7 +212,7 @@ def fake_forward(*tensors, save_softmax_out=True, save_quasi_out=False, **option
 
 
 def fake_backward(*tensors, **options):
-    """Shapes and strides of a backward's results, for tracing."""
+    """Fake implementation of the backward: empty tensors with the shapes, strides and dtypes of its results."""
     problem, saved = of_backward(tensors, options)
     inputs = (getattr(problem, name) for name in DIFFERENTIABLE)
     return tuple(saved.grad_out.new_empty((0,)) if t is None else empty_dense_like(t) for t in inputs)

@@ -1,14 +1,15 @@
-"""Comparison of the first call of every kernel variant with the reference, inside the operator.
+"""Compares the first call of every kernel variant with the reference, inside the operator.
 
-A variant is all that selects compiled code or a path through it (`variant_of`). Its first call in a process runs twice,
-once in guarded memory, and is compared with the float64 reference by the error rule (`comparison`). A variant that is
-right is not compared again. A wrong one causes one warning, and this call and all later ones of the variant return
-the reference's result. Nothing is stored on disk, no process is started, and no lock is held. A fault
-that depends on values which the first call does not have is not seen.
+A kernel variant is a group of calls that run the same compiled code on the same path (`variant_of`). Its first call in
+a process runs twice, once in guarded memory, and is compared with the float64 reference by the error rule
+(`comparison`). If the result is right, the variant is not compared again. If it is wrong, there is one warning, and
+this call and all later calls of the variant return the reference's result. Nothing is stored on disk, no process is
+started, and no lock is held. The check cannot find a fault that shows only with values that the first call does not
+have.
 
-QACG_SELF_CHECK is `first` (the default), `always` (every call, for debugging), `off`, or `strict` (a wrong result
-raises RuntimeError, and so does `auto` where it would take the reference on a GPU). It is read at a variant's first
-call.
+The environment variable QACG_SELF_CHECK is read at a variant's first call: `first` (the default), `always` (checks
+every call, for debugging), `off`, or `strict`. With `strict` a wrong result raises RuntimeError, and so does `auto` if
+it would use the reference on a GPU.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
 CHOICES = (FIRST, ALWAYS, OFF, STRICT)
 WAY_OUT = "QACG_BACKEND=reference runs without its kernels"
 REFERENCE = "reference"  # the backend whose results replace wrong ones
-_OPERATORS = schema.NAMESPACE.encode()  # compiled libraries keep a pointer to it
+_OPERATORS = schema.NAMESPACE.encode()  # a module variable, because compiled libraries keep a pointer to it
 
 _switches: dict[str, Callable[[bytes], None]] = {}  # of compiled libraries, by backend
 _right: set[tuple] = set()
-_wrong: dict[tuple, str] = {}  # with what was found
+_wrong: dict[tuple, str] = {}  # wrong variants and the fault that was found
 
-Others = Residuals | Saved  # what a forward and a backward get beside the problem
+Others = Residuals | Saved  # the second argument of a forward and of a backward
 Outputs = ForwardOutputs | Gradients
 
 
@@ -60,13 +61,13 @@ def requested_mode() -> str:
 
 
 def summary(device: torch.device) -> str | None:
-    """How many variants have been checked on a device in this process, in a line; None for none."""
+    """A line on how many variants have been checked on a device in this process; None if there are none."""
     right, wrong = (sum(variant[2] == device for variant in found) for found in (_right, _wrong))
     return f"{right} kernel variants checked and right, {wrong} wrong" if right or wrong else None
 
 
 def forget() -> None:
-    """Clears all results, for tests."""
+    """Clears the results of all checks, for tests."""
     _right.clear()
     _wrong.clear()
     for switch in _switches.values():
@@ -75,11 +76,12 @@ def forget() -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The forward or the backward of a backend, or both, without any check.
+    """The forward or the backward of a backend, or both.
 
     Attributes:
-        run: launches it; its second argument is Residuals for a forward and Saved for a backward.
-        row_max_of_empty: what the backend stores for a row that sees no key, beside a sum of 0.
+        backend: the backend's name.
+        run: runs a call without any check; its second argument is Residuals for a forward, Saved for a backward.
+        row_max_of_empty: the `row_max` that the backend stores for a row that sees no key, whose `row_sum` is 0.
     """
 
     backend: str
@@ -87,10 +89,15 @@ class Kernel:
     row_max_of_empty: float = 0.0
 
     def first_call(self, problem: Problem, others: Others, mark_checked: Callable[[], None]) -> Outputs:
-        """Runs a call of a variant that may not have been checked yet.
+        """Runs a call, with the check if its variant has not passed it yet.
 
         Args:
-            mark_checked: called if later calls with the same signature need no check.
+            problem: the call.
+            others: Residuals of a forward, Saved of a backward.
+            mark_checked: a function without arguments, called if later calls of the variant need no check.
+
+        Returns:
+            The results of the call, from the reference if the variant is wrong.
 
         Raises:
             RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
@@ -110,7 +117,7 @@ class Kernel:
             return self.run(problem, others)
         try:
             results, fault, compared = self._checked(problem, others)
-        except torch.OutOfMemoryError:  # of the check perhaps: another call may find the memory
+        except torch.OutOfMemoryError:  # perhaps only the check lacks memory; a later call may have it
             return self.run(problem, others)
         if fault is None:
             if compared and mode != ALWAYS:
@@ -127,36 +134,36 @@ class Kernel:
         return self._fall_back(variant, mode, problem, others)
 
     def _wrong_forward_of(self, problem: Problem, others: Others) -> tuple | None:
-        """The wrong forward variant for which the reference saved a backward's rows; None if there is none."""
+        """If the forward of this backward was wrong, so that the reference saved its rows, that variant; else None."""
         if isinstance(others, Residuals):
             return None
         saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))
         _, *variant = variant_of(self.backend, problem, Residuals(*saves))
-        backends = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # whose backward this is
+        backends = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # gluon uses triton's backward
         return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 
     def _checked(self, problem: Problem, others: Others) -> tuple[Outputs, str | None, bool]:
-        """The results of a call, what is wrong with them if anything is, and whether there was anything to compare."""
+        """Runs and checks a call; returns its results, a fault or None, and whether there were values to compare."""
         device = problem.query.device
-        _wait(device)  # an error of earlier kernels is not this one's
+        _wait(device)  # so that errors of earlier kernels are not attributed to this one
         try:
             with torch.no_grad():
                 with GuardedMemory() as memory:
                     first = self.run(problem, others)
                 _wait(device)
                 if memory.touched():
-                    return first, "memory beside an output was written", True
+                    return first, "it wrote to memory outside of its outputs", True
                 results = self.run(problem, others)
                 _wait(device)
                 if not all(
                     t is u or torch.allclose(t, u, rtol=0, atol=0, equal_nan=True) for t, u in zip(first, results)
                 ):
-                    return results, "the same call returned other bits the second time", True
+                    return results, "the same call returned different results when it ran again", True
                 return results, *self._compared(problem, others, results)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            if type(error).__module__.startswith("triton."):  # it does not compile, or the GPU has too little memory
+            if type(error).__module__.startswith("triton."):  # does not compile, or requires too much shared memory
                 first_line = str(error).strip().partition("\n")[0]
                 return (), f"it does not run: {type(error).__name__}: {first_line}", True
             if isinstance(error, RuntimeError) and ("CUDA error" in str(error) or "[CUDA]" in str(error)):
@@ -164,7 +171,7 @@ class Kernel:
             raise
 
     def _compared(self, problem: Problem, others: Others, results: Outputs) -> tuple[str | None, bool]:
-        """What is wrong with the results if anything is, and whether there was anything to compare."""
+        """Compares results with the equations; returns a fault or None, and whether there were values to compare."""
         call = Call(problem)
         if not call.is_well_formed():
             return None, False
@@ -174,7 +181,8 @@ class Kernel:
         else:
             got = dict(zip(GRADIENTS, results))
         if isinstance(others, Saved) and not (every_slice and every_row):
-            # Sums over rows or slices are compared in a launch whose upstream gradient is 0 outside the sample.
+            # Gradients that sum over rows or slices come from a second launch, whose upstream gradient is 0 outside of
+            # the sample.
             others = call.upstream_in(part, others)
             for name, t in zip(GRADIENTS, self.run(problem, others)):
                 if name.startswith("grad gate.") or (name in PER_KEY and not every_row):
@@ -184,7 +192,7 @@ class Kernel:
         return comparison.fault(), comparison.compared
 
     def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
-        """The reference's results; those of a forward are converted to the units that this backend's backward reads."""
+        """Runs the reference, and converts a forward's `row_max` and `row_sum` to the units of this backend."""
         if mode == STRICT:
             raise RuntimeError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
         reference = schema.python_kernels[REFERENCE]
@@ -199,18 +207,21 @@ class Kernel:
 
 
 def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
-    """The unit in which a backend stores `row_max`, in natural logarithms.
+    """The unit in which a backend stores `row_max`: 1 for natural logarithms, log(2) for binary ones.
 
-    Kernels compute powers of two; the CPU's compute powers of e with an additive mask (csrc/cpu/masking.h, scale_row).
+    Kernels compute powers of two, except that the CPU's compute powers of e if there is an additive mask (`scale_row`
+    in csrc/cpu/masking.h).
     """
     return 1.0 if backend == "cpu" and attn_mask is not None and attn_mask.is_floating_point() else math.log(2)
 
 
 def guard_compiled(backend: str, row_max_of_empty: float, switch: Callable[[bytes], None]) -> None:
-    """Checks the first calls of a backend's compiled operators, for every caller of these.
+    """Turns on the check of a backend whose operators are compiled, for public and for direct calls.
 
     Args:
-        switch: the library's function `check_in` of csrc/common/first_calls.h, which has the set of checked calls.
+        backend: the backend's name.
+        row_max_of_empty: as in `Kernel`.
+        switch: the library's function `check_in` (csrc/common/first_calls.h), which turns the check on.
     """
     kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), row_max_of_empty)
     registry.define_first_calls(backend, kernel.first_call)
@@ -225,7 +236,10 @@ def _launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:
 
 
 def variant_of(backend: str, p: Problem, others: Others) -> tuple:
-    """All that selects compiled code or a path through it; of sizes the power of two that they are in."""
+    """The key of a call's kernel variant: everything that selects compiled code or a path through it.
+
+    Sizes are rounded up to a power of two.
+    """
     is_backward, tokens = isinstance(others, Saved), p.query.shape[0] if p.packed else 0
     queries, keys = (p.max_seqlen,) * 2 if p.packed else (p.query.shape[2], p.key.shape[2])
     tensors = (*others, *p.tensors()) if is_backward else p.tensors()
@@ -244,7 +258,7 @@ def variant_of(backend: str, p: Problem, others: Others) -> tuple:
         *(f"{name}<0" for name in ("scale", "quasi_scale") if getattr(p, name) < 0),
         *(("TF32",) if multiplies_in_tf32(p.query) else ()),
         *(("deterministic",) if torch.are_deterministic_algorithms_enabled() else ()),
-        # What Triton compiles for, and whether the last block of keys is a partial one.
+        # Triton specialises kernels on multiples of 16; the number of keys decides whether the last block is partial.
         tuple(_divisor(n, 16) for n in (p.heads, queries, tokens)),
         _divisor(keys, 128),
         tuple(None if t is None or not t.numel() else _layout(t) for t in tensors),
@@ -256,7 +270,7 @@ def _bucket(n: int) -> int:
 
 
 def _divisor(n: int, most: int) -> int:
-    """The largest power of two up to `most` that divides a number; 0 for 0, and for 1 what no other number has."""
+    """The largest power of two up to `most` that divides n; 0 for n = 0, and -1 for n = 1, which Triton specialises."""
     return -1 if n == 1 else min(n & -n, most)
 
 
@@ -266,7 +280,7 @@ def _layout(t: Tensor) -> tuple:
 
 
 def _can_check_now(query: Tensor) -> bool:
-    """Whether values can be read: not on "meta", and not while a CUDA graph is captured."""
+    """Whether the values of a tensor can be read now: it is not on "meta", and no CUDA graph is being captured."""
     if query.is_meta or is_fake(query):
         return False
     return query.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
@@ -283,7 +297,7 @@ def _report(variant: tuple, fault: str) -> str:
 
 
 def environment(device: torch.device) -> str:
-    """The machine and versions in a line, for a report."""
+    """A line with the machine and the versions, for a warning or an error."""
     found = [f"torch {torch.__version__}, python {platform.python_version()}, {platform.platform()}"]
     for name in ("triton", "qacg-kernels"):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -1,9 +1,10 @@
-"""Comparison of one operator call with the equations in float64, by the error rule, in parts that fit into memory.
+"""Compares one operator call with the equations in float64, by the error rule, in parts that fit into memory.
 
-Slices, one for each sequence and head, are independent of one another. A call of up to a budget of attention entries
-is compared whole. Of a larger one these are compared: the first, the last, the longest, the shortest and some random
-sequences, the first, the last and some random heads, and where a slice alone is beyond the budget, the first, the last
-and some random query rows. A fault in one other slice, or in one other row of such a slice, is not seen.
+A slice is one head of one sequence; slices are independent of one another. A call of up to a budget of attention
+entries is compared completely. In a larger call a sample is compared: the first, the last, the longest, the shortest
+    and
+some random sequences; the first, the last and some random heads; and if one slice alone exceeds the budget, the first,
+the last and some random query rows. A fault outside of the sample is not found.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, Saved
 from qacg_kernels.self_check.error_rule import GRADIENTS, SUM_BAND, Tally, squared_scales
 
 MOST_ENTRIES = 1 << 28
-# A smaller call than this is compared whole, a larger one in a quarter, so that the time stays near that of a few calls
-# of eager PyTorch.
+# Calls with at most this many attention entries are compared completely, larger ones in a quarter of their entries, so
+# that the time stays near that of a few calls of eager PyTorch.
 _WHOLE_ENTRIES = {"cuda": 1 << 23, "cpu": 1 << 21}
 _SHARE = 4
-# Attention entries that are computed at a time, in some 40 maps of 8 bytes each: 300 to 500 MiB in all.
+# Attention entries that are computed at a time. Each takes 8 bytes in about 40 maps, 300 to 500 MiB in all.
 _AT_A_TIME = {"cuda": 1 << 20, "cpu": 1 << 19}
 _FEWEST_ROWS = 16
 _TF32_EPS = 2.0**-10
-# SUM_BAND was set with the tests' values. A user's may be larger: scores of some hundreds need twice as much.
+# SUM_BAND suffices for the values in the tests. Users' values may be larger: scores of some hundreds require twice as
+# much.
 _SUM_BAND = 4 * SUM_BAND
 
 PER_KEY = ("grad key", "grad value", "grad context_key")
@@ -49,7 +51,7 @@ class Part(NamedTuple):
 
 
 def multiplies_in_tf32(query: Tensor) -> bool:
-    """Whether products of such tensors round their operands to TF32."""
+    """Whether matrix products of tensors like this one round their operands to TF32."""
     return query.dtype == torch.float32 and query.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
@@ -68,13 +70,13 @@ class Call:
         self.every_key = torch.arange(self.keys, device=self.device)
 
     def is_well_formed(self) -> bool:
-        """Whether a packed call's offsets fit its tokens; on a GPU the validation does not read them."""
+        """Whether the offsets of a packed call rise from 0 to its number of tokens. On a GPU nothing validates them."""
         offsets, tokens = self.problem.cu_seqlens, self.problem.query.shape[0]
         return offsets is None or bool((offsets.diff() >= 0).all() and offsets[0] == 0 and offsets[-1] == tokens)
 
     def sample(self) -> tuple[Part, bool, bool]:
-        """What is compared; whether that is every slice, and whether it is every row of its slices."""
-        # An empty packed sequence has no row.
+        """Returns the part to compare, whether it has every slice, and whether it has every row of its slices."""
+        # Not empty packed sequences, which have no row.
         sequences = (
             self.lengths.nonzero()[:, 0].tolist() if self.problem.packed else list(range(self.problem.sequences))
         )
@@ -91,9 +93,9 @@ class Call:
         return part, len(heads) * len(sequences) == all_slices, len(rows) == self.queries
 
     def index(self, part: Part, rows: Tensor) -> tuple[Tensor, ...]:
-        """Index of (sequences, heads, rows) of a part in tensors (B, H, N, ...), or (T, H, ...) when packed.
+        """Index that reads some rows of a part, (sequences, heads, rows), from (B, H, N, ...) or packed (T, H, ...).
 
-        In place of rows that a packed sequence lacks it has the first one, which every part has.
+        For rows beyond the length of a packed sequence, it reads the sequence's first row.
         """
         if not self.problem.packed:
             return part.sequences[:, None, None], part.heads[:, None], rows
@@ -101,26 +103,26 @@ class Call:
         return self.starts[part.sequences, None, None] + rows * inside, part.heads[:, None]
 
     def read(self, t: Tensor | None, part: Part, rows: Tensor) -> Tensor | None:
-        """(sequences, heads, rows, ...) of a tensor that `index` fits, 0 in rows that a packed sequence lacks."""
+        """Reads some rows of a part as (sequences, heads, rows, ...); rows beyond a packed sequence's length are 0."""
         return None if t is None else self.where_inside(t[self.index(part, rows)], part, rows, 0.0)
 
     def where_inside(self, t: Tensor, part: Part, rows: Tensor, other: float) -> Tensor:
-        """Rows (sequences, heads, rows, ...), with another value in those that a packed sequence lacks."""
+        """Replaces rows beyond the length of a packed sequence by `other` in t, (sequences, heads, rows, ...)."""
         if not self.problem.packed:
             return t
         beyond = (rows >= self.lengths[part.sequences, None]).unsqueeze(1)
         return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
     def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Name, tensor and rows of the upstream gradients of some query rows; of a column gate those of all keys."""
+        """Yields name, tensor and rows of each upstream gradient, for some query rows; a column gate has all keys."""
         of_keys = self.every_key if self.problem.column_gate else rows
         for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
             t = getattr(saved, name)
-            if t is not None and t.numel():  # that of a gate that is not there may be empty
+            if t is not None and t.numel():  # empty if the call has no gate vectors
                 yield name, t, at
 
     def upstream_in(self, part: Part, saved: Saved) -> Saved:
-        """Upstream gradients with 0 outside a part."""
+        """Returns `saved` with upstream gradients that are 0 outside of a part."""
         for name, t, rows in self.upstream(saved, part.rows):
             index, kept = self.index(part, rows), torch.zeros_like(t)
             kept[index] = t[index]
@@ -128,7 +130,7 @@ class Call:
         return saved
 
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple[Problem, Position]:
-        """Some rows of a part as a dense problem in another dtype, with the gate's parameters for each head."""
+        """Returns some rows of a part as a dense problem in another dtype, with separate gate parameters per head."""
         p = self.problem
         tensors = {name: self.read(getattr(p, name), part, rows) for name in _PER_QUERY_INPUTS}
         tensors |= {name: self.read(getattr(p, name), part, self.every_key) for name in _PER_KEY_INPUTS}
@@ -145,7 +147,7 @@ class Call:
 
 
 def _some(candidates: Sequence[int], count: int, others: list[int], draw: random.Random) -> Sequence[int]:
-    """`count` of the candidates, or a few more: the first, the last, `others`, and random ones."""
+    """Chooses about `count` candidates: the first, the last, `others`, and at least one at random."""
     if count >= len(candidates):
         return candidates
     chosen = {candidates[0], candidates[-1], *others}
@@ -154,10 +156,10 @@ def _some(candidates: Sequence[int], count: int, others: list[int], draw: random
 
 
 class Comparison:
-    """Results of a call compared with the equations, by the error rule.
+    """Compares the results of a call with the equations, part by part, by the error rule.
 
     Attributes:
-        compared: whether any finite value was there to compare.
+        compared: whether there was any finite value to compare.
     """
 
     def __init__(self, call: Call) -> None:
@@ -167,21 +169,22 @@ class Comparison:
         self.compared = False
         p = call.problem
         self._eps = _TF32_EPS if multiplies_in_tf32(p.query) else None
-        # Below it a number of this type has an absolute rounding error.
+        # Smaller float16 numbers have an absolute instead of a relative rounding error.
         self._smallest = torch.finfo(p.query.dtype).smallest_normal if p.query.dtype == torch.float16 else 0.0
-        # Where rows are alike, as in a first trial with ones, so are their rounding errors: they add up.
+        # If all rows are equal, as in a first trial with ones, their rounding errors are equal too and add up.
         some = [t[:, 0] if p.packed else t[0, 0] for t in p.wide]
         alike = any(bool((t - t[:1]).abs().max() <= 1e-3 * t.abs().max()) for t in some if len(t) > 1)
         self._alike = max(call.queries, call.keys) ** 2 if alike else 1
 
     @torch.no_grad()
     def add(self, part: Part, others: Residuals | Saved, got: Mapping[str, Tensor | None]) -> None:
-        """Compares results with those of the equations.
+        """Compares the results in a part of the call with those of the equations.
 
         Args:
-            others: of a backward Saved, whose upstream gradients are 0 outside `part` where a result sums over rows or
-                slices.
-            got: tensors by the names of `forward_results`, or of GRADIENTS; None or empty for absent ones.
+            part: the slices and rows to compare.
+            others: Residuals of a forward, Saved of a backward. If a result sums over rows or slices, its upstream
+                gradients must be 0 outside of `part`.
+            got: results by the names of `forward_results` or GRADIENTS; None or empty if absent.
         """
         got = {name: t for name, t in got.items() if t is not None and t.numel()}
         call, heads, of_gate = self._call, len(part.heads), {}
@@ -202,21 +205,22 @@ class Comparison:
         for name, sides in of_gate.items():
             every_head = sides.new_zeros(3, call.problem.heads, *sides.shape[2:]).index_copy(1, part.heads, sides)
             shared = every_head.dim() - 1 > got[name].dim()
-            # All under one name: a bias is a single number, in which eager's error would be a matter of luck.
+            # All gate parameters together: a bias is a single number, and eager's error in it would be a matter of
+            # luck.
             self._tally("grad gate", name, got[name], every_head.sum(1) if shared else every_head)
 
     def fault(self) -> str | None:
-        """The first tensor that breaks the error rule, in a line; None if all are within it."""
+        """A line on the first tensor that breaks the error rule; None if all tensors are within it."""
         for name, tally in self._tallies.items():
             verdict = tally.verdict()
             if not verdict.ok:
-                errors = f"error {verdict.error:.3g} of {verdict.budget:.3g} allowed"
-                squares = f"root mean square {verdict.rms_error:.3g} of {verdict.rms_budget:.3g}"
-                return f"{self._worst[name]} ({errors}, {squares})"
+                errors = f"largest error {verdict.error:.3g}, allowed {verdict.budget:.3g}"
+                squares = f"root mean square {verdict.rms_error:.3g}, allowed {verdict.rms_budget:.3g}"
+                return f"{self._worst[name]} ({errors}; {squares})"
         return None
 
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
-        """For some rows of a group the eager results, the exact ones and the squares of their rounding scales."""
+        """For some rows of a group, by name: eager results, exact results and squared rounding scales, stacked."""
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)
@@ -233,7 +237,7 @@ class Comparison:
         return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 
     def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
-        """Upstream gradients of some rows; each chunk of rows gets its share of a column gate's key gradient."""
+        """Upstream gradients of some rows. Each chunk of rows gets a share of a column gate's gradient of the keys."""
         found = dict.fromkeys(("grad_query_gate", "grad_key_gate"))
         for name, t, along in self._call.upstream(saved, rows):
             share = 1.0 if along is rows else len(rows) / len(group.rows)
@@ -241,13 +245,13 @@ class Comparison:
         return saved._replace(**found)
 
     def _add(self, name: str, t: Tensor, sides: Tensor, group: Part, rows: Tensor) -> None:
-        """Compares some rows of a tensor."""
+        """Compares some rows of the result `t` with `sides`, which `_sides` returned for it."""
         sides = torch.stack([self._call.where_inside(side, group, rows, torch.nan) for side in sides])
         self._tally(name, name, self._call.read(t, group, rows), sides, self._call.index(group, rows))
 
     def _tally(self, key: str, name: str, got: Tensor, sides: Tensor, index: tuple[Tensor, ...] = ()) -> None:
-        """Adds a part of a tensor, whose first dimensions have an index in the user's tensor."""
-        # No claim where the inputs' NaN or infinities come through, or where the dtype has no such number.
+        """Adds a part of a tensor to its Tally; `index` gives the part's position in the user's tensor, for reports."""
+        # Entries are not compared if the exact result is NaN, infinite or beyond the range of the dtype.
         judged = sides.isfinite().all(0) & (sides[1].abs() < torch.finfo(got.dtype).max)
         self.compared = self.compared or bool(judged.any())
         got, (eager, exact, squares) = torch.where(judged, got, 0.0), torch.where(judged, sides, 0.0)
@@ -260,10 +264,13 @@ class Comparison:
 
 
 def forward_results(outputs: ForwardOutputs, unit: float = 1.0) -> dict[str, Tensor | None]:
-    """The outputs of a forward by name, with the logarithm of each row's sum of exponentials, 0 where no key is seen.
+    """The results of a forward by name, with one `log_sum` in place of `row_max` and `row_sum`.
+
+    `log_sum` is the natural logarithm of a row's sum of exponentials, or 0 for a row that sees no key.
 
     Args:
-        unit: of the row's maximum, in natural logarithms.
+        outputs: the results.
+        unit: the unit of `row_max`, as `self_check._row_max_unit` returns it.
     """
     results = outputs._asdict()
     row_max, row_sum = results.pop("row_max"), results.pop("row_sum")

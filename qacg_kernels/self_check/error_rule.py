@@ -1,9 +1,9 @@
 """The error rule: how far a result may be from the float64 result.
 
-An element's error is its distance from the float64 result, in units of that element's rounding scale
-(`squared_scales`): the size that its terms have before they cancel. An element near zero, a short row and a gate bias
-summed over ten thousand rows are therefore compared alike. For the largest error of a tensor and for the root mean
-square of its errors,
+An element's error is its distance from the float64 result, divided by the element's rounding scale. That is the size of
+the terms that are summed to the element, before they cancel (`squared_scales`). An element near zero, a short row and a
+gate bias summed over ten thousand rows are therefore measured alike. For the largest error of a tensor and for the root
+mean square of its errors,
 
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
@@ -23,18 +23,25 @@ from qacg_kernels.call.problem import Problem
 
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
-# Eager may hit a value exactly by luck (a row with one key, a tensor of few elements); a correctly rounded
-# backend is then still within a few units in the last place of each element's terms.
+# Eager's error may be 0 by luck (a row with one key, a tensor of few elements). A backend that rounds correctly is then
+# still within a few units in the last place of each element's terms.
 BAND = 4.0
-# Backends add in float32, in orders of their own. A plain sum of n terms is off by about sqrt(n) / 5 units,
-# and by three times that at worst: 16 is a sum of 700 terms.
+# Backends add in float32, in different orders. A plain sum of n terms has an error of about sqrt(n) / 5 units in the
+# last place, and at worst three times as much: 16 is the worst error of a sum of 700 terms.
 SUM_BAND = 16.0
-# The exact result is float64 too, so a float64 backend is compared with its equal, not with the truth.
+# A float64 backend is compared with another float64 result, which has rounding errors of the same size.
 FLOAT64_BAND = 256.0
 
 
 class Verdict(NamedTuple):
-    """How far one tensor is from exact, and how far it may be; both in units of the rounding scale."""
+    """The errors of one tensor and their budgets, in units of the rounding scale.
+
+    Attributes:
+        error, budget: the largest error of an element, and the largest that is allowed.
+        rms_error, rms_budget: the root mean square of the errors, and the largest that is allowed.
+        bad_share: share of elements whose error is above `budget`, 0 to 1.
+        worst: index of the element with the largest error.
+    """
 
     error: float
     budget: float
@@ -49,12 +56,13 @@ class Verdict(NamedTuple):
 
 
 def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
-    """The distance of each element from `exact`, in units of `scale`; infinite where it must be zero and is not."""
+    """The distance of each element from `exact`, divided by `scale`; infinite if scale is 0 and the distance is not."""
     scale = torch.maximum(scale, exact.abs())
-    # Below eps of the largest, an element is judged by its absolute error: exp may flush it to zero.
+    # Scales below eps of the largest count as that, because exp may flush such elements to zero.
     floor = torch.finfo(got.dtype).eps * scale.max() if scale.numel() else 0.0
     distance = (got.double() - exact).abs()
-    # Half of the step between the dtype's smallest numbers is no error of a sum's: 3e-8 in float16, nothing in others.
+    # Rounding a result to the dtype may change it by half of the smallest number: 3e-8 in float16, negligible in
+    # others.
     info = torch.finfo(got.dtype)
     beyond = (distance - info.smallest_normal * info.eps / 2).clamp(min=0)
     errors = torch.where(beyond == 0, 0.0, beyond / scale.clamp(min=floor))
@@ -63,12 +71,12 @@ def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
 
 
 class Tally:
-    """The errors of one tensor that is compared part by part.
+    """Collects the errors of one tensor that is compared part by part.
 
     Args:
-        name: the tensor's; the names of gradients begin with "grad" and have the gradients' factor.
-        dtype: of the result.
-        eps: machine epsilon of the products' operands; None: that of dtype. Products in TF32 have a larger one.
+        name: name of the tensor; the factor of gradients applies if it begins with "grad".
+        dtype: dtype of the result.
+        eps: machine epsilon of the operands of products, that of `dtype` when None. TF32 has a larger one.
         sum_band: allowed error of sums, in units of float32's epsilon.
     """
 
@@ -82,11 +90,11 @@ class Tally:
         self.largest = self.largest_of_eager = self.squares = self.squares_of_eager = 0.0
 
     def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> tuple[int, ...] | None:
-        """Adds a part; returns the index of its largest error where that is the largest so far."""
+        """Adds a part of the tensor; if it has the largest error so far, returns that element's index, else None."""
         errors, of_eager = relative_errors(got, exact, scale), relative_errors(eager, exact, scale)
         if not errors.numel():
             return None
-        of_eager = of_eager.masked_fill(of_eager.isinf(), 0.0)  # where eager overflows, it earns no allowance
+        of_eager = of_eager.masked_fill(of_eager.isinf(), 0.0)  # where eager overflows, it adds nothing to the budget
         found = torch.stack([errors.max(), of_eager.max(), errors.square().sum(), of_eager.square().sum()]).tolist()
         first, self.count = not self.count, self.count + errors.numel()
         self.largest_of_eager = max(self.largest_of_eager, found[1])
@@ -98,7 +106,7 @@ class Tally:
         return tuple(int(n) for n in torch.unravel_index(errors.argmax(), errors.shape))
 
     def verdict(self) -> Verdict:
-        """The result over all parts, without the position of the worst element."""
+        """The Verdict over all parts, with `bad_share` 0 and an empty `worst`."""
         count = max(self.count, 1)
         return Verdict(
             error=self.largest,
@@ -114,10 +122,14 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
     """Applies the error rule to one tensor.
 
     Args:
-        name: the tensor's; the names of gradients begin with "grad" and have the gradients' factor.
-        got, eager: the backend's and eager PyTorch's result in the same dtype.
+        name: name of the tensor; the factor of gradients applies if it begins with "grad".
+        got: the backend's result.
+        eager: eager PyTorch's result in the same dtype.
         exact: the float64 result.
-        scale: the tensor's rounding scale, in float64; the size of `exact` when None.
+        scale: the rounding scale of each element, in float64; the root mean square of `exact` when None.
+
+    Returns:
+        The errors and their budgets.
 
     Raises:
         AssertionError: `got` has another shape than `exact`.
@@ -139,7 +151,7 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
 
 
 class Maps(Protocol):
-    """Maps of a dense call, in float64: P, the plain sigmoid, lambda, and the two gates of MATH.md, eq. 4."""
+    """The maps of a dense call that `squared_scales` reads, in float64: P, G / alpha, lambda, lq and lk."""
 
     softmax: Tensor
     sigmoid: Tensor
@@ -166,18 +178,20 @@ def squared_scales(
     rows: Tensor | None = None,
     smallest: float = 0.0,
 ) -> dict[str, Tensor]:
-    """For every result of a dense call, the square of its rounding scale: sum a^2 b^2 for each sum of products a b.
+    """Squared rounding scales of the results of a dense call, by name.
 
-    Independent rounding errors of the terms add up to about eps times its root. A lambda that the kernel computes is
-    itself such a sum, 1 - beta lq - gamma lk.
+    For a result that is a sum of products a b, the square is the sum of a^2 b^2. If the rounding errors of the terms
+    are independent, they add up to about eps times its root. A lambda that the kernel computes is itself such a sum:
+    1 - beta lq - gamma lk.
 
     Args:
-        maps, p: the maps and the problem, in float64.
-        keep: Z, eq. 7.
-        grad_out: (B, H, L, D); with it gradients are among the results.
-        grad_query_gate, grad_key_gate: upstream gradients of the two gates.
-        rows: query positions of `p` in the whole call, where a row gate reads its keys.
-        smallest: the number below which operands of products have an absolute rounding error.
+        maps: the maps of the call, in float64.
+        p: the call, in float64.
+        keep: Z, eq. 7, (B, H, L, S); None without dropout.
+        grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
+        grad_query_gate, grad_key_gate: upstream gradients of the two gates, or None.
+        rows: positions of the queries of `p` in the whole call, where a row gate reads its keys; all when None.
+        smallest: operands of products below this number have an absolute rounding error.
     """
     query2, context_query2 = p.query.square(), p.context_query.square()
     key2, value2, context_key2 = (cleared(t, p.key_lengths).square() for t in (p.key, p.value, p.context_key))
@@ -186,7 +200,7 @@ def squared_scales(
         across = maps.key_gate.unsqueeze(-2 if p.column_gate else -1)
         lam2 = 1 + (p.beta * maps.query_gate.unsqueeze(-1)).square() + (p.gamma * across).square()
 
-    # exp and the sigmoid pass on the errors of the scores, whose terms count too: dP = P (dT - sum P dT).
+    # P and G also inherit the errors of the scores: dP = P (dT - sum P dT), dG = G (1 - G / alpha) dTc.
     bias2: Tensor | float = 0.0
     if p.attn_mask is not None and p.attn_mask.dtype != torch.bool:
         bias2 = p.attn_mask.double().masked_fill(hides(p.attn_mask), 0.0).square()
@@ -211,7 +225,7 @@ def squared_scales(
     d_attention = keep2 * (grad_out2 @ value2.transpose(-1, -2))
     weighted = softmax2 * d_attention
     d_scores = _operand(weighted + softmax2 * weighted.sum(-1, keepdim=True), smallest) * p.scale**2
-    # 1 - sigmoid is a difference too: far out on the right, where it vanishes, its terms are both one.
+    # 1 - sigmoid is a difference too, and for large scores both of its terms are close to 1.
     d_context = _operand(lam2 * quasi2 * (1 + maps.sigmoid.square()) * d_attention, smallest) * p.scale**2
     d_gate = d_attention * quasi2
     squares |= {
@@ -239,7 +253,7 @@ def _add_gate_squares(
     grad_gates: tuple[Tensor | None, Tensor | None],
     rows: Tensor | None,
 ) -> None:
-    """Adds the squares of the gate's parameters, and the gate's share in those of the tensors that it reads."""
+    """Adds to `squares` the gradients of the gate's parameters, and the gate's part of the gradients of its inputs."""
     across = -2 if p.column_gate else -1
     of_query, of_key = (p.gate_query, p.gate_context_query), (p.gate_key, p.gate_context_key)
     sides = (

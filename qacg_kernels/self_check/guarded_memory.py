@@ -1,7 +1,7 @@
-"""Memory with guard zones: whatever a kernel allocates lies between bytes that it must not change.
+"""Memory with guard zones: every tensor that a kernel allocates lies between bytes that the kernel must not change.
 
-Fresh memory and the zones hold 0xff bytes, which are NaN in every float type. What a kernel leaves unwritten, or reads
-from beyond a tensor, shows as NaN in its results.
+New tensors and the zones are filled with 0xff bytes, which are NaN in every float type. If a kernel leaves an element
+unwritten, or reads beyond a tensor, its results therefore have NaN.
 """
 
 import torch
@@ -17,12 +17,12 @@ _ALLOCATORS = {
     _aten.new_empty_strided.default,
 }
 _FILL = 0xFF
-# On either side; a multiple of what kernels and the allocator align to, and more than a row of 256 float32.
+# Bytes of a zone: a multiple of every alignment that kernels require, and more than a row of 256 float32 values.
 _ZONE = 1 << 14
 
 
 class GuardedMemory(TorchDispatchMode):
-    """Within it every uninitialised tensor, those that C++ allocates too, lies between two guard zones.
+    """A context in which every uninitialised tensor, also if C++ code allocates it, lies between two guard zones.
 
     Example:
         >>> with GuardedMemory() as memory:
@@ -37,11 +37,11 @@ class GuardedMemory(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        # Tensors on "meta" only describe layouts.
+        # Tensors on "meta" have no memory.
         return self._guarded(result) if func in _ALLOCATORS and not result.is_meta else result
 
     def _guarded(self, t: Tensor) -> Tensor:
-        """In place of a fresh tensor, one of its shape and strides between two zones."""
+        """Returns a tensor with the shape and strides of t that lies between two zones, filled with 0xff bytes."""
         size = t.element_size()
         extent = sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1 if t.numel() else 0
         used = extent * size
@@ -50,6 +50,6 @@ class GuardedMemory(TorchDispatchMode):
         return memory.view(t.dtype).as_strided(t.shape, t.stride(), _ZONE // size)
 
     def touched(self) -> bool:
-        """Whether any zone was written; forgets the zones."""
+        """Whether any zone has been written to since the last call; then forgets all zones."""
         zones, self.zones = self.zones, []
         return any(bool((zone != _FILL).any()) for zone in zones)

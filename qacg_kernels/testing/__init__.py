@@ -1,4 +1,4 @@
-"""Comparison of a backend with eager PyTorch by the error rule, for tests of backends; cases are in `inputs`."""
+"""Compares a backend with eager PyTorch by the error rule, for tests of backends; `inputs` has the cases."""
 
 import contextlib
 import itertools
@@ -28,13 +28,14 @@ class _Maps(NamedTuple):
 
 
 def _split_mask(query, key, attn_mask, key_lengths, is_causal) -> tuple[Tensor | None, Tensor | None]:
-    """The boolean and the additive part of all that hides keys, None where there is none."""
+    """Combines mask, lengths and causality into a boolean and an additive mask; None if there is none of the kind."""
     parts, additive = [], None
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         parts.append(attn_mask)
     elif attn_mask is not None:
         additive, hidden = attn_mask, hides(attn_mask)
-        # Reading a value would break a compiled graph, where splitting costs next to nothing.
+        # In a compiled graph always split: reading a value would break the graph, and splitting takes little time
+        # there.
         if torch.compiler.is_compiling() or hidden.any():
             parts.append(~hidden)
             additive = attn_mask.masked_fill(hidden, 0.0)
@@ -98,7 +99,7 @@ def eager_attention(
     quasi_scale: float = 1.0,
     keep: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes quasi-attention in plain PyTorch, with every map stored and every step in the inputs' dtype.
+    """Computes quasi-attention in plain PyTorch: materialises every map and computes in the inputs' dtype.
 
     Args:
         query: (B, H, L, D).
@@ -146,7 +147,7 @@ def eager_attention(
 
 
 def _dense_parts(inputs: Inputs, tensors: dict[str, Tensor]) -> Iterable[tuple[Inputs, dict[str, Tensor]]]:
-    """The call as dense calls with keep-masks: itself, or one call for each packed sequence."""
+    """Yields the case as dense calls with keep-masks: itself, or one call per packed sequence."""
     options = dict(inputs.options)
     seed, p = options.pop("dropout_seed", None), inputs.case.dropout_p
     if "cu_seqlens" not in options:
@@ -173,7 +174,7 @@ def _dense_parts(inputs: Inputs, tensors: dict[str, Tensor]) -> Iterable[tuple[I
 
 
 def _repack(parts: list[Tensor], like: Tensor) -> Tensor:
-    """Undoes the cutting of `_dense_parts` for tensors shaped by rows as `like` is."""
+    """Joins results of the calls of `_dense_parts` to a tensor with the shape of `like`."""
     if len(parts) == 1 and parts[0].dim() == like.dim():
         return parts[0]
     return torch.cat([like[:0], *(t[0].transpose(0, 1) for t in parts)])
@@ -183,7 +184,7 @@ Attend = Callable[[Inputs, dict[str, Tensor]], tuple[Tensor, Tensor | None]]
 
 
 def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Runs a case through `eager_attention`; an argument for `evaluate`."""
+    """Runs a case with `eager_attention` and returns output and lambda; pass this function to `evaluate`."""
     results = [eager_attention(*part.arguments(cut), **part.options) for part, cut in _dense_parts(inputs, tensors)]
     out = _repack([out for out, _ in results], tensors["query"])
     if not inputs.case.returns_lambda:
@@ -192,10 +193,10 @@ def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, T
 
 
 def through_backend(backend: str) -> Attend:
-    """Returns the function that runs a case through a backend of the package, for `evaluate`.
+    """Returns a function that runs a case with a backend of the package; pass it to `evaluate`.
 
     Args:
-        backend: its name.
+        backend: the backend's name.
 
     Example:
         >>> from qacg_kernels.testing.inputs import Case, make_inputs
@@ -214,7 +215,15 @@ def through_backend(backend: str) -> Attend:
 
 
 def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
-    """Output, lambda where the kernel computes it, and the gradient of every tensor, by name."""
+    """Runs a case forward and backward.
+
+    Args:
+        inputs: the case.
+        attend: `through_eager`, or a result of `through_backend`.
+
+    Returns:
+        Tensors by name: "out"; "lambda" if the kernel computes it; and "grad NAME" for every tensor of the case.
+    """
     leaves = {name: t.detach().requires_grad_() for name, t in inputs.tensors.items()}
     out, lam = attend(inputs, leaves)
     results = {"out": out.detach()}
@@ -228,12 +237,12 @@ def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
 
 
 def evaluate_exactly(inputs: Inputs) -> dict[str, Tensor]:
-    """The results of `evaluate` without rounding: eager PyTorch in float64."""
+    """Returns what `evaluate` would return without rounding errors, computed by eager PyTorch in float64."""
     return evaluate(inputs.to(torch.float64), through_eager)
 
 
 def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
-    """For every result of `evaluate`, its rounding scale: the root of `error_rule.squared_scales`. float64."""
+    """Returns the rounding scale of every result of `evaluate`, float64: the root of `error_rule.squared_scales`."""
     wide = inputs.to(torch.float64)
     rows: dict[str, list[Tensor]] = {}
     shared: dict[str, Tensor] = {}
@@ -247,13 +256,13 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
     for name, parts in rows.items():
         like = wide.tensors["query"]
         squares[name] = _repack(parts, like[..., 0] if name in ("lambda", "grad lambda") else like)
-    # Constant inputs make the errors of a row's terms alike: they add up, in sums two deep.
+    # With constant inputs all terms of a row have the same error, so errors add up, over two nested sums.
     longest = max(inputs.case.queries, inputs.case.key_count) if inputs.case.constant else 1
     return {name: longest * t.sqrt() for name, t in squares.items()}
 
 
 def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Squared scales of a dense part by the names of its results."""
+    """Squared rounding scales of the results of a dense part, by name."""
     case, options = inputs.case, dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
     kept = options.pop("keep", None)
     maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], inputs.gate(x), **options)
@@ -279,15 +288,15 @@ def assert_within_budget(
     *,
     where: str = "",
 ) -> None:
-    """Compares a tensor with the error rule.
+    """Checks that a tensor is within the error rule.
 
     Args:
-        name: the tensor's; the names of gradients begin with "grad" and get the gradients' factor.
+        name: name of the tensor; the factor of gradients applies if it begins with "grad".
         got: the backend's result.
         eager: eager PyTorch's result in the same dtype.
         exact: the float64 result.
-        scale: the tensor's rounding scale; the size of `exact` when None.
-        where: case, backend or whatever else finds the place, for the message.
+        scale: the rounding scale of each element; the root mean square of `exact` when None.
+        where: text for the message, such as the names of case and backend.
 
     Raises:
         AssertionError: the tensor is outside its budget.
@@ -301,23 +310,23 @@ def assert_within_budget(
         f"largest error {verdict.error:.3g} (budget {verdict.budget:.3g}), "
         f"rms error {verdict.rms_error:.3g} (budget {verdict.rms_budget:.3g}), in rounding scales; "
         f"worst at {at}: expected {exact[at].item():.9g}, got {got[at].item():.9g}, "
-        f"eager {eager[at].item():.9g}; {100 * verdict.bad_share:.3g} % of {got.numel()} elements are bad"
+        f"eager {eager[at].item():.9g}; {100 * verdict.bad_share:.3g} % of {got.numel()} elements exceed the budget"
     )
 
 
 def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[torch.dtype, ...]:
-    """The float types in which an available backend takes a plain call on `device`, widest first."""
+    """The float dtypes in which a backend supports a plain call on `device`, widest first; () if it is unavailable."""
     found = []
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         inputs = make_inputs(Case("probe", batch=1, heads=1, queries=2), dtype, device)
-        with contextlib.suppress(RuntimeError):  # what `explain` raises when a named backend refuses
+        with contextlib.suppress(RuntimeError):  # `explain` raises it if the backend does not support the call
             explain(*inputs.arguments(), **inputs.options, backend=backend)
             found.append(dtype)
     return tuple(found)
 
 
 class ParityRow(NamedTuple):
-    """One tensor of one case: the error and budget of the rule above."""
+    """The result of the error rule for one tensor of one case, with error and budget in units of its rounding scale."""
 
     backend: str
     dtype: str
@@ -335,16 +344,16 @@ PARITY_CASES = (
     Case("packed sequences", head_dim=16, sequences=(5, 111, 0, 37), gate="shared", dropout_p=0.2),
 )
 
-# Without float64, in which the reference would be compared with itself.
+# Not float64, in which the reference would be compared with an equally exact result.
 PARITY_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def parity_report(backends: Iterable[str] | None = None, device: torch.device | str = "cpu") -> list[ParityRow]:
-    """Compares backends with float64 on this machine, forward and all gradients; takes seconds.
+    """Compares backends with float64 on this machine, in outputs and all gradients; takes seconds.
 
     Args:
-        backends: names, all available ones when None; run in float32, bfloat16 and float16 where they take them.
-        device: where the tensors live.
+        backends: names, all available ones when None; run in those of float32, bfloat16 and float16 that they support.
+        device: device of the tensors.
 
     Returns:
         The error and budget of each tensor of each case.

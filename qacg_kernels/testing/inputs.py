@@ -1,4 +1,4 @@
-"""Calls as data and the tensors for them: seeded values in awkward layouts, masks of every kind."""
+"""Test cases of calls, and their tensors: seeded values in many memory layouts, with all kinds of masks."""
 
 import zlib
 from collections.abc import Callable
@@ -17,7 +17,10 @@ BIASES = ("gate.query_bias", "gate.key_bias")
 
 @dataclass(frozen=True)
 class Case:
-    """A call to be made, as data. Sizes are B, H, L, S (None: L) and D; `sequences` makes a packed call."""
+    """Describes a call. `batch`, `heads`, `queries`, `keys` (None: as many) and `head_dim` are B, H, L, S and D.
+
+    With `sequences`, the lengths of the sequences, it is a packed call.
+    """
 
     name: str
     batch: int = 2
@@ -26,8 +29,8 @@ class Case:
     keys: int | None = None
     head_dim: int = 16
     sequences: tuple[int, ...] | None = None
-    gate: str = "lambda"  # or "shared" for vectors (D), "per_head" for (H, D)
-    bias: str | None = None  # or "shared" for (), "per_head" for (H)
+    gate: str = "lambda"  # or gate vectors: "shared" for (D), "per_head" for (H, D)
+    bias: str | None = None  # or gate biases: "shared" for (), "per_head" for (H)
     form: str = "row"
     beta: float = 1.0
     gamma: float = 1.0
@@ -38,9 +41,9 @@ class Case:
     scale: float | None = None
     quasi_scale: float = 1.0
     layout: str = "contiguous"  # a key of LAYOUTS
-    score_size: float = 1.0  # factor on query and context_query, so on the scores
-    constant: bool = False  # all tensors constant: every score of a row is equal
-    lambda_gradient: bool = False  # let a gradient arrive through return_lambda too
+    score_size: float = 1.0  # factor on query and context_query, and so on the scores
+    constant: bool = False  # all elements of a tensor are equal, so all scores of a row are equal
+    lambda_gradient: bool = False  # the returned lambda has an upstream gradient too
 
     @property
     def key_count(self) -> int:
@@ -49,13 +52,21 @@ class Case:
 
     @property
     def returns_lambda(self) -> bool:
-        """Whether lambda is an output worth comparing: computed by the kernel, one per row."""
+        """Whether the call returns a lambda to compare: the kernel computes it, with one value per row."""
         return self.gate != "lambda" and self.form == "row"
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors of a case in one dtype, by name, and the upstream gradients."""
+    """The tensors of a case in one dtype.
+
+    Attributes:
+        case: the case.
+        tensors: differentiable tensors by name: those of WIDE, and "lambda" or those of VECTORS and BIASES.
+        options: keyword arguments of the call.
+        grad_out: upstream gradient of the output.
+        grad_lambda: upstream gradient of lambda; None unless the case has `lambda_gradient`.
+    """
 
     case: Case
     tensors: dict[str, Tensor]
@@ -64,7 +75,7 @@ class Inputs:
     grad_lambda: Tensor | None
 
     def gate(self, tensors: dict[str, Tensor] | None = None) -> Tensor | GateParameters:
-        """The gate argument, from `tensors` in place of the case's own where given."""
+        """The argument `gate` of the call, made of `tensors`; of the case's own tensors when None."""
         tensors = self.tensors if tensors is None else tensors
         if "lambda" in tensors:
             return tensors["lambda"]
@@ -72,12 +83,12 @@ class Inputs:
         return GateParameters(**fields, beta=self.case.beta, gamma=self.case.gamma, form=self.case.form)
 
     def arguments(self, tensors: dict[str, Tensor] | None = None) -> tuple:
-        """Positional arguments of the call."""
+        """The positional arguments of the call, made of `tensors`; of the case's own tensors when None."""
         tensors = self.tensors if tensors is None else tensors
         return *(tensors[name] for name in WIDE), self.gate(tensors)
 
     def to(self, dtype: torch.dtype) -> "Inputs":
-        """The same values in another dtype; what a mask hides stays hidden."""
+        """Converts all float tensors to another dtype; keys that an additive mask hides stay hidden."""
 
         def cast(t):
             return t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
@@ -95,7 +106,7 @@ class Inputs:
         )
 
 
-# Layouts: how `count` tensors of logical shape (B, H, N, D), or (T, H, D) when packed, lie in memory.
+# Layouts: each function allocates `count` tensors of shape (B, H, N, D), or (T, H, D) when packed, with its strides.
 
 
 def _contiguous(count, shape):
@@ -103,7 +114,7 @@ def _contiguous(count, shape):
 
 
 def _heads_inside(count, shape):
-    """Each (B, N, H, D) in memory, as a projection gives them."""
+    """Tensors that are (B, N, H, D) in memory, as linear projections produce them."""
     if len(shape) == 3:
         return _contiguous(count, shape)
     batch, heads, rows, head_dim = shape
@@ -111,7 +122,7 @@ def _heads_inside(count, shape):
 
 
 def _fused_projection(count, shape):
-    """All of them slices of one (B, N, count * H * D) buffer."""
+    """Tensors that are slices of one buffer (B, N, count * H * D)."""
     if len(shape) == 3:
         return list(torch.empty(shape[0], count, *shape[1:], dtype=torch.float64).unbind(1))
     batch, heads, rows, head_dim = shape
@@ -119,7 +130,7 @@ def _fused_projection(count, shape):
 
 
 def _rows_first(count, shape):
-    """Each (N, B, H, D) in memory."""
+    """Tensors that are (N, B, H, D) in memory."""
     if len(shape) == 3:
         return [t.transpose(0, 1) for t in _contiguous(count, (shape[1], shape[0], shape[2]))]
     batch, heads, rows, head_dim = shape
@@ -127,13 +138,13 @@ def _rows_first(count, shape):
 
 
 def _strided(count, shape):
-    """Every second element of rows that start at an odd offset: no stride is one, nothing is aligned."""
+    """Tensors with a last stride of 2, whose rows start at odd offsets, so that nothing is aligned."""
     wide = (*shape[:-2], shape[-2] + 3, 2 * shape[-1] + 1)
     return [t[..., 2 : 2 + shape[-2], 1::2] for t in _contiguous(count, wide)]
 
 
 def _shared_heads(count, shape):
-    """One head's memory seen by all heads, with stride 0."""
+    """Tensors in which all heads share the memory of one, with a stride of 0."""
     head = -2 if len(shape) == 3 else 1
     one = [n if d != head % len(shape) else 1 for d, n in enumerate(shape)]
     return [t.expand(shape) for t in _contiguous(count, one)]
@@ -150,7 +161,15 @@ LAYOUTS: dict[str, Callable[[int, tuple[int, ...]], list[Tensor]]] = {
 
 
 def lay_like(values: Tensor, like: Tensor) -> Tensor:
-    """The values in memory laid out as `like` is, NaN in the gaps; zero strides keep their first value."""
+    """Copies values to new memory with the strides of `like` and NaN in the gaps.
+
+    Args:
+        values: the tensor to copy. In a dimension that has stride 0 in `like`, only its first element is used.
+        like: a tensor of the same shape.
+
+    Returns:
+        The copy, with the dtype of values and the strides and storage offset of `like`.
+    """
     extent = 1 + sum((n - 1) * stride for n, stride in zip(like.shape, like.stride())) if like.numel() else 0
     memory = values.new_full((like.storage_offset() + extent,), torch.nan)
     placed = memory.as_strided(like.shape, like.stride(), like.storage_offset())
@@ -159,7 +178,7 @@ def lay_like(values: Tensor, like: Tensor) -> Tensor:
     return placed
 
 
-# Masks, by name: each a function of (B, H, L, S) and a generator, giving float64 or boolean.
+# Masks: each function takes the shape (B, H, L, S) and a generator and returns a mask, boolean or float64.
 Shape4 = tuple[int, int, int, int]
 
 
@@ -169,7 +188,7 @@ def _boolean(shape: Shape4, generator) -> Tensor:
 
 
 def _boolean_empty_rows(shape: Shape4, generator) -> Tensor:
-    """Every fifth query sees nothing."""
+    """A random mask in which every fifth query sees no key."""
     seen = torch.rand(shape, generator=generator) < 0.5
     seen[:, :, ::5] = False
     return seen
@@ -182,14 +201,14 @@ def _boolean_keys(shape: Shape4, generator) -> Tensor:
 
 
 def _boolean_keys_within(shape: Shape4, generator) -> Tensor:
-    """Padding on the left and single hidden keys, for all queries."""
+    """A mask that is the same for all queries: padding on the left, and single hidden keys."""
     batch, _, _, keys = shape
     seen = torch.rand(batch, 1, 1, keys, generator=generator) < 0.9
     return seen & (torch.arange(keys) >= keys // 3)
 
 
 def _additive_keys(shape: Shape4, generator) -> Tensor:
-    """Summands of single keys, and minus infinity on the right."""
+    """An additive mask that is the same for all queries: summands of single keys, and minus infinity on the right."""
     batch, _, _, keys = shape
     size = torch.randn(batch, 1, 1, keys, generator=generator, dtype=torch.float64)
     single = torch.rand(batch, 1, 1, keys, generator=generator) < 0.02
@@ -205,7 +224,7 @@ def _minus_infinity(shape: Shape4, generator) -> Tensor:
     return torch.zeros(shape, dtype=torch.float64).masked_fill(hidden, -torch.inf)
 
 
-# Stands for the lowest finite number of the type that a mask is cast to.
+# A marker, which `make_inputs` replaces by the lowest finite number of the case's dtype.
 _LOWEST = torch.finfo(torch.float64).min
 
 
@@ -235,7 +254,7 @@ MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
 
 
 def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Inputs:
-    """Draws the tensors of a case; the same values for every dtype and device, up to rounding."""
+    """Draws the tensors of a case, with the same values, up to rounding, for every dtype and device."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
     packed = case.sequences is not None
     lead = (sum(case.sequences),) if packed else (case.batch, case.heads)
@@ -258,7 +277,7 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
 
     row_shape = per_query[0].shape[:-1]
     if case.gate == "lambda":
-        # Drawn in the layout's own order of rows and heads, so that it is strided as the tensors are.
+        # With the layout's order of rows and heads in memory, like the other tensors.
         rows = torch.empty_like(per_query[0][..., 0], memory_format=torch.preserve_format)
         rows.copy_(2 * torch.rand(row_shape, generator=generator) - 1)
         tensors["lambda"] = rows

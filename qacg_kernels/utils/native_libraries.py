@@ -1,4 +1,4 @@
-"""Libraries that installation compiles into the package, and why one may be missing or unusable."""
+"""The compiled libraries of the package, and why one may be missing or unusable."""
 
 import json
 import platform
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-# The oldest torch whose stable ABI has all that the libraries use (distributions/native builds them for it).
+# The oldest torch whose stable ABI has everything that the libraries use; distributions/native builds them for it.
 OLDEST_TORCH = (2, 10)
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_HEADERS = 1 << 16  # leading bytes, which include those that give a file's length
+_HEADERS = 1 << 16  # bytes to read from the start of a file; they include the headers that give its length
 _STRING_TABLE = 3  # SHT_STRTAB: the section that holds the names of the sections
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 _MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "arm64"}
@@ -20,21 +20,22 @@ _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def library(name: str) -> Path | None:
-    """Path of the library "_cpu" or "_cuda", None if it was not built."""
+    """Path of the library with this name, "_cpu" or "_cuda"; None if it was not built."""
     path = _PACKAGE / f"{name}.so"
     return path if path.exists() else None
 
 
 def why_not_built(name: str) -> str:
-    """The reason that the build recorded for a missing library."""
+    """The reason why a library is missing, as the build recorded it."""
     note = _PACKAGE / f"_build{name}.json"
     return json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
 
 
 def why_not_loadable(path: Path) -> str | None:
-    """Why a library must not be loaded, or None.
+    """Why a library must not be loaded; None if it may be.
 
-    A truncated file would end the process: the loader maps what the header declares, and reading it is a bus error.
+    Loading a truncated file would end the process with a bus error, because the loader maps the length that the header
+    declares and then reads beyond the end of the file.
     """
     version = torch.__version__.split("+")[0]
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
@@ -46,15 +47,15 @@ def why_not_loadable(path: Path) -> str | None:
     try:
         machine, size = _elf(data) if data[:4] == b"\x7fELF" else _mach_o(data)
     except (struct.error, ValueError):
-        return f"{path.name}: expected a library, got another or a truncated file of {there:,} bytes. {_REINSTALL}"
+        return f"{path.name}: expected a library, got a file of {there:,} bytes without its headers. {_REINSTALL}"
     if there < size:
         return f"{path.name}: expected {size:,} bytes, got {there:,}. {_REINSTALL}"
     if data[:4] == b"\x7fELF" and not _has_sections(path, data):
-        return f"{path.name}: expected a table of sections, got zeros at the end of {there:,} bytes. {_REINSTALL}"
+        return f"{path.name}: expected a section table, got zeros at the end of {there:,} bytes. {_REINSTALL}"
     if _same(machine) != _same(platform.machine()):
         return (
-            f"{path.name}: expected code for {platform.machine()}, for which this Python is, got {machine}. "
-            f"{_REINSTALL} on this machine"
+            f"{path.name}: expected code for {platform.machine()}, like this Python, got {machine}. {_REINSTALL} on "
+            "this machine"
         )
     return None
 
@@ -64,9 +65,9 @@ def _same(machine: str) -> str:
 
 
 def _elf(data: bytes) -> tuple[str, int]:
-    """The machine of a 64-bit ELF file, and its size in bytes."""
+    """The machine type of a 64-bit ELF file with these first bytes, and the size of the file in bytes."""
     if data[4:6] != b"\x02\x01":
-        raise ValueError("not of 64 bits, little-endian")
+        raise ValueError("expected a 64-bit little-endian ELF file, got another")
     (number,) = struct.unpack_from("<H", data, 18)
     programs, sections = struct.unpack_from("<QQ", data, 32)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
@@ -75,8 +76,10 @@ def _elf(data: bytes) -> tuple[str, int]:
 
 
 def _has_sections(path: Path, data: bytes) -> bool:
-    """Whether an ELF file has its table of sections, which is written last: an interrupted copy may have the full
-    length, with zeros at the end."""
+    """Whether an ELF file has its section table, which is at its end.
+
+    An interrupted copy of a file may have the full length, but zeros at the end.
+    """
     (table,) = struct.unpack_from("<Q", data, 40)
     size, count, names = struct.unpack_from("<HHH", data, 58)
     if not count:
@@ -87,7 +90,7 @@ def _has_sections(path: Path, data: bytes) -> bool:
 
 
 def _mach_o(data: bytes) -> tuple[str, int]:
-    """The machine of a 64-bit Mach-O file, and its size in bytes."""
+    """The machine type of a 64-bit Mach-O file with these first bytes, and the size of the file in bytes."""
     magic, number, _, _, commands = struct.unpack_from("<IIIII", data)
     if magic != 0xFEEDFACF:
         raise ValueError(f"expected a 64-bit Mach-O file, got one that begins with {magic:#x}")

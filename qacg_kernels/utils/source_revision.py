@@ -1,19 +1,20 @@
-"""The commit of the source code, for records of measurements and trainings."""
+"""The commit of the source code, for records of measurements and training runs."""
 
 import subprocess
 from pathlib import Path
 
 
 def checkout_of(file: str | Path, *status: str) -> tuple[str, bool] | None:
-    """The full commit hash of a file's checkout, and whether the checkout differs from it.
+    """Finds the commit of the checkout that has a file, and whether the checkout differs from the commit.
 
     Args:
         file: usually the caller's `__file__`.
-        status: arguments of `git status --porcelain`, which select what counts as a difference; by default untracked
-            files do.
+        *status: arguments of `git status --porcelain`, which select what counts as a difference. Without any, untracked
+            files count too.
 
     Returns:
-        None for a file that is not under version control, as in an installed package, or without git.
+        The full commit hash, and whether there are differences; None if git is missing or does not track the file, as
+        in an installed package.
     """
     file = Path(file).resolve()
 

@@ -1,8 +1,9 @@
-"""Every use of torch's private interfaces, each with its reason and what happens where torch lacks the name.
+"""Every use of torch's private functions, each with its reason and its behaviour if torch does not have the function.
 
-Tested with torch 2.10 to 2.13. The times are what a short call costs more without the name (`benchmarks.host_cost` on
-one core of a server, Triton backend: 28 us for inference, 47 us for a forward that autograd records, 157 us with its
-backward). A name that saves less than 5 us a call has no place here, unless nothing public gives its answer.
+Tested with torch 2.10 to 2.13. "Saves" gives the launch overhead that a short call would have in addition if torch did
+not have the function. It was measured with `benchmarks.host_cost` on one core of a server. For comparison, the whole
+call takes 28 us in inference, 47 us if autograd records it, and 157 us with its backward (Triton backend). A private
+function must save at least 5 us per call, unless no public function gives its answer.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from torch.autograd import forward_ad
 
 
 def _private(path: str) -> Callable | None:
-    """A private function of torch, or None where this torch does not have it."""
+    """A private function of torch by its path below `torch`; None if this torch does not have it."""
     try:
         return operator.attrgetter(path)(torch)
     except AttributeError:
@@ -36,10 +37,10 @@ _PLAIN_TYPES = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
 def dual_level_active() -> bool:
-    """Whether tensors may have tangents, in which case the operators' formulas must run, to raise an error.
+    """Whether tensors may have tangents. The operators' autograd formulas must then run, because they raise an error.
 
-    Saves 49 us of an inference and 167 us of a training step (C++ backend: 19 and 60 us), because both shortcuts below
-    need the answer. Without the private name: True, so that the formulas always run.
+    Saves 49 us in inference and 167 us in a training step (C++ backend: 19 and 60 us), because `can_bypass_dispatcher`
+    and `below_autograd` depend on it. Returns True without the private name, so that the formulas always run.
     """
     return getattr(forward_ad, "_current_level", 0) >= 0
 
@@ -47,8 +48,9 @@ def dual_level_active() -> bool:
 def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether a Python kernel may be called directly, because nothing observes the operator's call.
 
-    The dispatcher packs and unpacks 26 arguments: 28 us of an inference, 100 us of a training step. Modes, profilers,
-    tracers, tangents, subclasses and "meta" tensors must see the operator. Without the private names: False.
+    Saves 28 us in inference and 100 us in a training step, because the dispatcher packs and unpacks 26 arguments.
+    Modes, profilers, tracers, tangents, subclasses and "meta" tensors must see the operator. Returns False without the
+    private names.
     """
     return (
         _dispatch_stack_length is not None
@@ -65,11 +67,10 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
 
 
 def below_autograd() -> contextlib.AbstractContextManager:
-    """Skips the operators' autograd formulas, which torch runs in Python even where nothing is differentiated.
+    """A context that skips the operators' autograd formulas, which torch calls even if nothing is differentiated.
 
-    Saves 15 us of an inference and 48 us of a training step of the C++ backend, whose calls pass the dispatcher.
-
-    If torch lacks the private name, the formulas run, and this time is not saved.
+    Saves 15 us in inference and 48 us in a training step of the C++ backend, whose calls go through the dispatcher.
+    Without the private name the context does nothing.
     """
     if _below_autograd is None or dual_level_active():
         return contextlib.nullcontext()
@@ -77,9 +78,13 @@ def below_autograd() -> contextlib.AbstractContextManager:
 
 
 def may_be_batched(tensors: tuple[Tensor | None, ...], like: Tensor) -> bool:
-    """Whether gradients may be batches of gradients (`is_grads_batched`), which only their dispatch keys show.
+    """Whether gradients may be batches of gradients (`is_grads_batched`), which differ in their dispatch keys only.
 
-    Saves 67 us of a training step. Without the private name: True, so that the operator is called.
+    Saves 67 us in a training step. Returns True without the private name, so that the operator is called.
+
+    Args:
+        tensors: the gradients; None if absent.
+        like: a tensor with the dispatch keys of a plain gradient.
     """
     if _dispatch_keys is None:
         return True
@@ -88,28 +93,28 @@ def may_be_batched(tensors: tuple[Tensor | None, ...], like: Tensor) -> bool:
 
 
 def functorch_active() -> bool:
-    """Whether a transform of torch.func is active, which requires autograd functions of another form.
+    """Whether a transform of torch.func is active, which requires autograd functions in another form.
 
-    Without the private name: True, because that form works for every call (66 to 102 us slower, 140 to
-    240 us with the backward).
+    Returns True without the private name, because that form works for every call, but takes 66 to 102 us more, or 140
+    to 240 us with the backward.
     """
     return _functorch_active is None or _functorch_active()
 
 
 def is_fake(t: Tensor) -> bool:
-    """Whether a tensor has no values because torch only propagates shapes.
+    """Whether a tensor has no values, because torch only propagates shapes.
 
-    Saves no time: torch has no public question for it. Without the private name: whether its type is not a plain
-    tensor's.
+    Saves no time, but no public function answers this. Without the private name, every subclass of Tensor except
+    Parameter counts as fake.
     """
     return isinstance(t, _FakeTensor) if _FakeTensor else type(t) not in _PLAIN_TYPES
 
 
 def has_values(t: Tensor) -> bool:
-    """Whether a tensor's values can be read: not while compiling, in FakeTensorMode or under vmap.
+    """Whether a tensor's values can be read, which is impossible while compiling, in FakeTensorMode and under vmap.
 
-    The question about vmap saves no time: torch has no public one. Without the private name: False under every
-    transform of torch.func, so that values are checked by none of them.
+    Saves no time, but no public function returns whether vmap is active. Without the private name it returns False
+    under every transform of torch.func, so values are not validated there.
     """
     if torch.compiler.is_compiling() or is_fake(t):
         return False
@@ -117,25 +122,26 @@ def has_values(t: Tensor) -> bool:
 
 
 def values_readable(t: Tensor) -> bool:
-    """Whether a tensor's values can be read without synchronising with a GPU. Kernels clamp those that cannot."""
+    """Whether lengths or offsets can be read without synchronising with a GPU. If not, kernels clamp them."""
     return t.device.type == "cpu" and has_values(t)
 
 
 def constant_when_traced(function: Callable) -> Callable:
-    """Marks a function whose result torch.compile takes as a constant, as torch.compiler.assume_constant_result does.
+    """Marks a function whose result torch.compile may treat as a constant, like torch.compiler.assume_constant_result.
 
-    The public function imports the compiler, which takes 1.1 s where the whole package takes 0.07 s. A torch that
-    ignores the mark traces the function.
+    The public function imports the compiler, which takes 1.1 s; importing the whole package takes 0.07 s. If torch
+    ignored the mark, it would trace the function.
     """
     function._dynamo_marked_constant = True
     return function
 
 
 def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
-    """An operator's compiled kernel, whose allocations a dispatch mode sees: it does not see the operator's own call.
+    """A function that calls an operator's compiled kernel directly, for the self-check.
 
-    Nothing public calls one registered kernel. The self-check runs only where a compiled library is loaded; torch
-    without `_op_dk` or `DispatchKey` raises AttributeError there, and the library is then reported as unusable.
+    A dispatch mode then sees the kernel's allocations, but not the call of the operator. No public function calls one
+    registered kernel. If torch does not have `_op_dk` or `DispatchKey`, this raises AttributeError, and the compiled
+    library is reported as unusable.
     """
     keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
     call = op._op_dk

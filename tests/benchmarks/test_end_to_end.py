@@ -122,7 +122,7 @@ def test_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
     clean = replace(records.origin(), dirty=False)
     monkeypatch.setattr(records, "origin", lambda: clean)
     assert end_to_end.main([*arguments, "--minutes", "0"]) == 0
-    assert capsys.readouterr().out.count("not measured, the time is spent") == 2
+    assert capsys.readouterr().out.count("not measured, the time limit is reached") == 2
     assert end_to_end.main(arguments) == 0, capsys.readouterr().err
     (path,) = tmp_path.iterdir()
     measured = records.load([path])

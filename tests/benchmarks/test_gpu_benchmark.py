@@ -153,7 +153,7 @@ def test_gpu_plan_has_overhead_of_replayed_calls():
             "triton, reduce-overhead",
             "cuda, reduce-overhead",
         }
-    assert IMPLEMENTATIONS["triton, CUDA graph"].unsupported(TINY) == ["CUDA graphs need a GPU"]
+    assert IMPLEMENTATIONS["triton, CUDA graph"].unsupported(TINY) == ["CUDA graphs require a GPU"]
 
 
 def test_graph_is_captured_once_per_set_of_operands(monkeypatch):
@@ -285,7 +285,7 @@ def test_session_keeps_records_and_reasons(tmp_path, monkeypatch, capsys):
     assert [m.split(": ", 1)[1].split(",")[0] for m in run.missing] == [
         "OutOfMemoryError: CUDA out of memory",
         "cpu",
-        "dropout of its two maps is not dropout of their sum",
+        "dropout of two separate maps differs from dropout of their sum",
     ]
     assert "out has error" in run.missing[1]
     assert len(run.wrong) == 1
@@ -374,7 +374,7 @@ def test_spent_budget_lists_the_missing_cases(tmp_path):
     run, _ = a_run(tmp_path, seconds=0.0)
     run.measure(Item(TINY, ("reference",)))
     assert run.records == []
-    assert run.missing == [f"{TINY}, time: the time is spent"]
+    assert run.missing == [f"{TINY}, time: the time limit is reached"]
 
 
 @pytest.mark.full
@@ -383,12 +383,12 @@ def test_report_has_targets_missing_cases_and_a_plot(tmp_path, capsys):
     run, writer = a_run(tmp_path)
     for mode in MODES:
         run.measure(Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
-    run.missing.append("something: the time is spent")
+    run.missing.append("something: the time limit is reached")
     gpu.report(run, ("reference",), "NVIDIA H200", writer, "sm_90")
     text = writer.path.with_suffix(".txt").read_text()
     assert "reference: 0 of " in text
     assert "targets met on NVIDIA H200" in text
-    assert "something: the time is spent" in text
+    assert "something: the time limit is reached" in text
     assert text.strip() in capsys.readouterr().out
     drawing = writer.path.with_suffix(".svg").read_text()
     for shown in ("TFLOP/s", "D = 16, backward", "reference", "Some CPU (R) 9000"):
@@ -411,7 +411,7 @@ def test_predictions_are_compared_with_measurements(tmp_path, monkeypatch):
     assert shown == [
         "(4,12,4096,64) bfloat16 forward on cuda: measured 2.2 ms, predicted 2 ms",
         "(64,12,128,64) bfloat16 forward on cuda: measured 1 ms, predicted 2 ms",
-        "predicted without a GPU, off by a factor of at most 2.00",
+        "predictions without a GPU: wrong by a factor of up to 2.00",
     ]
     assert gpu.beside_predictions([row(long, 2.2)], "sm_80") == [
         "no prediction for sm_80 to compare with these records"

@@ -47,7 +47,7 @@ def test_fit_finds_the_constants(mode):
     assert model.cases == len(SHAPES)
     packed = Case(SENTENCES, mode=mode, lengths=PACKED)
     assert model.seconds(packed) == pytest.approx(seconds(packed, FLOPS[mode]), rel=0.01)
-    assert "GFLOP/s; off by 0%" in str(model)
+    assert "GFLOP/s; median error 0%" in str(model)
 
 
 def test_fit_has_no_negative_constant():
@@ -94,7 +94,7 @@ def test_draw_writes_the_plot_and_returns_the_report(tmp_path):
     where = f"call {call}, elements {elements}, entries {entries}, products {products}"
     assert lines[2] == f"{Case(SENTENCES)} by the model: {where}"
     packed = seconds(cases[-1], 6)
-    assert lines[8] == f"{cases[-1]}: {1e3 * packed:.4g} ms, by the model {1e3 * packed:.4g} ms"
+    assert lines[8] == f"{cases[-1]}: measured {1e3 * packed:.4g} ms, predicted {1e3 * packed:.4g} ms"
     assert lines[9].endswith("2 threads have an efficiency of 80%")
 
 
@@ -102,7 +102,7 @@ def test_scaling_with_two_commits_or_few_cases_fails(tmp_path, capsys):
     measured = measured_times([Case(shape) for shape in SHAPES])
     with pytest.raises(ValueError, match="expected times of 'cpu' in bfloat16"):
         scaling.select(measured, "cpu", "bfloat16")
-    with pytest.raises(ValueError, match="different machines, versions or commits"):
+    with pytest.raises(ValueError, match="expected one machine, version and commit"):
         elsewhere = replace(measured[0], origin=replace(ORIGIN, commit="other"))
         scaling.select([*measured, elsewhere], "cpu", "float32")
     writer = records.Writer(tmp_path, "suite", ORIGIN)

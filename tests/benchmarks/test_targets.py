@@ -226,7 +226,7 @@ def test_command_resumes_after_its_minutes(measuring, monkeypatch, capsys, tmp_p
     arguments = ["--backend", "reference", "--out", str(tmp_path)]
     command.main([*arguments, "--minutes", "1"])
     assert len(measuring) == 2
-    assert "the time is spent" in capsys.readouterr().out
+    assert "the time limit is reached" in capsys.readouterr().out
     command.main(arguments)
     assert set(measuring) == {target.case for target in REQUIRED}
     assert len(measuring) == len(set(measuring))

@@ -51,8 +51,8 @@ def test_explanation_is_also_a_dictionary(device):
     }
     assert explanation["selected"] == ["reference"]
     assert len(explanation) == len(dict(explanation))
-    assert str(explanation).startswith("reference takes this call\n")
-    assert "cpu does not: dtype: expected" in str(explanation)
+    assert str(explanation).startswith("reference runs this call\n")
+    assert "cpu does not support it: dtype: expected" in str(explanation)
     with pytest.raises(KeyError):
         explanation["tpu"]
 
@@ -70,7 +70,7 @@ def test_explain_supports_packed_calls(device):
 @needs_cpu
 def test_named_backend_raises_where_auto_selects_another(sizes, dtype, word, device):
     arguments = call_of(dtype, device, **sizes)
-    with pytest.raises(RuntimeError, match=f"'cpu' does not take this call.*{word}"):
+    with pytest.raises(RuntimeError, match=f"expected a backend that supports this call, got 'cpu' .*{word}"):
         qk.quasi_attention(*arguments, backend="cpu")
     reasons = qk.explain(*arguments)
     assert any(word in text for text in reasons["cpu"])
@@ -188,7 +188,7 @@ def assert_no_warning(*arguments, **options):
 
 
 def test_reference_warns_once_at_the_callers_line(not_warned_yet):
-    with pytest.warns(UserWarning, match=r"runs through the PyTorch reference.*cpu: .*QACG_QUIET=1") as caught:
+    with pytest.warns(UserWarning, match=r"runs in the PyTorch reference.*cpu: .*QACG_QUIET=1") as caught:
         qk.quasi_attention(*wide_heads())
     assert caught[0].filename == __file__
     assert_no_warning(*wide_heads())

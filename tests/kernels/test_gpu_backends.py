@@ -130,7 +130,7 @@ def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(ctypes, "CDLL", lambda path: ctypes.pythonapi)  # a library without our functions
     cuda._load()
     (reason,) = cuda.missing()
-    for part in ("of another version", "QACG_BUILD_CUDA=1 pip install", "qacg_cuda_gpus"):
+    for part in ("another version of the package", "QACG_BUILD_CUDA=1 pip install", "qacg_cuda_gpus"):
         assert part in reason
 
 
@@ -185,7 +185,7 @@ def test_gluon_missing_names_version_gpu_or_interpreter(machine, monkeypatch):
         (dict(head_dim=48), "head size: expected 64 or 128, got 48"),
         (dict(head_dim=64, mask="boolean"), "attn_mask: expected none, got one"),
         (dict(head_dim=64, dropout_p=0.1), "dropout_p: expected 0, got 0.1"),
-        (dict(head_dim=64, gate="shared", form="column"), "gate.form: expected 'row' or lambda, got 'column'"),
+        (dict(head_dim=64, gate="shared", form="column"), "gate.form: expected 'row' or a lambda tensor, got 'column'"),
     ],
 )
 def test_gluon_note_names_the_forward_of_a_call(case, reason, monkeypatch):

@@ -335,7 +335,7 @@ BAD_CALLS = {
     ),
     "mask length": (
         ValueError,
-        r"attention_mask: expected \(B, L\) = \(2, 5\)",
+        r"attention_mask: expected shape \(B, L\) = \(2, 5\)",
         lambda m: m(X, VISIBLE[:, :3], None, C),
     ),
     "mask values": (ValueError, "got other integers", lambda m: m(X, VISIBLE * -10000, None, C)),
@@ -344,10 +344,10 @@ BAD_CALLS = {
         "attention_mask: expected a torch.Tensor or None, got str",
         lambda m: m(X, "causal", None, C),
     ),
-    "mask rank": (ValueError, "attention_mask: expected boolean or floating", lambda m: m(X, VISIBLE[0], None, C)),
+    "mask rank": (ValueError, "attention_mask: expected boolean or integer", lambda m: m(X, VISIBLE[0], None, C)),
     "integer 4-D mask": (
         ValueError,
-        "attention_mask: expected boolean or floating",
+        "attention_mask: expected boolean or integer",
         lambda m: m(X, additive().long(), None, C),
     ),
     "mask that does not broadcast": (ValueError, "attn_mask: expected", lambda m: m(X, additive()[..., :4], None, C)),
@@ -359,17 +359,17 @@ BAD_CALLS = {
     ),
     "cu_seqlens alone": (
         ValueError,
-        "max_seqlen: expected the longest length",
+        "max_seqlen: expected the length of the longest",
         lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5])),
     ),
     "packed and masked": (
         ValueError,
-        "attention_mask: expected None beside cu_seqlens",
+        "attention_mask: expected None with cu_seqlens",
         lambda m: m(X[0], VISIBLE, context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=5),
     ),
     "packed maps": (
         ValueError,
-        "output_attentions: expected False beside cu_seqlens",
+        "output_attentions: expected False with cu_seqlens",
         lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=5, output_attentions=True),
     ),
     "packed offsets": (
@@ -412,7 +412,7 @@ def test_bad_settings_name_expected_and_actual_value(error, message, settings):
 
 def test_named_backend_that_is_missing_raises():
     module = FusedQuasiAttention(HIDDEN, HEADS, backend="triton")
-    with pytest.raises(RuntimeError, match="backend 'triton' does not take this call"):
+    with pytest.raises(RuntimeError, match="backend: expected a backend that supports this call, got 'triton'"):
         module(X, None, None, C)
 
 
@@ -421,9 +421,9 @@ def test_named_backend_that_is_missing_raises():
     [
         (
             lambda m: m(X, C),
-            r"attention_mask: expected a mask, got \(2, 5, 12\).*as the second argument.*pass context=",
+            r"attention_mask: expected a mask, got shape \(2, 5, 12\), that of hidden_states.*Pass context=",
         ),
-        (lambda m: m(X, None, C), r"device: expected a device, got a tensor as the third argument.*pass context="),
+        (lambda m: m(X, None, C), r"device: expected a device, got a tensor as the third argument.*Pass context="),
         (lambda m: m(X, additive(), C, C), "device: expected a device, got a tensor"),
     ],
     ids=["second", "third", "third and fourth"],

@@ -173,7 +173,7 @@ def test_module_with_another_formula_raises_and_is_unchanged():
     with torch.no_grad():  # small weights like those before training, when the formulas differ least
         for parameter in model.parameters():
             parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
-    with pytest.raises(ValueError, match=r"layer\.0\.self: .* got something else"):
+    with pytest.raises(ValueError, match=r"layer\.0\.self: .* got a relative difference"):
         apply_fused_attention(model)
     assert all(type(block.self) is ContextGuidedAttention for block in model.layer)
 
@@ -185,7 +185,7 @@ def test_other_scalars_raise_unless_unverified():
     attention = model.layer[0].self
     assert attention.beta == 0.5
     fresh = strengthen(PublishedModel(layers=1))
-    with pytest.raises(ValueError, match="other quasi_scale, beta or gamma"):
+    with pytest.raises(ValueError, match="Pass the quasi_scale, beta and gamma of the model"):
         apply_fused_attention(fresh, quasi_scale=0.5)
 
 
@@ -210,8 +210,8 @@ def with_own_forward(module):
 
 
 REJECTED = {
-    "four values": (r"expected the five results.* got 4 values", ReturnsFour),
-    "another call": (r"expected a module that is called as \(hidden_states", TakesMore),
+    "four values": (r"expected five results.* got 4 values", ReturnsFour),
+    "another call": (r"expected a module that can be called as \(hidden_states", TakesMore),
     "shape": (
         r"context_for_q: expected a layer from 12 to 12 .* got one from 12 to 4",
         lambda: reshaped(PublishedAttention()),
@@ -386,7 +386,7 @@ class TanhGates(ReleasedContextGuided):
 
 
 def test_cg_bert_with_another_gate_raises():
-    with pytest.raises(ValueError, match=r"FusedContextMixing, .*relative difference .* a gate that is no sigmoid"):
+    with pytest.raises(ValueError, match=r"FusedContextMixing, .*relative difference .* Its gate must be a sigmoid"):
         apply_fused_attention(strengthen(TanhGates()))
 
 
@@ -424,8 +424,8 @@ def without_a_weight():
     ("make", "message"),
     [
         (ReturnsHeads, "expected a result of shape"),
-        (NeedsMore, r"expected a module that is called as \(hidden_states"),
-        (FirstOnly, "expected the five results.* got 1 values"),
+        (NeedsMore, r"expected a module that can be called as \(hidden_states"),
+        (FirstOnly, "expected five results.* got 1 values"),
         (without_a_weight, "expected layers that FusedQuasiAttention can use"),
     ],
     ids=["shape", "call", "values", "weights"],

@@ -48,7 +48,7 @@ def test_crashed_process_loses_one_call(monkeypatch):
     requests = scripted(monkeypatch, answers("a"), answers("c"))
     results = {r["call"]: r["result"] for r in selftest.results_of(CPU, 1)}
     assert requests == [["a", "b", "c"], ["c"]]
-    assert results == {"a": "right", "b": "crashed, or hung: the process that ran it ended", "c": "right"}
+    assert results == {"a": "right", "b": "crashed or hung: the process that ran it ended", "c": "right"}
 
 
 def test_device_error_starts_another_process(monkeypatch):
@@ -60,7 +60,7 @@ def test_device_error_starts_another_process(monkeypatch):
 
 def test_calls_without_time_are_reported(monkeypatch):
     scripted(monkeypatch)
-    assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not run: the time is over"}
+    assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not run: the time limit is reached"}
 
 
 @pytest.mark.parametrize("hangs", ["start", "call"])

@@ -371,7 +371,7 @@ def test_tuning_keeps_the_fastest_candidate_that_runs():
     assert table.entries[1:] == base.entries[1:]
     assert saved == [table]
     assert len(printed) == 2
-    assert "unchanged, the time is over" in printed[1]
+    assert "unchanged, the time limit is reached" in printed[1]
 
 
 def test_tuning_ignores_small_gains():
@@ -458,7 +458,7 @@ def test_tuning_without_home_folder_fails_before_measuring(gpu, monkeypatch, cap
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(tile_tables, "saved_path", lambda name: None)
     assert tune_command.main([]) == 2
-    assert "set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
+    assert "Set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
 
 
 def forward_times(gluon, hopper):

@@ -24,7 +24,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256
 GATE_FORMS = ("row", "column")
 
-OLDEST_CAPABILITY = (8, 0)  # its instructions are those of csrc/cuda/mma.h
+OLDEST_CAPABILITY = (8, 0)  # the oldest GPUs with the instructions of csrc/cuda/mma.h
 
 # For rows of at most this many keys the backward computes delta itself, and the forward saves no branch output
 # (csrc/cuda/README.md).
@@ -56,7 +56,9 @@ def _load() -> None:
         except OSError as error:
             _missing.append(f"the compiled CUDA library does not load ({error}); build it again: {_BUILD}")
         except AttributeError as error:
-            _missing.append(f"the compiled CUDA library is of another version ({error}); build it again: {_BUILD}")
+            _missing.append(
+                f"the compiled CUDA library is from another version of the package ({error}); build it again: {_BUILD}"
+            )
 
 
 def _ask(about: ctypes.CDLL) -> None:
@@ -68,7 +70,7 @@ def _ask(about: ctypes.CDLL) -> None:
 
 
 def check_first_calls(backend: str) -> None:
-    """From now on compares the first call of each kernel variant of a backend of the library with the reference."""
+    """Turns on the self-check of a backend: compares the first call of each kernel variant with the reference."""
     self_check.guard_compiled(backend, float("-inf"), _about.qacg_cuda_check_first_calls)
 
 
@@ -82,7 +84,7 @@ def _gpu_is_there() -> bool:
 
 
 def is_loaded() -> bool:
-    """Whether torch has the library's kernels."""
+    """Whether the compiled CUDA library is loaded."""
     return _about is not None
 
 
@@ -94,26 +96,26 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend supports no call on a device; empty if it does."""
+    """Why this backend supports no call on this device; empty if it supports some."""
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
 
 
 def gpus() -> tuple[str, ...]:
-    """The GPUs that the library has code for, as TORCH_CUDA_ARCH_LIST names them."""
+    """The GPUs that the library has code for, in the notation of TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0a")."""
     return _gpus
 
 
 def how_to_build_for(gpu: str) -> str:
-    """The command that builds the library for a GPU."""
-    return f"to build it for this one: TORCH_CUDA_ARCH_LIST={gpu} {_BUILD}"
+    """Text with the command that builds the library for a GPU, e.g. "9.0a"."""
+    return f"to build it for this GPU, run TORCH_CUDA_ARCH_LIST={gpu} {_BUILD}"
 
 
 def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
-    """Whether code for `gpu`, as TORCH_CUDA_ARCH_LIST names it, runs on a GPU of this compute capability.
+    """Whether code for `gpu`, an entry of TORCH_CUDA_ARCH_LIST, runs on a GPU of this compute capability.
 
-    Machine code runs on GPUs of the same major number and no older minor one, and with +PTX the driver translates it
-    for all newer ones. Code for 9.0a is for that GPU alone, code for 10.0f for its major number (CUDA C++ Programming
-    Guide, feature sets of compute capabilities).
+    Machine code for 8.0 runs on 8.x; code for 8.6 runs on 8.6 and later 8.x. With +PTX the driver also translates it
+    for every newer GPU. Code for 9.0a runs on 9.0 only, code for 10.0f on 10.x (CUDA C++ Programming Guide, feature
+    sets of compute capabilities).
     """
     major, minor, features, ptx = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", gpu).groups()
     built = (int(major), int(minor))
@@ -130,7 +132,7 @@ def capability(device: torch.device) -> tuple[int, int]:
 
 @constant_when_traced
 def _no_code_on(device: torch.device) -> tuple[str, ...]:
-    """Why the library has no code for a device; empty if it has."""
+    """Why the library cannot run on a device, as one line; empty if it has code for it."""
     return _no_code_for(capability(device), _gpus)
 
 
@@ -148,7 +150,7 @@ def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...]) -> tuple[st
 
 
 def note(problem: Problem) -> str:
-    """Which passes of a call run on tensor cores, and why others do not (csrc/cuda/README.md, "Two paths")."""
+    """Which passes of a call run on tensor cores, and why the others do not (csrc/cuda/README.md, "Two paths")."""
     why = why_plain(problem)
     if why:
         return f"forward and backward without tensor cores: {'; '.join(why)}"
@@ -164,7 +166,7 @@ def note(problem: Problem) -> str:
 
 
 def why_plain(problem: Problem) -> list[str]:
-    """What excludes a call from the tensor cores, as `suits_tensor_cores` of csrc/cuda/attention.cpp decides."""
+    """Why a call cannot use the tensor cores, by the rules of `suits_tensor_cores` in csrc/cuda/attention.cpp."""
     why = []
     if problem.query.dtype not in _TENSOR_CORES:
         why.append(f"dtype: expected float16 or bfloat16, got {problem.query.dtype}")
@@ -190,7 +192,7 @@ def _address(t: torch.Tensor) -> int:
 
 @functools.cache
 def _shared_memory(device: torch.device) -> int:
-    """The largest shared memory of a thread block, in bytes."""
+    """The most shared memory that a thread block of this GPU can have, in bytes."""
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 

@@ -23,7 +23,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 128
 GATE_FORMS = cuda.GATE_FORMS
 
-# The only compute capability that it supports.
+# The only compute capability that this backend supports.
 CAPABILITY, _CODE = (9, 0), "9.0a"
 
 
@@ -37,7 +37,7 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend supports no call on a device; empty if it does."""
+    """Why this backend supports no call on this device; empty if it supports some."""
     return list(_unsupported_capability(device)) if DEVICE == "cuda" else []
 
 
@@ -51,7 +51,7 @@ def _unsupported_capability(device: torch.device) -> tuple[str, ...]:
 
 
 def note(problem: Problem) -> str:
-    """Which forward a call would run, and how the CUDA backend would run its backward."""
+    """Which forward kernel a call would run, and how the CUDA backend would run its backward."""
     if why := cuda.why_plain(problem):
         return f"as backend 'cuda', without wgmma, which has the limits of the other tensor-core kernels: {why[0]}"
     return f"forward with wgmma; the backward is that of backend 'cuda' ({cuda.note(problem)})"

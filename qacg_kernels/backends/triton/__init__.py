@@ -1,6 +1,6 @@
-"""The Triton backend: its availability and limits. README.md in this folder has the rules.
+"""The Triton backend: its availability and limits. README.md in this folder describes the kernels.
 
-Importing it does not import Triton; the first call does.
+Importing this module does not import Triton; the first call does.
 """
 
 import functools
@@ -33,7 +33,7 @@ MAX_HEAD_DIM = MOST_HEAD_DIM
 GATE_FORMS = ("row", "column")
 
 _OLDEST_CAPABILITY = (8, 0)
-# Evaluated at import: Dynamo bypasses a function's cache, and older versions cannot trace a search for packages.
+# Evaluated at import: Dynamo ignores functools.cache, and older versions of Dynamo cannot trace find_spec.
 _INSTALLED = importlib.util.find_spec("triton") is not None
 
 
@@ -42,14 +42,14 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-# The interpreter runs on the CPU's tensors, and in some versions gets products of bfloat16 wrong.
+# The interpreter runs on CPU tensors. In some versions its bfloat16 products are wrong.
 DEVICE = "cpu" if interpreted() else "cuda"
 DTYPES = (torch.float16, torch.float32) if interpreted() else (torch.float16, torch.bfloat16, torch.float32)
 
 
 @functools.cache
 def _gpu_is_there() -> bool:
-    return torch.cuda.is_available()  # of NVIDIA or, in a build of torch for ROCm, of AMD
+    return torch.cuda.is_available()  # also true for AMD GPUs if torch is built for ROCm
 
 
 @functools.cache
@@ -71,14 +71,14 @@ def _without_table(device: torch.device) -> tuple[str, ...]:
 def missing() -> list[str]:
     """Why this backend is unavailable on this machine; empty if it is available."""
     if not _INSTALLED:
-        return ["triton is not installed: on Linux, pip install 'triton>=3.5' (torch for CUDA brings its own)"]
+        return ["triton is not installed; on Linux, run pip install 'triton>=3.5' (torch for CUDA installs its own)"]
     if not interpreted() and not _gpu_is_there():
         return ["torch sees no NVIDIA or AMD GPU; for tests, TRITON_INTERPRET=1 runs the kernels on CPU tensors"]
     return []
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend supports no call on a device; empty if it does."""
+    """Why this backend supports no call on this device; empty if it supports some."""
     if interpreted():
         return []
     if torch.version.hip:
@@ -99,20 +99,21 @@ def residuals(problem: Problem) -> Residuals:
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
-    # Literals: torch.compile may trace dropout_p as a symbol, and a constant function accepts no symbolic bool.
+    # True and False as literals: torch.compile may trace dropout_p as a symbol, and functions marked
+    # `constant_when_traced` accept no symbolic bool.
     if is_busy(is_entry_mask(problem.attn_mask, problem.head_dim), problem.dropout_p, problem.column_gate):
         limits = longest_whole_rows(query.device, kernel, bits, True)
     else:
         limits = longest_whole_rows(query.device, kernel, bits, False)
     longest = next(limit for limit, head_dim in zip(limits, HEAD_DIMS) if problem.head_dim <= head_dim)
-    # An exported program must support other lengths than its example's, so it saves what the longest need.
+    # An exported program must support longer sequences than the example's, so it saves what tiled rows need.
     whole = not torch.compiler.is_exporting() and is_short(kernel, queries, problem.longest_row, longest)
     return Residuals(save_softmax_out=not whole, save_quasi_out=not whole and not problem.column_gate)
 
 
 @functools.cache
 def _host():
-    """The module with the launches, which imports Triton."""
+    """Imports and returns the module `launch`, which imports Triton."""
     from qacg_kernels.backends.triton import launch
 
     return launch
@@ -123,7 +124,7 @@ def _forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
 
 
 def backward(problem: Problem, saved: Saved) -> Gradients:
-    """Kernel of qacg::triton_attention_backward."""
+    """The implementation of the operator qacg::triton_attention_backward."""
     return _host().backward(problem, saved)
 
 

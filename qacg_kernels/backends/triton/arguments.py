@@ -3,9 +3,10 @@
 Triton flattens tuples, so a kernel reads `call.key.data` and `call.key.row`. A member that is None is a compile-time
 constant.
 
-A tuple that contains another tuple ends in an unused `constant`. Triton treats an int of 1, such as a stride, as a
-constant. Triton 3.5 and 3.6 turn such a stride in a nested tuple into None at the next `if` or `for` decided on the
-GPU, unless a later member of the outer tuple is a constant too.
+Every tuple that contains another tuple ends with an unused field `constant`, to avoid a bug of Triton 3.5 and 3.6.
+Triton treats the int 1, such as a stride, as a compile-time constant. These versions replace such a constant in a
+nested tuple by None after an `if` or `for` that is decided on the GPU, unless a later field of the outer tuple is a
+constant.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class Strided(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """A mask that broadcasts to (B, H, L, S) by strides of 0. Boolean masks are bytes."""
+    """A mask with its four strides, which are 0 where it broadcasts to (B, H, L, S). Boolean masks are bytes."""
 
     data: Tensor
     batch: int
@@ -35,7 +36,10 @@ class Mask(NamedTuple):
 
 
 class Integers(NamedTuple):
-    """A vector of int32 or int64, `step` elements apart: int64 lengths on a CPU are read by their low halves."""
+    """A vector of int32 or int64 values with a stride of `step` elements.
+
+    CPU lengths in int64 are passed as int32 views of their low halves, which have a stride of 2.
+    """
 
     data: Tensor
     step: int
@@ -49,7 +53,7 @@ class PerHead(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of the gate, eq. 4: sigmoid(x . vector + context . context_vector + bias)."""
+    """Parameters of one gate, lq or lk, eq. 4: sigmoid(x . vector + context . context_vector + bias)."""
 
     vector: PerHead
     context_vector: PerHead
@@ -76,7 +80,15 @@ class Sizes(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Scalars of a call. score: scale * log2(e), for exp2 instead of exp; keep and threshold: see dropout.py."""
+    """Scalars of a call.
+
+    Attributes:
+        scale: the factor on the scores, eq. 2.
+        score: scale * log2(e), because the kernels use exp2 instead of exp.
+        quasi: alpha, eq. 3.
+        keep: the factor on entries that dropout keeps, `dropout.keep_scale`.
+        threshold: random 16-bit numbers below it drop their entry, `dropout.drop_threshold`.
+    """
 
     scale: float
     score: float
@@ -88,7 +100,7 @@ class Factors(NamedTuple):
 class Call(NamedTuple):
     """The inputs of a call; either gate_lambda or gate is None.
 
-    Kernels test gate_lambda: Triton 3.5 and 3.6 cannot test whether a tuple that contains None is None.
+    Kernels test whether gate_lambda is None: Triton 3.5 and 3.6 cannot test this of a tuple that contains None.
     """
 
     query: Strided
@@ -108,7 +120,11 @@ class Call(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """Tensors that the backward kernels read beside the inputs; rows are (B, H, L)."""
+    """Tensors that the backward kernels read in addition to the inputs.
+
+    The first three have shape (B, H, L, D), the others (B, H, L). For a column gate, key_gate and grad_key_gate have
+    shape (B, H, S).
+    """
 
     grad_out: Strided
     softmax_out: Strided | None  # O1
@@ -123,12 +139,14 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Tensors that the backward kernels write, and the row terms that they exchange.
+    """Tensors that the backward kernels write: gradients, and values per row that one kernel passes to the next.
 
-    delta: eq. 10. log_sum: log2 of a row's sum of exponentials. weight: alpha lambda of eq. 5; for a column gate its
-    row's part. The three are None for single-tile rows. query_logit and key_logit: tq and tk of eq. 14, from which the
-    gradients of the gate's parameters are computed. query and context_query are None for
-    the kernel over key blocks of tiled rows.
+    Attributes:
+        query, context_query: None in the kernel over key blocks of tiled rows, which does not write them.
+        query_logit, key_logit: tq and tk of eq. 14, from which the gradients of the gate's parameters are computed.
+        delta: eq. 10. This and the next two are None for single-tile rows.
+        log_sum: log2 of a row's sum of exponentials.
+        weight: alpha lambda of eq. 5; for a column gate alpha (1 - beta lq), the part that depends on the row.
     """
 
     query: Strided | None
@@ -146,7 +164,7 @@ class Gradients(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The sequence and head of a program; created inside the kernels."""
+    """The sequence and head that a program computes, with the sequence's sizes; created inside the kernels."""
 
     sequence: int
     head: int
@@ -157,9 +175,10 @@ class Place(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Rows of an input as an operand of products; created inside the kernels.
+    """Rows of an input as an operand of matrix products; created inside the kernels.
 
-    tile: (rows, block_d). With `config.by_parts` products read from memory, and `rows` is a placeholder here.
+    `tile` holds the rows, (rows, block_d). With `config.by_parts` the products read the rows from memory instead, and
+    `tile` is a placeholder.
     """
 
     source: Strided
@@ -174,17 +193,17 @@ class KernelConfig:
     """The compile-time configuration of a kernel. `kernel_config` caches instances, so they compare by identity.
 
     Attributes:
-        key_mask: the mask is the same for all queries, and read as one value per key.
-        whole_row: single-tile rows, of at most block_n keys.
-        even_keys: every block of keys is full; with whole_row, every sequence has block_n keys.
-        even_dim: the head size is block_d, which is a power of two of at least 16.
-        fast_sigmoid: by a polynomial, for 16 bits.
-        folds_scale: `factors.score` is positive, so that the row maximum is taken of unscaled scores and the scaling is
-            part of a multiply-add.
-        precision: of products of float32, "ieee" or "tf32".
-        by_parts: products read a few features or keys at a time. Exact float32 products keep their operands in
-            registers, and a whole tile would not fit.
-        block_m, block_n: queries and keys of a tile.
+        key_mask: whether the mask is the same for all queries; it is then read as one value per key.
+        whole_row: whether a tile holds whole rows, of at most block_n keys ("single-tile rows").
+        even_keys: whether every block of keys is full; with whole_row, whether every sequence has block_n keys.
+        even_dim: whether the head size equals block_d, which is a power of two of at least 16.
+        fast_sigmoid: whether a polynomial replaces the division in the sigmoid, for 16-bit inputs.
+        folds_scale: whether `factors.score` is positive. The row maximum is then computed from unscaled scores, and the
+            scaling becomes part of a multiply-add.
+        precision: "ieee" or "tf32", of float32 products.
+        by_parts: whether products read 16 features or keys at a time. Exact float32 products keep their operands in
+            registers, where a whole tile does not fit.
+        block_m, block_n: number of queries and of keys in a tile.
     """
 
     is_causal: bool
@@ -203,12 +222,12 @@ class KernelConfig:
 
 
 def strided(t: Tensor | None, packed: bool) -> Strided | None:
-    """A dense (B, H, rows, ...) or packed (T, H, ...) tensor as Strided."""
+    """A dense tensor (B, H, rows, ...) or a packed one (T, H, ...) with its strides, as Strided."""
     return None if t is None else Strided(t, *strides(t, packed))
 
 
 def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
-    """The strides of batch, head and row of a tensor as in `strided`; packed tensors have batch stride 0."""
+    """The strides of batch, head and row of a dense or packed tensor; packed tensors have batch stride 0."""
     if packed:
         row, head, *_ = t.stride()
         return 0, head, row
@@ -228,7 +247,7 @@ def mask_of(t: Tensor | None) -> Mask | None:
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """A gate vector (shared_dims = 1) or a bias (shared_dims = 0)."""
+    """A gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead."""
     if t is None:
         return None
     t = t.contiguous()

@@ -1,4 +1,4 @@
-"""The backward kernels: over blocks of keys, over blocks of queries, and over rows.
+"""The backward kernels, which loop over blocks of keys, blocks of queries, or rows.
 
 Single-tile rows: the kernel over key blocks computes all gradients. Tiled rows: `row_terms_kernel` runs first (eq. 10
 and 13), then each kernel computes the products whose sums it owns, without atomics, in 11 products.
@@ -31,9 +31,9 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def key_blocks_kernel(call, saved, grads, config: tl.constexpr):
-    """dK, dKc and dV of config.block_n keys of one head; with config.whole_row dQ and dQc too.
+    """Computes dK, dKc and dV of config.block_n keys of one head; with config.whole_row also dQ and dQc.
 
-    Tiles are (keys, queries), so that A, dT and dTc are in registers for the products that sum over queries.
+    Tiles are (keys, queries), so that A, dT and dTc can stay in registers as operands of the products over queries.
     """
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
@@ -60,14 +60,14 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
     dv = tl.full((BLOCK_N, config.block_d), 0.0, tl.float32)
     key_logit = tl.full((BLOCK_N,), 0.0, tl.float32)
 
-    # Every key of the block is visible to queries from `open_queries` on.
+    # All queries from `open_queries` on see every key of the block, so they need no visibility check.
     start = place.queries * 0
     open_queries = start
     if config.is_causal:
         start += first_key // config.block_m * config.block_m
         open_queries += tl.cdiv(first_key + BLOCK_N - 1, config.block_m) * config.block_m
     stop = place.queries
-    if not config.whole_row:  # single-tile rows get their dQ here, even if it is 0
+    if not config.whole_row:  # with whole_row this kernel also writes dQ, even where it is 0
         stop = tl.where(first_key < place.seen_keys, stop, 0)
     FULL_MASK: tl.constexpr = (call.mask is not None) and (not config.key_mask)
     summands = key_summands(keys, place, call, config)
@@ -143,9 +143,10 @@ def _add_queries(
     dk, dck, dv, key_logit, start, stop, k, ck, v, first_key, summands, call, saved, grads, place, config: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds the contributions of the queries from start to stop, eq. 9 to 13.
+    """Returns dk, dck, dv and key_logit plus the contributions of queries start to stop, eq. 9 to 13.
 
-    key_logit accumulates dlk of a column gate, or with a row gate and single-tile rows tk at the keys' own positions.
+    key_logit accumulates dlk of a column gate; with a row gate and single-tile rows it accumulates tk at the keys' own
+    positions.
     """
     BLOCK_N: tl.constexpr = dk.shape[0]
     keys = first_key + tl.arange(0, BLOCK_N)
@@ -167,11 +168,11 @@ def _add_queries(
         )
         log_sum, row_weight, lq, lk_of_row = _row_factors(rows, present, call, saved, grads, place, config)
         if CHECKED and config.key_mask:
-            log_sum = tl.where(present, log_sum, INFINITY)  # a summand alone may exceed what exp2 can hold
+            log_sum = tl.where(present, log_sum, INFINITY)  # else exp2 of a large mask value could overflow
         p = tl.exp2(scores * factor - log_sum[None, :])
         if config.whole_row and (not config.fast_sigmoid) and config.block_d <= 128:
-            # log_sum lacks digits of large scores, so p sums to 1 + e, and delta would carry e into dT (eq. 10). In 16
-            # bits the rounding of dT exceeds e. Wider heads lack the registers for this: 168 bytes of stack.
+            # log_sum of large scores is rounded, so that p sums to 1 + e instead of 1, and delta carries e into dT (eq.
+            # 10). With 16-bit inputs the rounding of dT exceeds e. Wider heads would spill 168 bytes of registers here.
             row_total = tl.sum(p, 0)
             p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
         g = sigmoid(context_scores, factor, config.fast_sigmoid)
@@ -197,7 +198,7 @@ def _add_queries(
                 gate_term, lq, lk_of_row, rows, present, call, saved, grads, place, config
             )
             if (call.gate_lambda is None) and (not config.column_gate):
-                # The row gate reads the key at the query's position: the diagonal of the tile.
+                # The row gate reads the key at the query's position, which is on the diagonal of the tile.
                 key_logit += tl.sum(tl.where(rows[None, :] == keys[:, None], own_key_logit[None, :], 0.0), 1)
         else:
             delta = load_rows(grads.delta, place, rows, present)
@@ -221,7 +222,7 @@ def _add_queries(
 
 @triton.jit
 def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
-    """dQ and dQc of config.block_m queries of one head."""
+    """Computes dQ and dQc of config.block_m queries of one head."""
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     block = blocks - 1 - tl.program_id(0) % blocks
@@ -239,7 +240,7 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     dcq = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     gate_term = tl.full((config.block_m,), 0.0, tl.float32)
 
-    # Blocks of keys below `open_keys` are full and visible to every query of the block.
+    # Every query of the block sees all keys below `open_keys`, so full blocks below it need no visibility check.
     open_keys, stop = masked_keys(place, call, config)
     if config.is_causal:
         stop = tl.minimum(stop, (block + 1) * config.block_m)
@@ -280,7 +281,7 @@ def _add_keys(
     dq, dcq, gate_term, start, stop, q, cq, do, delta, log_sum, row_weight, rows, call, saved, place,
     config: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds the contributions of the keys from start to stop, eq. 9 to 13."""
+    """Returns dq, dcq and gate_term plus the contributions of keys start to stop, eq. 9 to 13."""
     block = tl.arange(0, config.block_n)
     k_pointers = tile_pointers(call.key, place, start + block, config)
     ck_pointers = tile_pointers(call.context_key, place, start + block, config)
@@ -333,7 +334,7 @@ def _add_keys(
 
 @triton.jit
 def row_terms_kernel(call, saved, grads, config: tl.constexpr):
-    """delta and the gate's terms of config.block_m rows from the saved branch outputs, eq. 10 and 13."""
+    """Computes delta and the gate's gradients of config.block_m rows from the saved branch outputs, eq. 10 and 13."""
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     block = tl.program_id(0) % blocks
@@ -354,10 +355,10 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
 
 @triton.jit
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
-    """log2 of the rows' sums of exponentials, alpha lambda, lq and lk, (M) each.
+    """Returns log_sum (log2 of each row's sum of exponentials), alpha lambda, lq and lk, (M) each.
 
-    The gates are placeholders for tiled rows, whose kernels over blocks do not use them.
-    P = exp2(scores - log_sum). It is 0 in a row without visible keys, whose maximum and sum are stored as 0.
+    P = exp2(scores - log_sum). A row without visible keys has a stored maximum and sum of 0, and its P is 0. For tiled
+    rows lq and lk are placeholders, because the kernels over blocks do not use them.
     """
     if grads.log_sum is not None:
         log_sum = load_rows(grads.log_sum, place, rows, present)
@@ -379,9 +380,10 @@ def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
 
 @triton.jit
 def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
-    """lambda of each row from the saved gates, and the gates, (M) each; for a column gate 1 - beta lq, lq and lq.
+    """Returns lambda, lq and lk of each row, (M) each, from the saved gates.
 
-    With a lambda tensor the gates are placeholders.
+    For a column gate these are 1 - beta lq, lq, and a placeholder. If the call has a lambda tensor, lq and lk are
+    placeholders.
     """
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
@@ -398,7 +400,10 @@ def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
 
 @triton.jit
 def store_gate_terms(gate_term, lq, lk, rows, present, call, saved, grads, place, config: tl.constexpr):
-    """Stores the gate's gradients from gate_term = sum_j dlambda_ij (M), eq. 13, 14; returns tq and a row gate's tk."""
+    """Stores the gate's gradients for gate_term = sum_j dlambda_ij, (M), eq. 13 and 14.
+
+    Returns tq and tk; tk is a placeholder for a column gate, and both are if the call has a lambda tensor.
+    """
     query_logit = gate_term
     key_logit = gate_term
     if call.gate_lambda is not None:
@@ -417,7 +422,7 @@ def store_gate_terms(gate_term, lq, lk, rows, present, call, saved, grads, place
 
 @triton.jit
 def _key_gate_term(d_key_gate, lk, rows, present, saved, place):
-    """tk from dlk and lk, all (rows)."""
+    """Returns tk, eq. 14, from dlk (d_key_gate) and lk, one value per row each."""
     if saved.grad_key_gate is not None:
         d_key_gate += load_rows(saved.grad_key_gate, place, rows, present)
     return d_key_gate * lk * (1.0 - lk)

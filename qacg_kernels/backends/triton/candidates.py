@@ -1,16 +1,16 @@
 """Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
-Of 16 bits, shipped entries are the candidates with the highest predicted rate (`python -m benchmarks.static --search`);
-of 32 bits and for AMD's GPUs, roughly the first candidates without spills.
+Shipped entries for 16 bits on NVIDIA GPUs are the candidates with the highest predicted rate (`python -m
+benchmarks.static --search`). Those for 32 bits and for AMD GPUs are roughly the first candidates that do not spill.
 """
 
 from dataclasses import replace
 
 from qacg_kernels.backends.triton.tile_tables import Key, TileEntry, has_wide_waves, is_amd
 
-# (block_m, block_n, num_warps, num_stages), from large to small tiles per register. With more than 2 stages, loads are
-# in flight during the previous tile; float32 reads by parts and has none. A fifth number limits registers, for tiles
-# that narrowly miss space for another block on a multiprocessor.
+# (block_m, block_n, num_warps, num_stages), from large to small tiles. With more than 2 stages, loads overlap with the
+# previous tile; float32 products that read by parts do not pipeline. An optional fifth number limits the registers per
+# thread, so that one more block fits on a multiprocessor.
 _WHOLE_FORWARD = (
     (128, 128, 8, 1), (64, 128, 4, 1, 168), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1, 128), (32, 128, 4, 1),
     (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
@@ -45,7 +45,7 @@ _TILES = {
     "key_gradients": _KEY_GRADIENTS,
     "query_gradients": _QUERY_GRADIENTS,
 }
-# Accumulator elements per warp in float32, whose operands occupy registers too.
+# Limit on float32 accumulator elements per warp: operands of float32 products occupy registers too.
 _MOST_ELEMENTS = 1536
 _MOST_STAGES_OF_FLOAT32 = 2
 _ACCUMULATORS = {
@@ -57,11 +57,11 @@ _ACCUMULATORS = {
 }
 
 
-_MOST_STAGES_OF_AMD = 2  # loads go through registers, so more stages only take memory
+_MOST_STAGES_OF_AMD = 2  # AMD's loads go through registers, so more stages would only use more shared memory
 
 
 def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
-    """Entries of this key for an architecture, those with the largest tiles first."""
+    """Tile-table entries to try for a key (kernel, bits, head size, busy), those with the largest tiles first."""
     if not is_amd(architecture):
         return _candidates(key, key[1] == 32)
     wide = has_wide_waves(architecture)
@@ -82,6 +82,6 @@ def _candidates(key: Key, by_parts: bool) -> list[TileEntry]:
     tiles = _TILES[kernel]
     if by_parts:
         tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
-        own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # whose rows the accumulators have
+        own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # accumulators have block_n or block_m rows
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
     return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in tiles]

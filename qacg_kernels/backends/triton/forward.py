@@ -1,4 +1,4 @@
-"""The forward kernel: a program computes one block of queries of one head, over all keys that are visible to it."""
+"""The forward kernel: each program computes one block of queries of one head, over all keys that they see."""
 
 import triton
 import triton.language as tl
@@ -28,14 +28,14 @@ from qacg_kernels.backends.triton.tiles import (
 def forward_kernel(
     call, out, softmax_out, quasi_out, row_max_out, row_sum_out, query_gate, key_gate, config: tl.constexpr
 ):
-    """MATH.md, eq. 1 to 8, for config.block_m queries of one head.
+    """Computes MATH.md, eq. 1 to 8, for config.block_m queries of one head.
 
-    Outputs are Strided, or None if not requested; config.whole_row supports no branch outputs. A row gate writes
-    query_gate and key_gate; a column gate writes query_gate and reads key_gate.
+    Outputs are Strided, or None if not requested; softmax_out and quasi_out must be None with config.whole_row. A row
+    gate writes query_gate and key_gate; a column gate writes query_gate and reads key_gate.
     """
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
-    # The last block first: under causality it is the longest.
+    # The last block first: in a causal call it sees the most keys, so it takes longest.
     block = blocks - 1 - tl.program_id(0) % blocks
     if block * config.block_m >= place.queries:
         return
@@ -49,7 +49,7 @@ def forward_kernel(
         if config.key_mask:
             _, stop = masked_keys(place, call, config, config.block_n)
             place = Place(place.sequence, place.head, place.first, place.queries, place.keys, stop)
-        # If lengths vary, a short sequence uses a half or a quarter of the widest tile.
+        # If lengths vary, a short sequence uses a tile of half or a quarter of the width.
         if (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 4:
             o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n // 4)
         elif (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 2:
@@ -72,9 +72,9 @@ def forward_kernel(
 
 @triton.jit
 def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BLOCK_N: tl.constexpr):
-    """All keys in one tile: an exact softmax, and A formed before the one product with V.
+    """Computes rows whose keys fit into one tile, with one product A V instead of one per branch.
 
-    Returns A V (M, block_d), maximum and sum of the rows (M).
+    Returns A V, (M, block_d), and the maximum and the sum of exponentials of each row, (M).
     """
     CHECKED: tl.constexpr = (not config.even_keys) or config.is_causal or (call.mask is not None)
     keys = tl.arange(0, BLOCK_N)
@@ -114,16 +114,17 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BL
 
 @triton.jit
 def _tiled(q, cq, lam, block, rows, key_gate, place, call, config: tl.constexpr, PLAIN: tl.constexpr):
-    """Keys in blocks, with an online softmax. Returns O1, O2, O2 again (M, block_d), maximum and sum of the rows (M).
+    """Computes rows over several blocks of keys, with an online softmax.
 
-    With a column gate the second result is (Z o lambda o G) V. The third is O2 if PLAIN, else a placeholder.
+    Returns three (M, block_d) tiles, and the maximum and the sum of exponentials of each row, (M). The tiles are O1; O2
+    for a row gate or (Z o lambda o G) V for a column gate; and O2 if PLAIN, else a placeholder.
     """
     o1 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     o2 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     plain_o2 = tl.full((config.block_m, config.block_d if PLAIN else 1), 0.0, tl.float32)
     row_max = tl.full((config.block_m,), MINUS_INFINITY, tl.float32)
     row_sum = tl.full((config.block_m,), 0.0, tl.float32)
-    # Blocks of keys below `open_keys` are full and visible to every query of the block.
+    # Every query of the block sees all keys below `open_keys`, so full blocks below it need no visibility check.
     open_keys, stop = masked_keys(place, call, config)
     if config.is_causal:
         stop = tl.minimum(stop, (block + 1) * config.block_m)
@@ -153,7 +154,10 @@ def _sweep(
     o1, o2, plain_o2, row_max, row_sum, start, stop, q, cq, lam, rows, key_gate, place, call, config: tl.constexpr,
     CHECKED: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
-    """Adds the keys from start to stop. o1 is relative to row_max and rescaled as that rises; o2 never is."""
+    """Returns the five accumulators plus the contributions of keys start to stop.
+
+    o1 is scaled by exp2(-row_max), so it is rescaled when row_max rises; o2 does not depend on row_max.
+    """
     block = tl.arange(0, config.block_n)
     k_pointers = tile_pointers(call.key, place, start + block, config)
     ck_pointers = tile_pointers(call.context_key, place, start + block, config)
@@ -193,7 +197,7 @@ def _sweep(
             keep = dropout_keeps(call, place, rows, first_key, config.block_n, False)
             p = tl.where(keep, p, 0.0)
         v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, config, CHECKED)
-        # This product overlaps with the sigmoid.
+        # Issued here, so that this product overlaps with the sigmoid.
         o1 = add_product_over_rows(o1 * rescale[:, None], p, v, place, call, config)
         g = sigmoid(context_scores, factor, config.fast_sigmoid)
         if CHECKED:

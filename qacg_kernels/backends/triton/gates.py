@@ -1,4 +1,4 @@
-"""The gate's kernels, whose work grows with rows x D."""
+"""The kernels of the gate lambda and of its gradients. Their work is proportional to rows x D."""
 
 import triton
 import triton.language as tl
@@ -14,7 +14,7 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.constexpr):
-    """lambda of each row, eq. 5, (M); for a column gate 1 - beta lq. Stores the gates."""
+    """Returns lambda of each row, eq. 5, (M), or 1 - beta lq for a column gate; stores the gates lq and lk."""
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
@@ -30,7 +30,7 @@ def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.conste
 
 @triton.jit
 def row_gates_kernel(call, query_gate, key_gate, row_gates, config: tl.constexpr):
-    """lambda and gates of config.block_m rows of one head, eq. 5, for a forward that takes lambda as input."""
+    """Stores lambda, lq and lk of config.block_m rows of one head, eq. 5, for a forward that reads a lambda tensor."""
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     rows = tl.program_id(0) % blocks * config.block_m + tl.arange(0, config.block_m)
@@ -40,7 +40,7 @@ def row_gates_kernel(call, query_gate, key_gate, row_gates, config: tl.constexpr
 
 @triton.jit
 def key_gates_kernel(call, key_gate, config: tl.constexpr):
-    """lk of a column gate, eq. 4, for config.block_n keys of one head; keys beyond the length are treated as 0."""
+    """Stores lk of a column gate, eq. 4, for config.block_n keys of one head; keys beyond the length count as 0."""
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
     keys = tl.program_id(0) % blocks * config.block_n + tl.arange(0, config.block_n)
@@ -51,11 +51,15 @@ def key_gates_kernel(call, key_gate, config: tl.constexpr):
 
 @triton.jit
 def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, config: tl.constexpr):
-    """Sums of t x, t c and t over ROWS rows of one sequence and head and of one side of the gate, eq. 14.
+    """Stores partial sums of t x, t c and t over chunks of ROWS queries or keys, eq. 14.
 
-    query_logit, key_logit: tq and tk. sums: (sequences, heads, chunks, 2 block_d + 4) float32, one program per row; the
-    chunks of a head's queries come first. The last 3 columns are not used: a row's length is a multiple of 4 floats, so
-    that several are read at once. Keys that are hidden from a column gate are not read.
+    Each program sums one chunk of one head and writes one row of `sums`. With a column gate, keys beyond the length are
+    not read.
+
+    Args:
+        query_logit, key_logit: t, which is tq for queries and tk for keys.
+        sums: float32 (sequences, heads, chunks, 2 block_d + 4); chunks of queries come before chunks of keys. The last
+            3 columns are unused, so that rows start at multiples of 16 bytes.
     """
     of_queries, of_keys = _chunks(call, ROWS)
     place = place_of(tl.program_id(0) // (of_queries + of_keys), call)
@@ -73,16 +77,16 @@ def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, con
 
 @triton.jit
 def _chunks(call, ROWS: tl.constexpr):
-    """The number of chunks of ROWS rows of a head's queries, and of its keys."""
+    """Returns the number of chunks of ROWS rows of the queries and of the keys of a head."""
     keys = call.sizes.keys if call.cu_seqlens is None else call.sizes.queries
     return tl.cdiv(call.sizes.queries, ROWS), tl.cdiv(keys, ROWS)
 
 
 @triton.jit
 def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, config: tl.constexpr):
-    """A row of `sums`, over a chunk's rows of x and context up to `stop`; rows from `readable` on are treated as 0."""
+    """Stores the sums of one chunk, of rows before `stop`, at `target`; rows from `readable` on count as 0."""
     features = tl.arange(0, config.block_d)
-    # Summed over rows after the loop: each such sum takes shuffles and shared memory.
+    # The loop adds tiles; the sum over rows comes after it, because each such sum uses shuffles and shared memory.
     of_x = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     of_context = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     of_bias = tl.full((config.block_m,), 0.0, tl.float32)
@@ -102,10 +106,10 @@ def gate_gradients_kernel(
     call, sums, sequences, gradients, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDED: tl.constexpr,
     config: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the gate's vectors and biases from `gate_sums_kernel`'s sums.
+    """Stores the gradients of the gate's vectors and biases, by adding up the rows that `gate_sums_kernel` wrote.
 
-    A program per head, side and COLUMNS columns of the sums adds up ADDED rows in an iteration. gradients: laid out as
-    the gate. If heads share a parameter, the first head's program sums over all heads.
+    There is a program for each head, side of the gate and block of COLUMNS columns; it adds ADDED rows per iteration.
+    If the heads share a parameter, the program of the first head sums over all heads. `gradients` is a Gate.
     """
     blocks = 2 * config.block_d // COLUMNS + 1
     head, block = tl.program_id(0) // (2 * blocks), tl.program_id(0) % blocks
@@ -124,7 +128,7 @@ def _gradient(
     side, sums, sequences, head, block, first, count, chunks, call, COLUMNS: tl.constexpr, ADDED: tl.constexpr,
     config: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of one side from COLUMNS columns of the sums, of which it has the chunks first to first + count - 1."""
+    """Stores COLUMNS elements of the gradients of one side of the gate, whose chunks are first to first + count - 1."""
     is_vector = block < config.block_d // COLUMNS
     is_bias = block == 2 * config.block_d // COLUMNS
     stride = tl.where(is_vector, side.vector.head, side.context_vector.head)

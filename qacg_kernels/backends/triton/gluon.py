@@ -1,6 +1,6 @@
 """The Gluon backend: a tiled forward for Hopper GPUs (gluon_forward.py) with warps that copy and warps that compute.
 
-Everything else, including the backward, is the Triton backend's. Importing it does not import Triton.
+Everything else, including the backward, is the Triton backend's. Importing this module does not import Triton.
 """
 
 import functools
@@ -25,20 +25,20 @@ MAX_HEAD_DIM = 128
 GATE_FORMS = triton.GATE_FORMS
 
 CAPABILITY = (9, 0)
-# Of its forward, whose tiles are wgmma's panels of 64 features.
+# Head sizes of the forward in Gluon, whose tiles consist of wgmma panels of 64 features.
 _HEAD_DIMS = (64, 128)
-_OLDEST_TRITON = (3, 6)  # the oldest that its forward was compiled with
+_OLDEST_TRITON = (3, 6)  # the oldest version that has compiled the forward
 
 
 def _version_of_triton() -> tuple[int, ...]:
-    """Major and minor version; () if Triton is not installed."""
+    """Major and minor version of Triton; () if it is not installed."""
     try:
         return tuple(int(part) for part in metadata.version("triton").split(".")[:2])
     except metadata.PackageNotFoundError:
         return ()
 
 
-# Evaluated at import: a trace cannot search for packages.
+# Evaluated at import: torch.compile cannot trace a search for packages.
 _TRITON = _version_of_triton()
 
 
@@ -56,12 +56,12 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend supports no call on a device; empty if it does."""
+    """Why this backend supports no call on this device; empty if it supports some."""
     return list(_unsupported_capability(device))
 
 
 def without_gluon(problem: Problem) -> str | None:
-    """Why a call runs the Triton backend's forward; None if tiled rows run the forward in Gluon."""
+    """Why a call cannot use the forward in Gluon and runs the Triton backend's; None if its tiled rows can."""
     if problem.query.dtype not in DTYPES:
         return f"dtype: expected float16 or bfloat16, got {problem.query.dtype}"
     if problem.head_dim not in _HEAD_DIMS:
@@ -71,12 +71,12 @@ def without_gluon(problem: Problem) -> str | None:
     if problem.dropout_p > 0:
         return f"dropout_p: expected 0, got {problem.dropout_p}"
     if problem.column_gate:
-        return "gate.form: expected 'row' or lambda, got 'column'"
+        return "gate.form: expected 'row' or a lambda tensor, got 'column'"
     return None
 
 
 def note(problem: Problem) -> str:
-    """Which forward a call would run, and where its tile sizes come from."""
+    """Which forward kernel a call would run, and where its tile sizes come from."""
     why = without_gluon(problem)
     tiles = triton.note(problem)
     if why:
@@ -90,7 +90,7 @@ residuals = triton.residuals
 @constant_when_traced
 @functools.cache
 def _hopper_is_there() -> bool:
-    if torch.version.hip:  # an MI200 has capability 9.0 too
+    if torch.version.hip:  # AMD's MI200 reports capability 9.0 too
         return False
     return any(torch.cuda.get_device_capability(n) == CAPABILITY for n in range(torch.cuda.device_count()))
 
@@ -106,7 +106,7 @@ def _unsupported_capability(device: torch.device) -> tuple[str, ...]:
 
 @functools.cache
 def _host():
-    """The module with the launches, which imports Triton and Gluon."""
+    """Imports and returns the module `gluon_launch`, which imports Triton and Gluon."""
     from qacg_kernels.backends.triton import gluon_launch
 
     return gluon_launch

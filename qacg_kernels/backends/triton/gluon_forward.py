@@ -1,14 +1,16 @@
 """The tiled forward for Hopper GPUs in Gluon, with warps that copy, warps that compute, and products in flight.
 
-A block has 128 queries of one head. Four warps copy tiles of keys into a ring of stages; eight compute. Stage j of the
-ring has keys and context keys of tile j and values of tile j - 1, which one iteration reads. In it
+A thread block computes 128 queries of one head. Four warps copy tiles of keys into a ring of stages in shared memory;
+eight warps compute. Stage j of the ring holds keys and context keys of tile j and values of tile j - 1. In iteration i
 
-    softmax of tile i    overlaps with    context scores of tile i and G V of tile i - 1,
-    sigmoid of tile i    overlaps with    scores of tile i + 1 and P V of tile i,
+    the softmax of tile i    overlaps with    the context scores of tile i and G V of tile i - 1,
+    the sigmoid of tile i    overlaps with    the scores of tile i + 1 and P V of tile i,
 
-so that both units have work at any time. A tile of zeros follows the last one, and its scores are not used: this makes
-all iterations alike. ptxas requires it: if a path without products in flight joins one with them, or if sums are set
-while others are in flight, it waits after each product (its notes C7510 to C7517).
+so that tensor cores and arithmetic units work at the same time.
+
+All iterations must be alike, so a tile of zeros follows the last tile; its scores are not used. The reason is ptxas: it
+makes the code wait after each product if a path with products in flight meets one without, or if accumulators are set
+while products are in flight (its notes C7510 to C7517).
 """
 
 from triton.experimental import gluon
@@ -24,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from qacg_kernels.backends.triton import tiles
 
-# The same functions, for Gluon's front end.
+# Triton functions that Gluon kernels call, compiled by Gluon's front end.
 _integer = gluon.jit(tiles._integer.fn)
 place_of = gluon.jit(tiles.place_of.fn)
 sigmoid = gluon.jit(tiles.sigmoid.fn)
@@ -32,7 +34,7 @@ sigmoid = gluon.jit(tiles.sigmoid.fn)
 ROWS = gl.constexpr(128)
 COPYING_WARPS = gl.constexpr(4)
 COPYING_THREADS = gl.constexpr(128)
-# The computing warps get the remaining registers, which decide whether their products stay in flight.
+# Registers per thread of the copying warps. The computing warps get the rest, to keep their products in flight.
 COPYING_REGISTERS = gl.constexpr(40)
 
 
@@ -40,9 +42,9 @@ COPYING_REGISTERS = gl.constexpr(40)
 def gluon_forward_kernel(
     call, out, softmax_out, quasi_out, row_max_out, row_sum_out, STAGES: gl.constexpr, config: gl.constexpr
 ):
-    """MATH.md, eq. 1 to 8, for 128 queries of one head, with lambda given; no mask, no dropout, no column gate.
+    """Computes MATH.md, eq. 1 to 8, for 128 queries of one head. Requires a lambda tensor, no mask and no dropout.
 
-    Outputs are Strided; branch outputs that are not requested are None.
+    Outputs are Strided; softmax_out and quasi_out are None if not requested.
     """
     N: gl.constexpr = config.block_n
     D: gl.constexpr = config.block_d
@@ -51,7 +53,7 @@ def gluon_forward_kernel(
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     blocks = gl.cdiv(call.sizes.queries, ROWS)
     place = place_of(gl.program_id(0) // blocks, call)
-    # The last block first: under causality it is the longest.
+    # The last block first: in a causal call it sees the most keys, so it takes longest.
     first_row = (blocks - 1 - gl.program_id(0) % blocks) * ROWS
     stop = place.seen_keys
     open_keys = place.seen_keys  # keys below are visible to every query of the block
@@ -65,7 +67,7 @@ def gluon_forward_kernel(
     key = gl.allocate_shared_memory(DTYPE, [STAGES, N, D], TILE)
     context_key = gl.allocate_shared_memory(DTYPE, [STAGES, N, D], TILE)
     value = gl.allocate_shared_memory(DTYPE, [STAGES, N, D], TILE)
-    # Barriers of a stage: data of the scores and P V has arrived, data of the context scores has, all has been read.
+    # Barriers of a stage: keys and values have arrived; context keys have arrived; all of them have been read.
     there = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     context_there = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
@@ -93,7 +95,7 @@ def gluon_forward_kernel(
 
 @gluon.jit
 def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constexpr, config: gl.constexpr):
-    """The copying warps. Absent rows become zeros."""
+    """The program of the copying warps: copies queries once, then each tile of keys. Absent rows become zeros."""
     query, context_query, key, context_key, value, there, context_there, free = memory
     if tiles_of_keys > 0:  # the barrier of the first keys waits for these copies too
         copy_rows(query, call.query, first_row, place.queries, place, config)
@@ -117,12 +119,15 @@ def copy(memory, tiles_of_keys, first_row, stop, place, call, STAGES: gl.constex
 
 @gluon.jit
 def copy_rows(shared, t, first, stop, place, config: gl.constexpr):
-    """Starts copies of rows first, first + 1, ... of a Strided to a tile of shared memory, 16 bytes per thread."""
+    """Starts asynchronous copies of rows first, first + 1, ... to a tile of shared memory, 16 bytes per thread.
+
+    Rows from `stop` on become zeros.
+    """
     D: gl.constexpr = config.block_d
     CHUNKS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [COPYING_WARPS, 1], [1, 0])
     rows = gl.arange(0, shared.shape[0], gl.SliceLayout(1, CHUNKS))
     features = gl.arange(0, D, gl.SliceLayout(0, CHUNKS))
-    # The first row's address once for all threads. `gluon_launch` ensures that offsets within a tile fit 32 bits.
+    # A 64-bit address of the first row plus 32-bit offsets, which `gluon_launch` ensures to be sufficient.
     pointers = row_pointers(t, first, place) + (rows[:, None] * t.row + features[None, :])
     async_copy.async_copy_global_to_shared(shared, pointers, mask=(rows < stop - first)[:, None])
 
@@ -132,7 +137,7 @@ def compute(
     memory, tiles_of_keys, first_row, open_keys, place, call, out, softmax_out, quasi_out, row_max_out, row_sum_out,
     STAGES: gl.constexpr, config: gl.constexpr,
 ):  # fmt: skip
-    """The computing warps, 16 queries each."""
+    """The program of the computing warps, which compute and store 16 queries each."""
     query, context_query, key, context_key, value, there, context_there, free = memory
     N: gl.constexpr = config.block_n
     D: gl.constexpr = config.block_d
@@ -152,7 +157,7 @@ def compute(
         mbarrier.wait(context_there.index(0), 0)
         fence_async_shared()
         s = warpgroup_mma(query, key.index(0).permute((1, 0)), nothing, use_acc=False, is_async=True)
-        # The sums go through this wait, and so are known to be set before products are in flight.
+        # The accumulators pass through this wait, so that ptxas sees them set before products are in flight.
         s, o1, o2 = warpgroup_mma_wait(0, (s, o1, o2))
         c_flying = warpgroup_mma(
             context_query, context_key.index(0).permute((1, 0)), nothing, use_acc=False, is_async=True
@@ -170,8 +175,9 @@ def compute(
             if stage == STAGES:
                 stage = 0
                 phase ^= 1
-            # ptxas moves arithmetic across waits for products, but not across waits for barriers, which are loops.
-            # So each wait for products has one before it; and what the arithmetic made goes through it, for LLVM.
+            # ptxas moves arithmetic across waits for products, but not across waits for barriers, which are loops. So a
+            # wait for a barrier precedes each wait for products. For LLVM, the results of the arithmetic are arguments
+            # of the wait.
             mbarrier.wait(there.index(stage), phase)
             fence_async_shared()
             c, o2, p = warpgroup_mma_wait(0, (c_flying, o2_flying, p))
@@ -211,7 +217,7 @@ def compute(
 
 @gluon.jit
 def softmax(s, row_max, row_sum, factor, CHECKED: gl.constexpr):
-    """Exponentials of a tile of scores, the factor for earlier sums, and the new maximum and sum of rows."""
+    """Returns exp2 of a tile of scores, the factor for earlier sums, and the new maximum and sum of each row."""
     new_max = gl.maximum(row_max, gl.max(s, 1) * factor)
     shift = new_max
     if CHECKED:
@@ -225,7 +231,7 @@ def softmax(s, row_max, row_sum, factor, CHECKED: gl.constexpr):
 def hidden_to(
     cells, to, first_row, tile, open_keys, place, config: gl.constexpr, CHECKED: gl.constexpr, CELLS: gl.constexpr
 ):
-    """The entries of a tile, with hidden ones replaced by `to`."""
+    """Returns the entries of a tile, (queries, keys), with hidden ones replaced by `to`."""
     if CHECKED:  # noqa: SIM102 - a compile-time condition
         if (tile + 1) * config.block_n > open_keys:
             keys = tile * config.block_n + gl.arange(0, config.block_n, gl.SliceLayout(0, CELLS))
@@ -239,7 +245,7 @@ def hidden_to(
 
 @gluon.jit
 def row_pointers(t, rows, place):
-    """Pointers to one or several rows."""
+    """Returns 64-bit pointers to one or several rows of a Strided."""
     base = t.data + place.sequence.to(gl.int64) * t.batch + place.head.to(gl.int64) * t.head
     return base + (place.first + rows).to(gl.int64) * t.row
 

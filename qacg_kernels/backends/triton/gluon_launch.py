@@ -1,4 +1,4 @@
-"""Forward of the Gluon backend; its backward is that of `launch`. Imports Triton."""
+"""Launches the forward of the Gluon backend; its backward is the one in `launch`. Imports Triton."""
 
 from dataclasses import replace
 
@@ -12,17 +12,17 @@ from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD
 from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
 from qacg_kernels.call.problem import Problem, Residuals
 
-# Stages of the ring: one is read, one is read next, the others receive copies.
+# Stages of the ring: one is being read, one is read next, the others receive copies.
 STAGES = 4
 _WIDE = ("query", "key", "value", "context_query", "context_key")
-_COPIED = 16  # elements: Triton specialises on multiples of 16, and copies are of 16 bytes
-_FAR_APART = 2**24  # elements: offsets within a tile of 128 rows would exceed 32 bits
+_COPIED = 16  # elements; strides must be multiples: Triton specialises on 16 elements, and copies take 16 bytes
+_FAR_APART = 2**24  # elements; with this distance of rows, offsets within a tile of 128 rows would exceed 32 bits
 
 
 def forward(problem: Problem, residuals: Residuals) -> launch.ForwardOutputs:
-    """Kernel of qacg::gluon_attention.
+    """The implementation of the operator qacg::gluon_attention.
 
-    Single-tile rows, and calls that `gluon.without_gluon` names, run the Triton backend's forward.
+    Single-tile rows, and calls for which `gluon.without_gluon` has a reason, run the Triton backend's forward.
     """
     if without_gluon(problem):
         return launch.forward(problem, residuals)
@@ -36,7 +36,7 @@ def _prepare(problem: Problem, residuals: Residuals, plan: LaunchPlan | None) ->
     plan = plan or launch_plan(problem)
     copies = {name: copy for name in _WIDE if (copy := _copyable(t := getattr(problem, name))) is not t}
     op = launch.Operation(replace(problem, **copies)) if copies else launch.Operation(problem, plan=plan)
-    # The fake operator derives the outputs' strides from the caller's tensors, not from copies.
+    # Outputs must have the strides that the fake operator derives from the caller's tensors, not from the copies.
     op.caller_plan = plan
     return op
 
@@ -56,7 +56,7 @@ FORWARD = launch.kernel_of("gluon", _prepare, _launch)
 
 
 def _copyable(t: Tensor) -> Tensor:
-    """The tensor, or a copy if its rows do not start at multiples of 16 bytes or are too far apart."""
+    """The tensor, or a contiguous copy if its rows do not start at multiples of 16 bytes or are too far apart."""
     even = all(stride % _COPIED == 0 for stride in t.stride()[:-1])
     row = t.stride(0 if t.dim() == 3 else 2)
     if even and row < _FAR_APART and t.stride(-1) == 1 and t.data_ptr() % 16 == 0:

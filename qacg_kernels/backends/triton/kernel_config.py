@@ -8,18 +8,18 @@ import triton
 from qacg_kernels.backends.triton.arguments import KernelConfig
 from qacg_kernels.backends.triton.tile_tables import TileEntry
 
-# Kernels of rows x D are bound by memory, so the tile size matters little.
+# The kernels of the gate are bound by memory, so their tile size matters little.
 _SMALL_ROWS = 32
 _SMALL_WARPS = 4
 
 
 def power_of_two(n: int) -> int:
-    """The next power of two, at least 16, the smallest dimension of a product."""
+    """The next power of two, at least 16, which is the smallest dimension of a matrix product."""
     return max(16, triton.next_power_of_2(n))
 
 
 class Traits(NamedTuple):
-    """Properties, other than sizes, that all kernels of a call share."""
+    """The properties of a call that configure all its kernels, without its sizes (fields: see KernelConfig)."""
 
     uneven: bool  # sequences differ in length
     is_causal: bool
@@ -33,7 +33,7 @@ class Traits(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _interned(*fields: object) -> KernelConfig:
-    """One instance for equal fields, since Triton compares configurations by identity."""
+    """Returns the same instance for equal fields, because Triton compares configurations by identity."""
     return KernelConfig(*fields)
 
 
@@ -41,7 +41,7 @@ def _interned(*fields: object) -> KernelConfig:
 def kernel_config(
     entry: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
 ) -> tuple[KernelConfig, dict[str, int | bool]]:
-    """The configuration of a kernel and its launch options; `entry` is None for the small kernels."""
+    """Returns the configuration of a kernel and its launch options; `entry` is None for kernels without tile sizes."""
     block_m = min(entry.block_m if entry else _SMALL_ROWS, power_of_two(queries))
     block_n = entry.block_n if entry else _SMALL_ROWS
     block_n = min(block_n, power_of_two(keys))
@@ -64,24 +64,24 @@ def kernel_config(
     )
     warps, stages = (entry.num_warps, entry.num_stages) if entry else (_SMALL_WARPS, 1)
     if not traits.by_parts:
-        # A matrix instruction yields 16 x 16 results per warp; more warps would compute the same entries. float32 is
-        # exempt: with few queries, the sums of many keys would spill in so few warps.
+        # A matrix instruction computes 16 x 16 results per warp, so more warps than such tiles would compute the same
+        # entries twice. Products by parts are exempt: with few queries, so few warps would spill the sums of many keys.
         widest = max(block_n, block_d)
         warps = min(warps, block_m * widest // 256)
-    # 3.9 warns that Triton 3.10 will fuse multiplications and additions only on request.
+    # Triton 3.9 warns that 3.10 will fuse multiplications and additions only if asked to.
     options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
     return config, options | ({"maxnreg": entry.registers} if entry and entry.registers else {})
 
 
 GLUON_FORWARD = "gluon_forward"
-# Queries and, by head size, keys of its tiles: 64 keys of 128 features would exceed the registers.
+# Queries and, by head size, keys of a tile of the Gluon forward: 64 keys of 128 features would exceed the registers.
 GLUON_QUERIES = 128
 GLUON_KEYS = {64: 64, 128: 32}
 
 
 @functools.lru_cache(maxsize=256)
 def gluon_config(head_dim: int, keys: int, traits: Traits) -> tuple[KernelConfig, dict[str, int | bool]]:
-    """As `kernel_config`, for the Gluon forward, whose layouts require whole tiles and eight warps."""
+    """Returns the configuration and launch options of the Gluon forward, whose layouts require whole tiles."""
     block_n = GLUON_KEYS[head_dim]
     even_keys = not traits.uneven and keys % block_n == 0
     config = KernelConfig(

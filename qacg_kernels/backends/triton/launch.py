@@ -1,4 +1,4 @@
-"""Forward and backward of the Triton backend: allocation and launches. Imports Triton."""
+"""Forward and backward of the Triton backend: allocates results and launches kernels. Imports Triton."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -35,14 +35,15 @@ from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
 
-# Rows that one program sums for the gate's parameters: few partial sums, but enough programs for long sequences.
+# Rows that one program sums for the gradients of the gate's parameters. More rows give fewer partial sums, fewer rows
+# give more programs for long sequences.
 _SUM_ROWS = 128
-# Partial sums that one program reads in an iteration, and columns of them.
+# Rows and columns of partial sums that one program adds in an iteration.
 _ADDED_SUMS, _ADDED_COLUMNS = 256, 16
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
-    """The gate from its parameters, or from their gradients, in the operator's order."""
+    """A Gate of the four vectors and two biases, in the order of the operator's schema, or of their gradients."""
     query, context_query, key, context_key, query_bias, key_bias = parameters
     return Gate(
         Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
@@ -58,7 +59,13 @@ class Operation:
     def __init__(
         self, problem: Problem, others: tuple[Tensor | None, ...] = (), plan: LaunchPlan | None = None
     ) -> None:
-        """`others` are further tensors that the backward reads; `plan` is that of the call, if already known."""
+        """Prepares a call.
+
+        Args:
+            problem: the call.
+            others: further tensors that the kernels read, in the backward those of `Saved`.
+            plan: the call's launch plan; looked up if None.
+        """
         self.plan = plan = plan or launch_plan(problem, others)
         self.caller_plan = plan  # differs from `plan` if `problem` has copies of the caller's tensors
         gate_lambda, lengths, offsets = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
@@ -71,7 +78,7 @@ class Operation:
             gate_lambda=None if gate_lambda is None else Strided(gate_lambda, *plan.gate_lambda),
             gate=None if gate_lambda is not None else _gate_of(problem.gate_parameters, problem.beta, problem.gamma),
             mask=mask_of(problem.attn_mask),
-            # No function, as each call costs launch overhead.
+            # Written out twice: a function call would add launch overhead.
             key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
             cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
             seed=problem.dropout_seed if problem.dropout_p > 0 else None,
@@ -80,7 +87,7 @@ class Operation:
         )
 
     def rows(self, t: Tensor | None):
-        """A tensor of this call as Strided; None if it is absent or an empty placeholder."""
+        """A tensor of this call as Strided; None if `t` is None or empty."""
         return None if t is None or not t.numel() else strided(t, self.plan.packed)
 
     def launch(
@@ -91,11 +98,14 @@ class Operation:
         *arguments: object,
         **constants: object,
     ) -> None:
-        """Runs a kernel with one program for each block of queries or of keys of each sequence and head.
+        """Launches a kernel, by default with one program per block of queries or keys, sequence and head.
 
         Args:
-            role: the kernel's name in the tile tables, or GLUON_FORWARD; None for the small kernels.
+            kernel: the Triton or Gluon kernel.
+            role: the kernel's name in the tile tables, or GLUON_FORWARD; None for kernels without tile sizes.
             over: "queries" or "keys", or the number of programs.
+            arguments: the kernel's arguments after the first, which is always the Call.
+            constants: further compile-time arguments.
         """
         plan, arguments = self.plan, (self.call, *arguments)
         name = (kernel.__name__, role, *constants.values(), *[a is None for a in arguments])
@@ -114,9 +124,9 @@ class Operation:
 
 
 def _prepare(kernel, programs, arguments, constants, options, device: torch.device) -> Callable | None:
-    """A function that launches a kernel like `run`, without Triton's inspection of the arguments.
+    """Compiles a kernel and returns a function that launches it like `run`, but without inspecting its arguments.
 
-    None if a hook of Triton's (`jit_cache_hook`) took over the compilation and nothing is to be launched.
+    Returns None if Triton's `jit_cache_hook` handled the compilation, so that there is nothing to launch.
     """
     with _on(device):
         compiled = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
@@ -133,7 +143,7 @@ def _prepare(kernel, programs, arguments, constants, options, device: torch.devi
 
 
 def _on(device: torch.device) -> contextlib.AbstractContextManager:
-    """A context in which `device` is current."""
+    """A context manager that makes `device` the current one."""
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         return torch.cuda.device(device)
     return _HERE
@@ -153,7 +163,7 @@ def run(
     options: dict[str, int | bool],
     device: torch.device,
 ) -> None:
-    """Launches a kernel on the device of its tensors, in the current stream."""
+    """Launches a kernel with this number of programs on `device`, in its current stream."""
     if programs:
         with _on(device):
             kernel[(programs,)](*arguments, **constants, **options)
@@ -164,7 +174,7 @@ _launch: Launch = run
 
 @contextlib.contextmanager
 def through(other: Launch) -> Iterator[None]:
-    """Within this context `other` is called with the arguments of `run`, and nothing is launched."""
+    """A context in which every launch calls `other`, with the arguments of `run`, instead of launching a kernel."""
     global _launch  # noqa: PLW0603
     before, _launch = _launch, other
     try:
@@ -174,17 +184,24 @@ def through(other: Launch) -> Iterator[None]:
 
 
 def forward(problem: Problem, residuals: Residuals, plan: LaunchPlan | None = None) -> ForwardOutputs:
-    """Kernel of qacg::triton_attention; `plan` is that of the call, if already known."""
+    """The implementation of qacg::triton_attention; `plan` is the call's launch plan, looked up if None."""
     return checked_first(FORWARD, problem, residuals, plan)
 
 
 def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
-    """Kernels of qacg::triton_attention_backward."""
+    """The implementation of the operator qacg::triton_attention_backward."""
     return checked_first(BACKWARD, problem, saved)
 
 
 class Kernel(NamedTuple):
-    """The forward or backward of a backend: its preparation, its launch and its self-check."""
+    """The forward or the backward of a backend.
+
+    Attributes:
+        name: the backend's name.
+        prepare: makes the Operation of a call.
+        launch: launches the kernels of an Operation and returns the results.
+        check: compares the first call of each kernel variant with the reference.
+    """
 
     name: str
     prepare: Callable[[Problem, tuple, LaunchPlan | None], "Operation"]
@@ -202,7 +219,7 @@ def kernel_of(name: str, prepare: Callable, launch: Callable) -> Kernel:
 def checked_first(
     kernel: Kernel, problem: Problem, others: Residuals | call_problem.Saved, plan: LaunchPlan | None = None
 ) -> tuple:
-    """Runs the forward or backward of a backend, with the self-check if its plan has not passed it."""
+    """Runs the forward or backward of a backend; if its launch plan has not passed the self-check, runs that too."""
     op = kernel.prepare(problem, others, plan)
     checked = op.caller_plan.checked
     if kernel.name in checked or _launch is not run:
@@ -215,7 +232,7 @@ def _prepare_forward(problem: Problem, residuals: Residuals, plan: LaunchPlan | 
 
 
 def launch_forward(op: Operation, problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Launches a forward."""
+    """Launches the kernels of a forward and returns its results."""
     plan = op.plan
     results = allocated(plan, residuals)
     if plan.column_gate:
@@ -227,7 +244,7 @@ def launch_forward(op: Operation, problem: Problem, residuals: Residuals) -> For
 
 
 class Results(NamedTuple):
-    """`ForwardOutputs` as kernel arguments."""
+    """The fields of `ForwardOutputs` as kernel arguments."""
 
     out: Strided
     softmax_out: Strided | None
@@ -239,7 +256,7 @@ class Results(NamedTuple):
 
 
 def allocated(plan: LaunchPlan, residuals: Residuals) -> Results:
-    """Allocates the outputs of a forward."""
+    """Allocates the outputs of a forward, with the branch outputs that `residuals` requests."""
     dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
     return Results(
         dense.empty(dtype, device),
@@ -283,7 +300,7 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
         op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
     else:
         if saved.softmax_out is None or (saved.quasi_out is None and not plan.column_gate):
-            # A raw operator may have saved no O1 and O2. Public calls save what `residuals` names.
+            # A direct call of the operator may not have saved O1 and O2. Calls of the public functions always do.
             outputs = launch_forward(op, problem, Residuals(True, not plan.column_gate))
             saved = saved._replace(softmax_out=op.rows(outputs.softmax_out), quasi_out=op.rows(outputs.quasi_out))
         op.launch(row_terms_kernel, None, "queries", saved, grads)
@@ -299,13 +316,13 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
 def _gate_gradients(
     op: Operation, parameters: Sequence[Tensor | None], query_logit: Strided, key_logit: Strided
 ) -> list[Tensor | None]:
-    """The gradients of the gate's vectors and biases, contiguous."""
+    """Computes the gradients of the gate's four vectors and two biases, contiguous, from tq and tk of eq. 14."""
     plan, block_d = op.plan, power_of_two(op.plan.head_dim)
     chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)
     sums = query_logit.data.new_empty((plan.sequences, plan.heads, chunks, 2 * block_d + 4))
     programs = plan.sequences * plan.heads * chunks
     op.launch(gate_sums_kernel, None, programs, query_logit, key_logit, sums, ROWS=_SUM_ROWS)
-    # Without heads no program writes the gradients of shared parameters.
+    # With 0 heads no program would write the gradients of parameters that the heads share.
     allocate = torch.empty_like if plan.heads else torch.zeros_like
     grads = [None if t is None else allocate(t, memory_format=torch.contiguous_format) for t in parameters]
     targets = _gate_of(grads, op.call.gate.beta, op.call.gate.gamma)

@@ -18,12 +18,12 @@ from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators.schema import empty_dense_like
 
 _LOG2E = math.log2(math.e)
-# Times a factor that a GPU flushes to 0, the minus infinity of a hidden entry would be NaN.
+# A smaller factor may be flushed to 0 on a GPU, and 0 times the minus infinity of a hidden entry would be NaN.
 _LEAST_FOLDED = 1e-30
 
 
 class Layout(NamedTuple):
-    """Layout of a tensor that the calls of a plan allocate; `strides` are those of Strided."""
+    """Shape and strides of a tensor that calls with the same plan allocate; `strides` are the fields of Strided."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 
 class LaunchPlan:
-    """Everything that a call's launches need beside its tensors. Calls with the same `_key` share a plan."""
+    """Everything that the launches of a call require except its tensors. Calls with the same `_key` share a plan."""
 
     def __init__(self, problem: Problem, table: Table) -> None:
         query, key, scale, dropout_p = problem.query, problem.key, problem.scale, problem.dropout_p
@@ -75,10 +75,10 @@ class LaunchPlan:
             table.takes_whole_rows(kernel, query.dtype, self.head_dim, self.busy, self.queries, self.keys)
             for kernel in ("whole_row_forward", "whole_row_backward")
         )
-        # None for a tensor that must be copied first.
+        # None for a tensor that must be copied first, because its last stride is not 1.
         self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in problem.wide]
         self.gate_lambda = None if problem.gate_lambda is None else strides(problem.gate_lambda, self.packed)
-        # Layouts of the output and the inputs' gradients, and of one value per query or key.
+        # Layouts of the output and of the inputs' gradients, and of tensors with one value per query or per key.
         like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
@@ -91,19 +91,23 @@ class LaunchPlan:
         return self.query_rows.empty(torch.float32, self.device)
 
     def key_values(self) -> Strided:
-        """An uninitialised float32 tensor with one value per key gate; a row gate has one at each query position."""
+        """An uninitialised float32 tensor with one value per key, or, for a row gate, per query."""
         rows = self.key_rows if self.column_gate else self.query_rows
         return rows.empty(torch.float32, self.device)
 
     def entry(self, kernel: str) -> TileEntry:
         in_tf32 = self.traits.precision == "tf32" and not self.traits.by_parts
         if in_tf32 and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
-            # Whole operands of TF32 have as many bytes as 16 bits of twice the head size.
+            # A TF32 operand has as many bytes as a 16-bit operand of twice the head size, so it uses that entry.
             return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.busy)
         return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
 
     def config(self, role: str | None) -> tuple[KernelConfig, dict[str, int | bool]]:
-        """Configuration and launch options of a tile-table kernel, of GLUON_FORWARD, or (None) of a small kernel."""
+        """Returns a kernel's configuration and launch options.
+
+        Args:
+            role: the kernel's name in the tile tables, or GLUON_FORWARD; None for kernels without tile sizes.
+        """
         if role == GLUON_FORWARD:
             return gluon_config(self.head_dim, self.keys, self.traits)
         entry = self.entry(role) if role else None
@@ -118,7 +122,7 @@ class LaunchPlan:
 
 
 _plans: dict[tuple, LaunchPlan] = {}
-_MOST_PLANS = 4096  # one for each number of tokens of packed calls, among others
+_MOST_PLANS = 4096  # packed calls have a plan for each number of tokens
 
 
 def _multiplies_in_tf32(query: Tensor) -> bool:
@@ -128,22 +132,22 @@ def _multiplies_in_tf32(query: Tensor) -> bool:
 
 
 def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
-    """Everything that kernels are specialised for: sizes, strides and multiples of 16 of every tensor, and options.
+    """Everything that Triton specialises kernels for: options, and shape, strides and alignment of every input.
 
-    Tensors that the call allocates follow from its inputs, and start at multiples of 16.
+    Tensors that the call allocates need no entry: their layouts follow from the inputs, and they are aligned.
     """
     facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*p.tensors(), *others)]
-    # The dtypes of the other tensors follow.
+    # These determine the dtypes of the other tensors.
     dtypes = [None if t is None else t.dtype for t in (p.query, p.attn_mask, p.key_lengths, p.cu_seqlens)]
     options = (p.max_seqlen, p.is_causal, p.dropout_p, p.scale, p.quasi_scale, p.beta, p.gamma, p.gate_form)
     return (p.query.device, *dtypes, _multiplies_in_tf32(p.query), *options, *facts)
 
 
 def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
-    """The plan of a call, with other tensors that its kernels read."""
+    """Returns the cached plan of a call, or makes it; `others` are further tensors that the kernels read."""
     table, key = table_for(problem.query.device), _key(problem, others)
     plan = _plans.get(key)
-    if plan is None or plan.table is not table:  # tiles on trial
+    if plan is None or plan.table is not table:  # `tile_tables.trial` changes the table
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
         plan = _plans[key] = LaunchPlan(problem, table)

@@ -1,7 +1,8 @@
 """Tile tables: tile sizes, warps and pipeline stages of the Triton kernels. Imports no Triton.
 
-A table is a JSON file with the fields of `Table`. Its entries cover each kernel, element width, head size range and
-kind of call (busy or not). Shipped tables are in `tables/`. A table tuned on this GPU (`saved_path`) takes precedence.
+A table is a JSON file with the fields of `Table`. It has one entry for each kernel, element width, head size range and
+kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. A table tuned on this GPU (`saved_path`)
+takes precedence.
 """
 
 import contextlib
@@ -24,9 +25,10 @@ from qacg_kernels.utils.torch_internals import constant_when_traced
 SHIPPED = Path(__file__).resolve().parent / "tables"
 KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_gradients", "query_gradients")
 BITS = (16, 32)
-HEAD_DIMS = (64, 128, 256)  # an entry covers head sizes up to its own
+HEAD_DIMS = (64, 128, 256)  # an entry applies to head sizes up to its own, and above the next smaller one
 MOST_HEAD_DIM = HEAD_DIMS[-1]
-# Sequence lengths (keys) at which backends are measured. Each result applies to calls longer than the one before.
+# Numbers of keys with which backends are measured. A result applies to calls of up to that many keys, and more than the
+# next smaller number.
 LENGTHS = (128, 512, 2048, 8192)
 ANY_LENGTH = 1 << 62
 MEASURED_BACKENDS = ("hopper", "gluon", "cuda", "triton")
@@ -36,20 +38,21 @@ KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False
 
 
 def is_busy(has_entry_mask: bool, dropout_p: float, column_gate: bool) -> bool:
-    """Whether a call has a mask by entry, dropout or a column gate, which take registers for every attention entry."""
+    """Whether a call is "busy": has an entry mask, dropout or a column gate, which take registers for every entry."""
     return has_entry_mask or dropout_p > 0 or column_gate
 
 
 def is_entry_mask(mask: torch.Tensor | None, head_dim: int) -> bool:
-    """Whether a mask counts as one by entry: not if it is the same for all queries, and registers are left for it.
+    """Whether a mask makes a call busy ("entry mask").
 
-    Beyond 64 features the tiles of calls without a mask would spill (sm_90, 128 features: 112 bytes).
+    A mask that is the same for all queries does not, if the head size is at most 64. With larger heads the tiles of
+    calls without a mask would spill (sm_90, head size 128: 112 bytes).
     """
     return mask is not None and (head_dim > HEAD_DIMS[0] or not is_key_mask(mask))
 
 
 def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
-    """Whether a single-tile kernel for up to `longest` keys takes a call of this size."""
+    """Whether a call has few enough queries and keys for a single-tile kernel, which supports up to `longest` keys."""
     few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
     return few_queries and 0 < keys <= longest
 
@@ -59,10 +62,14 @@ class TileEntry:
     """Tile sizes and launch options of one kernel for one element width, head size range and kind of call.
 
     Attributes:
-        busy: for calls with a mask by entry, dropout or a column gate (`is_busy`).
-        block_m, block_n: queries and keys of a tile, 16 to 128. A single-tile kernel takes rows of up to block_n keys;
-            its backward takes up to 128 queries.
-        registers: limit per thread, so that more blocks fit on a multiprocessor; 0 is no limit.
+        kernel: one of KERNELS.
+        bits: element width, 16 or 32.
+        head_dim: the largest head size that the entry applies to.
+        busy: whether it is for calls with an entry mask, dropout or a column gate (`is_busy`).
+        block_m, block_n: queries and keys of a tile, 16 to 128. A single-tile kernel supports rows of up to block_n
+            keys; its backward also requires at most 128 queries.
+        num_warps, num_stages: Triton's launch options.
+        registers: limit per thread, so that more blocks fit on a multiprocessor; 0 for no limit.
     """
 
     kernel: str
@@ -99,8 +106,11 @@ class Choice:
     """The backend that was measured to be the fastest for one kind of call.
 
     Attributes:
-        training: for calls with a backward pass; False for inference.
-        longest: applies to sequences of up to this many keys, and more than the next smaller choice.
+        bits: element width, 16 or 32.
+        head_dim: the largest head size that the choice applies to.
+        training: whether it is for calls with a backward pass; False for inference.
+        longest: the choice applies to sequences of up to this many keys, and more than the next smaller choice.
+        backend: the name of the fastest backend.
     """
 
     bits: int
@@ -129,10 +139,10 @@ def _check_choices(record: object, **choices: tuple) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """All entries of one architecture ("sm_90" of NVIDIA, "gfx942" of AMD) or one GPU.
+    """All entries for one architecture (NVIDIA's "sm_90", AMD's "gfx942") or for one GPU.
 
     Attributes:
-        shared_bytes: shared memory per block that the entries may use.
+        shared_bytes: shared memory per block that the entries may use, in bytes.
         measured: GPU, time and versions of the measurement; None if the entries are not measured.
         choices: the fastest backend by kind of call; empty in shipped tables.
     """
@@ -155,7 +165,7 @@ class Table:
 
     @property
     def holds_tf32(self) -> bool:
-        """Whether operands of TF32 can be whole tiles: shared memory holds them. In registers (mma.sync) they spill."""
+        """Whether TF32 operands can be whole tiles: the GPU reads them from shared memory, so they do not spill."""
         return not is_amd(self.architecture) and _number(self.architecture) >= _number("sm_90")
 
     @property
@@ -169,7 +179,7 @@ class Table:
 
     @functools.cached_property
     def backends_by_kind(self) -> dict[tuple[int, int, bool], tuple[tuple[int, str], ...]]:
-        """Pairs of the longest sequence and the backend, in rising order, by bits, head size and training.
+        """The fastest backends by (bits, head size, training), as pairs (longest sequence, backend) in rising order.
 
         The last pair applies to any length.
         """
@@ -185,7 +195,7 @@ class Table:
     def takes_whole_rows(
         self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool, queries: int, keys: int
     ) -> bool:
-        """Whether a call of this size runs the single-tile `kernel`."""
+        """Whether a call of this size runs the single-tile kernel of this name."""
         if dtype.itemsize > 4 or head_dim > MOST_HEAD_DIM:
             return False
         return is_short(kernel, queries, keys, self.entry(kernel, dtype, head_dim, busy).block_n)
@@ -215,7 +225,7 @@ def parse(text: str) -> Table:
 
 
 def _parsed(kind: type, name: str, record: dict[str, object]) -> tuple:
-    """The records of the list `name`, as objects of a dataclass."""
+    """The list `record[name]` as objects of a dataclass; raises ValueError for a wrong type or field."""
     values = record[name]
     if not isinstance(values, list):
         raise ValueError(f"{name}: expected a list, got {type(values).__name__}")
@@ -244,7 +254,7 @@ def save(table: Table, path: Path) -> None:
     entries = ",\n".join("    " + json.dumps(entry) for entry in record.pop("entries"))
     head = json.dumps(record, indent=2).removesuffix("\n}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In a new folder with a random name: a predictable name could be planted as a link to a file of the user's.
+    # In a new folder with a random name: at a predictable name, others could place a link to one of the user's files.
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         unfinished = Path(folder) / path.name
         unfinished.write_text(f'{head},\n  "entries": [\n{entries}\n  ]\n}}\n', encoding="utf-8")
@@ -252,9 +262,9 @@ def save(table: Table, path: Path) -> None:
 
 
 def saved_path(device_name: str) -> Path | None:
-    """The file of the table tuned for a GPU of this name: in QACG_TRITON_TABLES, or in the user's cache.
+    """Path of the table tuned for a GPU of this name: in the folder QACG_TRITON_TABLES, or in the user's cache.
 
-    None for a user without a home folder: XDG_CACHE_HOME and HOME are unset, and the system has no entry for the uid.
+    None if the user has no home folder: XDG_CACHE_HOME and HOME are unset, and the system has no entry for the uid.
     """
     name = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
     if folder := os.environ.get("QACG_TRITON_TABLES"):
@@ -273,7 +283,7 @@ def shipped(architecture: str) -> Table:
 
 
 def shipped_architectures() -> list[str]:
-    """Architectures with a shipped table: NVIDIA's before AMD's, oldest first."""
+    """Architectures that have a shipped table: NVIDIA's before AMD's, oldest first."""
     return sorted((path.stem for path in SHIPPED.glob("*.json")), key=lambda name: (is_amd(name), _number(name)))
 
 
@@ -282,7 +292,7 @@ def is_amd(architecture: str) -> bool:
 
 
 def has_wide_waves(architecture: str) -> bool:
-    """Whether a warp has 64 lanes: AMD's CDNA GPUs (gfx9); the Radeon GPUs of RDNA and NVIDIA's have 32."""
+    """Whether a warp has 64 lanes, as on AMD's CDNA GPUs (gfx9). NVIDIA's GPUs and AMD's RDNA GPUs have 32."""
     return architecture.startswith("gfx9")
 
 
@@ -298,7 +308,7 @@ def architecture_of(device: torch.device) -> str:
 
 
 def load(path: Path, architecture: str) -> Table:
-    """Reads a tuned table and checks that it is for this architecture.
+    """Reads a tuned table from a file and checks that it is for this architecture.
 
     Raises:
         ValueError: the file is damaged or for another architecture; the message names the file and the field.
@@ -313,17 +323,16 @@ def load(path: Path, architecture: str) -> Table:
 
 
 def shared_bytes_of(device: torch.device) -> int:
-    """The largest amount of shared memory that a block may have."""
+    """The most shared memory that a thread block of a GPU can have, in bytes."""
     properties = torch.cuda.get_device_properties(device)
     return properties.shared_memory_per_block if torch.version.hip else properties.shared_memory_per_block_optin
 
 
 def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
-    """The newest shipped table of this family that fits this shared memory and is not for a newer architecture.
+    """The newest shipped table of the GPU's family that is not for a newer GPU and fits its shared memory.
 
-    The families are NVIDIA's GPUs, AMD's with warps of 64 lanes, and AMD's with warps of 32.
-
-    A GPU may have less shared memory than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
+    The families are NVIDIA's GPUs, AMD's with warps of 64 lanes, and AMD's with warps of 32. A GPU may have less shared
+    memory than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
 
     Raises:
         ValueError: no table fits.
@@ -346,7 +355,7 @@ _on_trial: list[Table] = []
 
 @contextlib.contextmanager
 def trial(table: Table) -> Iterator[None]:
-    """Every call within this context uses the tiles of `table`, on any device."""
+    """A context in which every call uses the tiles of `table`, on any device."""
     _on_trial.append(table)
     try:
         yield
@@ -367,14 +376,14 @@ def table_for(device: torch.device) -> Table:
 
 @constant_when_traced  # it reads files
 def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
-    """The most keys that a single-tile kernel takes, for each head size of HEAD_DIMS."""
+    """The most keys that a single-tile kernel supports, for each head size of HEAD_DIMS."""
     entries = table_for(device).by_key
     return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
 
 
 @constant_when_traced  # it reads files
 def tuned_backends(device: torch.device, bits: int, head_dim: int, training: bool) -> tuple[tuple[int, str], ...]:
-    """Pairs of the longest sequence and the backend measured to be the fastest; () without a measurement."""
+    """Pairs (longest sequence, fastest backend) in rising order, for one kind of call; () if nothing was measured."""
     try:
         table = table_for(device)
     except ValueError:  # no table fits such a GPU
@@ -385,7 +394,7 @@ def tuned_backends(device: torch.device, bits: int, head_dim: int, training: boo
 
 
 def source_of(device: torch.device) -> str:
-    """Where the tiles of a device come from, for `explain`."""
+    """A line on where the tile sizes of a device come from, for `explain`."""
     return _found(device)[1]
 
 
@@ -409,7 +418,7 @@ def _found(device: torch.device) -> tuple[Table, str]:
 
 @functools.cache
 def _tuned(path: Path, architecture: str) -> tuple[Table | None, str]:
-    """The table of a file, or None and why it cannot be used ("" if there is no file). Warns once."""
+    """Returns the table in a file and ""; or None and why it cannot be used, "" if there is no file. Warns once."""
     try:
         return load(path, architecture), ""
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,7 @@
 """Device functions that the forward and backward kernels share: positions, loads, products, masks and dropout.
 
-Tiles of attention entries are (queries, keys) or (keys, queries). Functions of entries take the positions i and j as
-tensors that broadcast to the tile, so that they serve both orders.
+Tiles of attention entries are (queries, keys) or (keys, queries). Functions on such tiles work for both orders, because
+their positions i (queries) and j (keys) are tensors that broadcast to the tile.
 """
 
 import torch
@@ -19,21 +19,22 @@ MINUS_INFINITY = tl.constexpr(float("-inf"))
 HIDING_FLOAT16 = tl.constexpr(HIDING[torch.float16])
 HIDING_BFLOAT16 = tl.constexpr(HIDING[torch.bfloat16])
 HIDING_FLOAT32 = tl.constexpr(HIDING[torch.float32])
-# Coefficients of the polynomial for 1 / (1 + u) on [0, 1] with the least relative error that is 1 at u = 0.
+# Coefficients of a polynomial for 1 / (1 + u) on [0, 1]: of those that are exact at u = 0, the one with the smallest
+# relative error.
 SIGMOID_1 = tl.constexpr(-0.99730818)
 SIGMOID_2 = tl.constexpr(0.95915478)
 SIGMOID_3 = tl.constexpr(-0.78354047)
 SIGMOID_4 = tl.constexpr(0.43077698)
 SIGMOID_5 = tl.constexpr(-0.10911264)
-SCANNED_KEYS = tl.constexpr(1024)  # of a key mask at a time
-PART = tl.constexpr(16)  # features or rows of a product by parts
+SCANNED_KEYS = tl.constexpr(1024)  # keys of a key mask that `masked_keys` reads at a time
+PART = tl.constexpr(16)  # features or rows that a product by parts reads at a time
 
 
 @triton.jit
 def place_of(sequence_head, call):
-    """The Place of a (sequence, head) pair, in int32.
+    """Returns the Place of a (sequence, head) pair, given as sequence * heads + head.
 
-    Clamps lengths and offsets, whose values on a GPU are not validated before.
+    Clamps lengths and offsets to the sizes of the call, because on a GPU nothing validates their values before.
     """
     sequence = sequence_head // call.sizes.heads
     first = sequence * 0
@@ -52,26 +53,26 @@ def place_of(sequence_head, call):
 
 @triton.jit
 def _integer(vector, index, most):
-    """An element of Integers within 0 and `most`, in int32."""
+    """Returns an element of Integers as int32, clamped to the range from 0 to `most`."""
     return tl.minimum(tl.maximum(tl.load(vector.data + index * vector.step), 0), most).to(tl.int32)
 
 
 @triton.jit
 def row_pointers(t, place, rows):
-    """Pointers to rows of a Strided, in 64 bits: an offset may exceed 2**31."""
+    """Returns pointers to rows of a Strided, computed in 64 bits because an offset may exceed 2**31."""
     base = t.data + place.sequence.to(tl.int64) * t.batch + place.head.to(tl.int64) * t.head
     return base + (place.first + rows).to(tl.int64) * t.row
 
 
 @triton.jit
 def tile_pointers(t, place, rows, config: tl.constexpr):
-    """(rows, block_d)"""
+    """Returns pointers to all features of some rows of a Strided, (rows, block_d)."""
     return row_pointers(t, place, rows)[:, None] + tl.arange(0, config.block_d)[None, :]
 
 
 @triton.jit
 def load_rows(t, place, rows, present):
-    """One float32 value per row; 0 for absent rows."""
+    """Returns one float32 value per row of a Strided (B, H, rows); 0 for absent rows."""
     return tl.load(row_pointers(t, place, rows), mask=present, other=0.0).to(tl.float32)
 
 
@@ -82,7 +83,7 @@ def store_rows(t, place, rows, present, values):
 
 @triton.jit
 def load_at(pointers, present, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """A tile (rows, block_d). Features beyond the head size are 0; so are absent rows if CHECKED."""
+    """Loads a tile, (rows, block_d). Features beyond the head size are 0; so are absent rows if CHECKED."""
     feature = tl.arange(0, config.block_d)[None, :] < call.sizes.head_dim
     if CHECKED and config.even_dim:
         tile = tl.load(pointers, mask=present[:, None], other=0.0)
@@ -109,8 +110,8 @@ def store_tile(t, place, rows, present, tile, call, config: tl.constexpr):
 
 @triton.jit
 def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr = True):
-    """Rows first, first + 1, ... of a tensor as an Operand."""
-    tile = rows  # placeholder, unused with by_parts; Triton 3.5 and 3.6 cannot return a None
+    """Returns rows first, first + 1, ... of a tensor as an Operand."""
+    tile = rows  # placeholder for by_parts, which does not use it; Triton 3.5 and 3.6 cannot return a None
     if not config.by_parts:
         tile = load_tile(t, place, rows, rows < stop, call, config, CHECKED)
     return Operand(t, first, rows, stop, tile)
@@ -118,8 +119,8 @@ def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl
 
 @triton.jit
 def operand_at(pointers, t, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """An Operand of a tile whose pointers a loop advances."""
-    tile = rows  # as in `operand`
+    """Returns an Operand like `operand`, from pointers to the tile that the caller's loop advances."""
+    tile = rows  # placeholder, as in `operand`
     if not config.by_parts:
         tile = load_at(pointers, rows < stop, call, config, CHECKED)
     return Operand(t, first, rows, stop, tile)
@@ -127,7 +128,7 @@ def operand_at(pointers, t, first, rows, stop, call, config: tl.constexpr, CHECK
 
 @triton.jit
 def product_over_features(x, y, place, call, config: tl.constexpr):
-    """x y^T of two operands: (rows of x, rows of y), float32."""
+    """Returns x y^T of two operands: (rows of x, rows of y), float32."""
     if config.by_parts:
         total = tl.full((x.rows.shape[0], y.rows.shape[0]), 0.0, tl.float32)
         for first in range(0, config.block_d, PART):
@@ -140,7 +141,7 @@ def product_over_features(x, y, place, call, config: tl.constexpr):
 
 @triton.jit
 def _features(x, first, place, call, config: tl.constexpr):
-    """(rows, PART)"""
+    """Loads PART features of an operand's rows from `first` on, (rows, PART)."""
     features = first + tl.arange(0, PART)
     pointers = row_pointers(x.source, place, x.rows)[:, None] + features[None, :]
     present = (x.rows < x.stop)[:, None]
@@ -151,7 +152,7 @@ def _features(x, first, place, call, config: tl.constexpr):
 
 @triton.jit
 def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
-    """total + a y for a (M, rows of y) and an operand y."""
+    """Returns total + a y, (M, block_d), for a tile a of shape (M, rows of y) and an operand y."""
     if config.by_parts:
         PARTS: tl.constexpr = a.shape[1] // PART
         by_part = tl.reshape(a, (a.shape[0], PARTS, PART))
@@ -168,13 +169,13 @@ def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
 
 @triton.jit
 def sigmoid(x, factor, FAST: tl.constexpr):
-    """sigmoid(y) of y log2(e) = factor x, to 2**-14 of its value if FAST, else to float32's own precision.
+    """Returns sigmoid(factor x / log2(e)), with relative error 2**-14 if FAST, else in float32's precision.
 
-    The factor is positive; FAST folds it into the exponent's sign.
+    The factor must be positive.
 
-    sigmoid(|y|) = 1 / (1 + u) and sigmoid(-|y|) = u / (1 + u) with u = exp(-|y|) in (0, 1]. FAST evaluates 1 / (1 + u)
-    as a polynomial, so that exp2 is the only special function. Its last coefficient is 1, so that both tails are as
-    exact as u.
+    With y = factor x / log2(e) and u = exp(-|y|) in (0, 1], sigmoid(|y|) = 1 / (1 + u) and sigmoid(-|y|) = u / (1 + u).
+    FAST evaluates 1 / (1 + u) as a polynomial in u, so that exp2 is the only special function. Its constant term is 1,
+    so that both tails are as exact as u.
     """
     if FAST:
         u = tl.exp2(tl.abs(x) * -factor)
@@ -191,9 +192,9 @@ def sigmoid(x, factor, FAST: tl.constexpr):
 
 @triton.jit
 def key_summands(keys, place, call, config: tl.constexpr):
-    """With `config.key_mask` its addition to the scores of each key in powers of two, -inf if it is hidden, (keys).
+    """Returns what a key mask adds to the scores of each key, times log2(e), (keys); -inf hides a key.
 
-    Keys beyond the length are hidden. Without `config.key_mask` a placeholder.
+    Keys beyond the length are hidden. Without `config.key_mask` it returns a placeholder.
     """
     summands = keys
     if config.key_mask:
@@ -210,8 +211,10 @@ def key_summands(keys, place, call, config: tl.constexpr):
 
 @triton.jit
 def masked_keys(place, call, config: tl.constexpr, SCANNED: tl.constexpr = SCANNED_KEYS):
-    """With `config.key_mask`: keys below the first result are visible and their scores unchanged; keys from the second
-    on are hidden. Without it twice `place.seen_keys`.
+    """Returns the first key that a key mask changes, and the position after the last key that it leaves visible.
+
+    Keys before the first need no mask, and keys from the second on need no computation. Without `config.key_mask` both
+    are `place.seen_keys`.
     """
     first_masked = place.seen_keys
     stop = place.seen_keys
@@ -227,7 +230,7 @@ def masked_keys(place, call, config: tl.constexpr, SCANNED: tl.constexpr = SCANN
 
 @triton.jit
 def _is_visible(values, dtype: tl.constexpr):
-    """Which values of an additive mask of a type, read as float32, hide no key."""
+    """Returns which float32 values, read from an additive mask of this dtype, leave their key visible (eq. 1)."""
     if dtype == tl.float16:
         visible = values > HIDING_FLOAT16
     elif dtype == tl.bfloat16:
@@ -239,9 +242,10 @@ def _is_visible(values, dtype: tl.constexpr):
 
 @triton.jit
 def score_arguments(scores, context_scores, i, j, summands, place, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """Scores of both maps up to a common positive factor, that factor, and the visible entries (eq. 1 and 2).
+    """Returns masked scores, context scores, the factor that both still lack, and the visible entries (eq. 1 and 2).
 
-    summands: those of `key_summands`, in the shape of j. Without CHECKED every entry is visible, and no mask is added.
+    Scores times the factor are in powers of two. `summands` is the result of `key_summands`, in the shape of j. Without
+    CHECKED every entry is visible, and no mask is added.
     """
     ADDED: tl.constexpr = CHECKED and (call.mask is not None) and (call.mask.data.dtype.element_ty != tl.uint8)
     MULTIPLIED: tl.constexpr = (not config.folds_scale) or ADDED
@@ -278,7 +282,7 @@ def score_arguments(scores, context_scores, i, j, summands, place, call, config:
 
 @triton.jit
 def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, call, config: tl.constexpr):
-    """lq or lk of rows of two inputs, eq. 4: (rows)."""
+    """Returns lq or lk of some rows, eq. 4, (rows), from an input, its context and one side of the gate."""
     x = load_tile(x_source, place, rows, present, call, config)
     context = load_tile(context_source, place, rows, present, call, config)
     logit = tl.sum(x.to(tl.float32) * gate_vector(side.vector, place, call, config)[None, :], 1)
@@ -290,7 +294,7 @@ def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, cal
 
 @triton.jit
 def gate_vector(vector, place, call, config: tl.constexpr):
-    """A gate vector of one head, (block_d), float32, 0 beyond the head size."""
+    """Loads the gate vector of one head as float32, (block_d), 0 beyond the head size."""
     features = tl.arange(0, config.block_d)
     pointers = vector.data + place.head * vector.head + features
     return tl.load(pointers, mask=features < call.sizes.head_dim, other=0.0).to(tl.float32)
@@ -298,10 +302,11 @@ def gate_vector(vector, place, call, config: tl.constexpr):
 
 @triton.jit
 def dropout_keeps(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Which entries of a tile dropout keeps, by the rule of qacg_kernels/call/dropout.py.
+    """Returns which entries of a tile dropout keeps, by the rule of qacg_kernels/call/dropout.py.
 
-    i: query positions (M); first_key: a multiple of BLOCK_N, which is 16, 32, 64 or 128. A counter serves keys that
-    are 16 apart: a row has 16 counters for 128 keys, and a narrower tile uses some of their words.
+    `i` holds the query positions, (M). `first_key` is a multiple of BLOCK_N, which is 16, 32, 64 or 128. 128 keys of a
+    row have 16 counters of four words, and each counter covers eight keys, 16 apart. A tile with fewer keys uses only
+    some of the words.
     """
     lanes = tl.expand_dims(first_key // 128 * 16 + tl.arange(0, 16), 1 if KEYS_FIRST else 0)
     rows = tl.expand_dims(i, 0 if KEYS_FIRST else 1)
@@ -316,7 +321,8 @@ def dropout_keeps(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: 
     if BLOCK_N < 64:
         w0 = tl.where(first_key // 32 % 2 == 1, w1, w0)
     threshold = call.factors.threshold
-    # Each join adds an axis for a bit of the key's slot, lowest first; the position of a key is (slot bits, lane).
+    # Key j of the tile is at lane j % 16 and slot j // 16. Each join adds an axis for one bit of the slot, lowest
+    # first. The permutation puts the slot's bits, highest first, before the lane.
     if BLOCK_N == 16:
         w0 = tl.where(first_key // 16 % 2 == 1, w0 >> 16, w0)
         keep = ((w0 & 0xFFFF).to(tl.int32) >= threshold).to(tl.int8)
@@ -338,7 +344,7 @@ def dropout_keeps(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: 
 
 @triton.jit
 def _halves(word, threshold):
-    """Keep flags from the low and the high half of a word, along a new last axis; as bytes, which are cheap to move."""
+    """Returns keep flags for the low and the high 16 bits of a word, along a new last axis, as int8."""
     low = (word & 0xFFFF).to(tl.int32) >= threshold
     high = (word >> 16).to(tl.int32) >= threshold
     return tl.join(low.to(tl.int8), high.to(tl.int8))

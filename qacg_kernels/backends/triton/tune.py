@@ -1,8 +1,8 @@
 """Measures tile sizes on the current GPU, for `python -m qacg_kernels.tune`.
 
-For each entry of the tile table the candidates are compiled in parallel, and their kernel alone is timed in a call of
-the entry's kind; the fastest is kept. The length limit of single-tile rows does not change. Entries that the time does
-not reach are logged and stay unchanged.
+For each entry of the tile table, the candidates are compiled in parallel. Their kernel alone is timed, in a call of the
+entry's kind, and the fastest candidate is kept. The length limit of single-tile rows does not change. Entries that are
+not measured before the time limit stay unchanged and are logged.
 """
 
 import contextlib
@@ -38,12 +38,14 @@ def tuned(
     keep: Callable[[Table], None] = lambda table: None,
     compile_all: Callable[[Pairs], None] = lambda pairs: None,
 ) -> Table:
-    """The table with the fastest entry of each key.
+    """Returns a table with the fastest entry for each key.
 
     Args:
+        base: the table to start from.
+        keys: keys of the entries to measure: (kernel, bits, head size, busy).
         measure: returns the seconds of an entry's kernel with a table; raises any exception if it does not compile or
             run, such as Triton's PTXASError, CompilationError or OutOfResources.
-        is_spent: returns whether the time is over.
+        is_spent: returns whether the time limit is reached.
         log: called with a line for each key.
         keep: called with the table after each key.
         compile_all: called with the candidates of a key before they are measured.
@@ -51,7 +53,7 @@ def tuned(
     table = base
     for key in keys:
         if is_spent():
-            log(f"{_key_text(key)}: unchanged, the time is over")
+            log(f"{_key_text(key)}: unchanged, the time limit is reached")
             continue
         own = table.by_key[key]
         tried = [own, *(entry for entry in _comparable(base, key) if entry != own)]
@@ -60,7 +62,7 @@ def tuned(
         for entry in tried:
             try:
                 times[entry] = measure(_with(table, entry), entry)
-            except Exception as error:  # it does not compile, or the GPU lacks memory or registers
+            except Exception as error:  # it does not compile, or requires more memory or registers than the GPU has
                 errors[entry] = error
         if not times:
             log(f"{_key_text(key)}: unchanged, none of {len(tried)} configurations runs: {errors[own]}")
@@ -70,7 +72,7 @@ def tuned(
             best = own
         table = _with(table, best)
         keep(table)
-        log(f"{_key_text(key)}: {_tile_text(best)}, {1e6 * times[best]:.1f} us of {len(times)} tried")
+        log(f"{_key_text(key)}: {_tile_text(best)}, {1e6 * times[best]:.1f} us, best of {len(times)}")
     return table
 
 
@@ -94,10 +96,10 @@ def _tile_text(entry: TileEntry) -> str:
 
 
 def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tensor]:
-    """A call of an entry's kind, and a gradient of its output.
+    """Returns a call of the kind that an entry is for, and a gradient of its output.
 
-    The calls of "busy" entries have dropout and an additive mask of queries and keys; all calls have the vectors of a
-    row gate.
+    All calls have the vectors of a row gate. Calls for busy entries also have dropout and an additive mask that depends
+    on queries and keys.
     """
     length = entry.block_n if entry.kernel.startswith("whole_row") else _TILED_LENGTH
     shape = (max(1, _BATCH_TOKENS // length), _HEADS, length, entry.head_dim)
@@ -121,7 +123,7 @@ def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tens
 
 
 def compile_all(pairs: Pairs) -> None:
-    """Compiles the kernels of many entries in parallel; an error recurs when its entry is measured."""
+    """Compiles the kernels of many entries in parallel. Ignores errors: measuring the entry raises them again."""
     calls = []
     for table, entry in pairs:
         with contextlib.suppress(Exception):
@@ -132,7 +134,7 @@ def compile_all(pairs: Pairs) -> None:
 
 
 def seconds(table: Table, entry: TileEntry) -> float:
-    """Median time of an entry's kernel on the current GPU, in a call of the entry's kind."""
+    """Median time of an entry's kernel on the current GPU, in seconds, in a call of the entry's kind."""
     from triton.testing import do_bench
 
     from qacg_kernels.backends.triton import launch
@@ -142,7 +144,7 @@ def seconds(table: Table, entry: TileEntry) -> float:
 
 
 def _launch_of(table: Table, entry: TileEntry) -> tuple:
-    """The arguments of `launch.run` for an entry's kernel, in a call of the entry's kind. Launches nothing."""
+    """Returns the arguments of `launch.run` for an entry's kernel, in a call of the entry's kind; launches nothing."""
     from qacg_kernels.backends.triton import launch
 
     problem, grad_out = example(entry, torch.device("cuda", torch.cuda.current_device()))
