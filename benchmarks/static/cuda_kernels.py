@@ -34,7 +34,8 @@ PRODUCTS = {
     "backward_keys": 6,
     "narrow_backward_keys": 6,
 }
-STAGES = {"forward_short": 1, "hopper_forward": 3}  # of keys and values; the others have two
+# Of tiles in shared memory; the others have two.
+STAGES = {"forward_short": 1, "hopper_forward": 3, "narrow_backward_keys": 1}
 _SHORT = "forward_short"
 _SHORT_LENGTH, _LENGTHS = 128, (256, 768)  # keys of a call that one kernel has whole; of calls with few and more tiles
 
