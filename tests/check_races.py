@@ -21,7 +21,8 @@ from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-LIMIT = 227 * 1024  # shared memory of a block, on the GPU with the most
+# Shared memory of a block: on the GPU with the most, and on those where the backward takes its narrow shapes.
+LIMIT, NARROW_LIMIT = 227 * 1024, 99 * 1024
 # Every kernel and every path that uses shared memory: single-tile and tiled rows, O1 saved or not, each gate, masks,
 # lengths, packed sequences, causality, dropout, each padded head size, blocks without a key. Heads are separate blocks,
 # so one is enough.
@@ -39,6 +40,13 @@ HOPPER = (
     Case("races, Hopper, packed", heads=1, sequences=(150, 0, 30), head_dim=64, gate="shared", dropout_p=0.1),
     Case("races, Hopper, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
 )
+# Several tiles of queries in the narrow shapes of the backward.
+NARROW = (
+    Case("races, narrow, 64 dims", batch=1, heads=1, queries=150, keys=70, head_dim=64, gate="shared", form="column"),
+    Case("races, narrow, 128 dims", batch=1, heads=1, queries=100, keys=70, head_dim=128, dropout_p=0.1),
+    Case("races, narrow, packed, causal", heads=1, sequences=(150, 0, 30), head_dim=128, is_causal=True),
+    Case("races, narrow, no key at all", batch=2, heads=1, queries=64, keys=70, head_dim=64, key_lengths=(0, 0)),
+)
 PLAIN = (
     Case("races, plain path", heads=1, queries=40, keys=70, head_dim=20, gate="shared", form="column", dropout_p=0.1),
     Case("races, plain path, packed", heads=1, sequences=(40, 0, 33), head_dim=36, gate="per_head", is_causal=True),
@@ -50,6 +58,7 @@ THOROUGH = tuple(
 
 def run(case: Case, dtype: torch.dtype) -> str | None:
     """The report of a race, or None."""
+    os.environ["QACG_EMULATOR_SHARED_LIMIT"] = str(NARROW_LIMIT if case in NARROW else LIMIT)
     inputs = make_inputs(case, dtype)
     attend = through_backend("hopper" if case in HOPPER else "cuda")
     try:
@@ -85,13 +94,13 @@ def main(arguments: list[str] | None = None) -> int:
     counters.qacg_emulator_accesses.restype = ctypes.c_int64
     cuda._missing, cuda.DEVICE, cuda._gpus = [], "cpu", ("9.0a",)
     hopper.DEVICE = "cpu"
-    os.environ["QACG_EMULATOR_SHARED_LIMIT"] = str(LIMIT)
     torch.set_num_threads(1)
     narrow = (torch.bfloat16, torch.float16)
-    pairs = [(case, narrow[n % 2]) for n, case in enumerate((*TENSOR_CORES, *HOPPER))]
+    pairs = [(case, narrow[n % 2]) for n, case in enumerate((*TENSOR_CORES, *NARROW, *HOPPER))]
     pairs += [(case, torch.float32) for case in PLAIN]
     if options.thorough:
-        pairs = [(case, dtype) for case in (*TENSOR_CORES, *PLAIN, *THOROUGH) for dtype in (*narrow, torch.float32)]
+        everywhere = (*TENSOR_CORES, *NARROW, *PLAIN, *THOROUGH)
+        pairs = [(case, dtype) for case in everywhere for dtype in (*narrow, torch.float32)]
         pairs += [(case, dtype) for case in HOPPER for dtype in narrow]
     pairs = [(case, dtype) for case, dtype in pairs if options.cases in case.name]
     if not pairs:

@@ -79,7 +79,7 @@ void print_all(int64_t length, bool dropout) {
   const Gradients g = gradients_of(length, kDim);
   print<mma::RowsShape<kDim>>("backward_rows", kDim, mma::RowsShape<kDim>::kKeys, p, g);
   print<mma::KeysShape<kDim>>("backward_keys", kDim, mma::KeysShape<kDim>::kKeys, p, g);
-  if constexpr (kDim == 64) {
+  if constexpr (kDim >= 64) {
     print<mma::NarrowKeysShape<kDim>>("narrow_backward_keys", kDim, mma::NarrowKeysShape<kDim>::kKeys, p, g);
   }
 }

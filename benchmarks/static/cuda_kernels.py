@@ -34,7 +34,8 @@ PRODUCTS = {
     "backward_keys": 6,
     "narrow_backward_keys": 6,
 }
-STAGES = {"forward_short": 1, "hopper_forward": 3}  # stages of keys and values; other kernels have two
+# Stages of tiles in shared memory; other kernels have two.
+STAGES = {"forward_short": 1, "hopper_forward": 3, "narrow_backward_keys": 1}
 _SHORT = "forward_short"
 # Keys of a call whose rows fit into one tile, and of two calls with several tiles.
 _SHORT_LENGTH, _LENGTHS = 128, (256, 768)

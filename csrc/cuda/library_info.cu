@@ -10,7 +10,7 @@ namespace {
 template <int kDim>
 int64_t shared_memory_of(bool backward) {
   constexpr int64_t rows = RowsShape<kDim>::kShared;
-  constexpr int64_t keys = kDim == 64 ? NarrowKeysShape<kDim>::kShared : KeysShape<kDim>::kShared;
+  constexpr int64_t keys = kDim >= 64 ? NarrowKeysShape<kDim>::kShared : KeysShape<kDim>::kShared;
   return !backward ? ForwardShape<kDim>::kShared : rows > keys ? rows : keys;
 }
 

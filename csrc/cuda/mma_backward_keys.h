@@ -7,23 +7,23 @@
 
 namespace qacg::cuda::mma {
 
-template <int kDim, int kQueries = (kDim > 64 ? 32 : 64)>
+template <int kDim, int kBuffers = 2>
 struct KeysShape {
   static constexpr int kThreads = 256, kWarps = kThreads / kWarp, kKeys = 64;
-  static constexpr int kRows = kQueries;
+  static constexpr int kRows = kDim > 64 ? 32 : 64, kStages = kBuffers;  // of tiles of queries
   static constexpr int kStrips = kRows / kStrip, kKeyGroups = kWarps / kStrips;  // of a tile's entries
-  static constexpr int64_t kShared = (3 * kKeys + 2 * 3 * kRows) * kDim * 2 + 3 * kRows * kKeys * 2 +
-                                     arena_bytes(2 * kRows * 16) + arena_bytes(kRows * kDropoutGroups) +
+  static constexpr int64_t kShared = (3 * kKeys + kStages * 3 * kRows) * kDim * 2 + 3 * kRows * kKeys * 2 +
+                                     arena_bytes(kStages * kRows * 16) + arena_bytes(kRows * kDropoutGroups) +
                                      arena_bytes(kStrips * kKeys * 4) + 2 * arena_bytes(kKeys * 4);
 };
 
-// For 64 dims, a shape that fits GPUs with 99 KiB of shared memory per block.
+// For 64 and 128 dims, a shape that fits GPUs with 99 KiB of shared memory per block.
 template <int kDim>
-using NarrowKeysShape = KeysShape<kDim, 32>;
+using NarrowKeysShape = KeysShape<kDim, 1>;
 
 template <typename Scalar, int kDim, typename Shape>
 QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
-  constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads;
+  constexpr int kKeys = Shape::kKeys, kRows = Shape::kRows, kThreads = Shape::kThreads, kStages = Shape::kStages;
   constexpr int kGroupKeys = kKeys / Shape::kKeyGroups, kFragments = kGroupKeys / 8;
   constexpr int kHalfFragments = kDim / 2 / 8;
   const Unit unit = unit_of(p, p.key_length, kKeys);
@@ -33,11 +33,11 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
 
   Arena arena;
   const auto key = arena.tile<kDim>(kKeys), context_key = arena.tile<kDim>(kKeys), value = arena.tile<kDim>(kKeys);
-  const auto all_queries = arena.tile<kDim>(2 * kRows), all_context_queries = arena.tile<kDim>(2 * kRows);
-  const auto all_grads = arena.tile<kDim>(2 * kRows);
+  const auto all_queries = arena.tile<kDim>(kStages * kRows), all_context_queries = arena.tile<kDim>(kStages * kRows);
+  const auto all_grads = arena.tile<kDim>(kStages * kRows);
   const auto attention = arena.tile<kKeys>(kRows), d_score = arena.tile<kKeys>(kRows);
   const auto d_context = arena.tile<kKeys>(kRows);
-  RowTerms* all_terms = arena.array<RowTerms>(2 * kRows);
+  RowTerms* all_terms = arena.array<RowTerms>(kStages * kRows);
   uint8_t* keep_bytes = arena.array<uint8_t>(kRows * kDropoutGroups);
   float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // each total has one warp
   float* key_logits = arena.array<float>(kKeys);
@@ -58,16 +58,31 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   const int first_tile = p.is_causal ? unit.first / kRows : 0;
   const int all_tiles =
       visible_stop(p, s, unit.first, unit.first + keys) > unit.first ? (s.queries + kRows - 1) / kRows : 0;
-  const auto load = [&](int n, int stage) {
+  const int tiles = all_tiles > first_tile ? all_tiles - first_tile : 0;
+  const auto load_tile = [&](int n, const Tensor4& from, const auto& to) {
+    const int first_query = (first_tile + n) * kRows;
+    load_rows<Scalar, kRows, kThreads>(p, s, from, first_query, s.queries - first_query, to);
+  };
+  const auto load_queries = [&](int n, int stage) { load_tile(n, p.query, all_queries.from(stage * kRows)); };
+  const auto load_context_queries = [&](int n, int stage) {
+    load_tile(n, p.context_query, all_context_queries.from(stage * kRows));
+  };
+  const auto load_grads = [&](int n, int stage) {
+    load_tile(n, g.out, all_grads.from(stage * kRows));
     const int first_query = (first_tile + n) * kRows, count = s.queries - first_query;
-    load_rows<Scalar, kRows, kThreads>(p, s, p.query, first_query, count, all_queries.from(stage * kRows));
-    load_rows<Scalar, kRows, kThreads>(p, s, p.context_query, first_query, count,
-                                       all_context_queries.from(stage * kRows));
-    load_rows<Scalar, kRows, kThreads>(p, s, g.out, first_query, count, all_grads.from(stage * kRows));
     if (thread_index() < kRows) {
       const bool inside = thread_index() < count;
       copy_async(shared_address(all_terms + stage * kRows + thread_index()),
                  &terms_at(g, s, first_query + (inside ? thread_index() : 0)), inside);
+    }
+  };
+  // With one stage, each of a tile's copies starts once all warps have read the tile before for the last time: queries
+  // and context queries within phase two, gradients at the start of phase one. Each is waited for on its own.
+  const auto start_copy = [&](int n, const auto& load) {
+    if constexpr (kStages == 1) {
+      synchronise_block();
+      if (n < tiles) load(n, 0);
+      commit_copies();
     }
   };
   const auto body = [&](int n, int stage) {
@@ -95,7 +110,15 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
     const int tile_row = stage * kRows + strip_row;
     Strip<kFragments> strip{};
     add_products<Scalar>(strip.score, all_queries, tile_row, key, group_key);
+    if constexpr (kStages == 1) {
+      wait_for_copies<1>();
+      synchronise_block();
+    }
     add_products<Scalar>(strip.context, all_context_queries, tile_row, context_key, group_key);
+    if constexpr (kStages == 1) {
+      wait_for_copies<0>();
+      synchronise_block();
+    }
     add_products<Scalar>(strip.out_value, all_grads, tile_row, value, group_key);
     StripRows rows;
 #pragma unroll
@@ -124,18 +147,38 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
     }
     synchronise_block();
     const uint32_t own_dims = owned_chunk * kChunkBytes, own_keys = owned_key / kChunk * kChunkBytes;
-#pragma unroll 2
-    for (int row = 0; row < kRows; row += 16) {
-      uint32_t a[4];
-      load_matrices_transposed(a, attention.along(row) ^ own_keys);
-      add_weighted<Scalar>(value_sum, a, all_grads.downwards(stage * kRows + row) ^ own_dims);
-      load_matrices_transposed(a, d_score.along(row) ^ own_keys);
-      add_weighted<Scalar>(key_sum, a, all_queries.downwards(stage * kRows + row) ^ own_dims);
-      load_matrices_transposed(a, d_context.along(row) ^ own_keys);
-      add_weighted<Scalar>(context_sum, a, all_context_queries.downwards(stage * kRows + row) ^ own_dims);
-    }
+    const auto accumulate = [&](auto& sums, const auto& weights, const auto& tile) {
+#pragma unroll
+      for (int row = 0; row < kRows; row += 16) {
+        uint32_t a[4];
+        load_matrices_transposed(a, weights.along(row) ^ own_keys);
+        add_weighted<Scalar>(sums, a, tile.downwards(stage * kRows + row) ^ own_dims);
+      }
+    };
+    accumulate(key_sum, d_score, all_queries);
+    start_copy(n + 1, load_queries);
+    accumulate(context_sum, d_context, all_context_queries);
+    start_copy(n + 1, load_context_queries);
+    accumulate(value_sum, attention, all_grads);
   };
-  pipelined(all_tiles > first_tile ? all_tiles - first_tile : 0, load, body);
+  if constexpr (kStages == 1) {
+    start_copy(0, load_queries);
+    start_copy(0, load_context_queries);
+#pragma unroll 1
+    for (int n = 0; n < tiles; ++n) {
+      wait_for_copies<1>();
+      start_copy(n, load_grads);
+      body(n, 0);
+    }
+    wait_for_copies<0>();  // without tiles no other wait has covered the copies of keys
+  } else {
+    const auto load = [&](int n, int stage) {
+      load_queries(n, stage);
+      load_context_queries(n, stage);
+      load_grads(n, stage);
+    };
+    pipelined(tiles, load, body);
+  }
 
   if (thread_index() < kKeys) {
     const int j = unit.first + thread_index();

@@ -64,7 +64,7 @@ const char* run_backward(const Problem& p, const Gradients& g, void* stream, boo
                     g);
     };
     const char* error = run(backward_keys<Scalar, kDim>, Keys{});
-    if constexpr (kDim == 64) {
+    if constexpr (kDim >= 64) {
       if (!error && !*launched) return run(narrow_backward_keys<Scalar, kDim>, NarrowKeysShape<kDim>{});
     }
     return error;
