@@ -38,6 +38,7 @@ class Arm:
         copied: whether context projections start as copies of the projections of the tokens.
         bias: whether scores of the quasi-attention map have -log(n) added, n being the number of keys.
         softmax_map: whether the quasi-attention map is a softmax in place of a sigmoid.
+        quasi_scale: factor of the quasi-attention map.
         beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
     """
 
@@ -48,6 +49,7 @@ class Arm:
     copied: bool = False
     bias: bool = False
     softmax_map: bool = False
+    quasi_scale: float = 1.0
     beta: float = 1.0
     gamma: float = 1.0
 
@@ -58,7 +60,8 @@ class Arm:
 
 
 BEST_START: dict[str, Any] = {"names": True, "copied": True, "bias": True, "beta": 0.9, "gamma": 0.9}
-RELEASED = "quasi-0"
+# What needs no bias in the operator: the map is scaled instead.
+NAMES_START: dict[str, Any] = BEST_START | {"bias": False, "quasi_scale": 1 / 16}
 ARMS: Mapping[str, Arm] = {
     # The two ends.
     "pairs-0": Arm("sentence pairs", PAIRS),
@@ -68,7 +71,10 @@ ARMS: Mapping[str, Arm] = {
     **{f"token-{k}": Arm(f"aspect as a token from layer {k}", TOKEN, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"pairs-{k}": Arm(f"pairs from layer {k}", PAIRS, k) for k in (5, 4, 3, 2, 1)},
     **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
-    **{f"quasi-{k}-best": Arm(f"quasi-attention from layer {k}", QUASI, k, **BEST_START) for k in (5, 4, 3, 2, 1, 0)},
+    **{
+        f"quasi-{k}-scaled": Arm(f"quasi-attention from layer {k}", QUASI, k, **NAMES_START) for k in (5, 4, 3, 2, 1, 0)
+    },
+    "quasi-4-best": Arm("bias -log(n) in place of the factor", QUASI, 4, **BEST_START),
     # The start without one of its parts.
     "quasi-4-released": Arm("quasi-attention from layer 4, released start", QUASI, 4),
     "quasi-4-no-names": Arm("- vectors from names", QUASI, 4, **(BEST_START | {"names": False})),
@@ -80,7 +86,7 @@ ARMS: Mapping[str, Arm] = {
         "softmax quasi-attention map", QUASI, 4, **(BEST_START | {"bias": False, "softmax_map": True})
     ),
     # Starts of quasi-attention in all layers, one change each.
-    RELEASED: Arm("quasi-attention, released start", QUASI),
+    "quasi-0": Arm("quasi-attention, released start", QUASI),
     "quasi-0-names": Arm("+ vectors from names", QUASI, names=True),
     "quasi-0-copied": Arm("+ copied projections", QUASI, copied=True),
     "quasi-0-bias": Arm("+ bias -log(n)", QUASI, bias=True),

@@ -135,7 +135,8 @@ class AspectModel(nn.Module):
             if arm.names:
                 self._start_from_names()
         if arm.kind == QUASI:
-            self._set_quasi_layers(fields | {"contexts": list(contexts), "beta": arm.beta, "gamma": arm.gamma})
+            gate = {"quasi_scale": arm.quasi_scale, "beta": arm.beta, "gamma": arm.gamma}
+            self._set_quasi_layers(fields | gate | {"contexts": list(contexts)})
 
     def _set_quasi_layers(self, fields: dict[str, object]) -> None:
         gated = _loaded(_StudyClassifier, fields).bert.encoder
