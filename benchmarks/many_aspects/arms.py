@@ -37,6 +37,7 @@ class Arm:
         names: whether vectors of aspects start from the states of their names in layer `from_layer`, and not at random.
         copied: whether context projections start as copies of the projections of the tokens.
         bias: whether scores of the quasi-attention map have -log(n) added, n being the number of keys.
+        bias_start: whether they start at -log(KEYS), by the biases of one feature of each context projection.
         softmax_map: whether the quasi-attention map is a softmax in place of a sigmoid.
         quasi_scale: factor of the quasi-attention map.
         beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
@@ -48,6 +49,7 @@ class Arm:
     names: bool = False
     copied: bool = False
     bias: bool = False
+    bias_start: bool = False
     softmax_map: bool = False
     quasi_scale: float = 1.0
     beta: float = 1.0
@@ -60,8 +62,9 @@ class Arm:
 
 
 BEST_START: dict[str, Any] = {"names": True, "copied": True, "bias": True, "beta": 0.9, "gamma": 0.9}
-# What needs no bias in the operator: the map is scaled instead.
-NAMES_START: dict[str, Any] = BEST_START | {"bias": False, "quasi_scale": 1 / 16}
+# Starts that need no bias in the operator.
+NAMES_START: dict[str, Any] = BEST_START | {"bias": False, "bias_start": True}
+KEYS = 27  # of an average text of SentiHood
 ARMS: Mapping[str, Arm] = {
     # The two ends.
     "pairs-0": Arm("sentence pairs", PAIRS),
@@ -74,7 +77,10 @@ ARMS: Mapping[str, Arm] = {
     **{
         f"quasi-{k}-scaled": Arm(f"quasi-attention from layer {k}", QUASI, k, **NAMES_START) for k in (5, 4, 3, 2, 1, 0)
     },
-    "quasi-4-best": Arm("bias -log(n) in place of the factor", QUASI, 4, **BEST_START),
+    "quasi-4-best": Arm("bias -log(n) in the scores", QUASI, 4, **BEST_START),
+    "quasi-4-scaled": Arm(
+        "map times 1/16 in place of the bias", QUASI, 4, **(BEST_START | {"bias": False, "quasi_scale": 1 / 16})
+    ),
     # The start without one of its parts.
     "quasi-4-released": Arm("quasi-attention from layer 4, released start", QUASI, 4),
     "quasi-4-no-names": Arm("- vectors from names", QUASI, 4, **(BEST_START | {"names": False})),

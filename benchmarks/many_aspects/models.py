@@ -1,5 +1,6 @@
 """The model of an arm: MiniLM's lower layers once for a text, then the layers above for each of its questions."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.many_aspects.arms import BLIND, HEADS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
+from benchmarks.many_aspects.arms import BLIND, HEADS, KEYS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
 from benchmarks.many_aspects.batches import Batch, Tokens
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention_varlen
@@ -155,6 +156,8 @@ class AspectModel(nn.Module):
                     context_layer.weight.zero_()
                     context_layer.weight[:, context_layer.out_features :].fill_diagonal_(1.0)
                     context_layer.bias.zero_()
+            if self.arm.bias_start:
+                start_bias(*context, attention.num_heads)
 
     @torch.no_grad()
     def _start_from_names(self) -> None:
@@ -222,6 +225,18 @@ class AspectModel(nn.Module):
         beyond = place - lengths[row]
         index = torch.where(beyond < 0, starts[row] + place, hidden.shape[0] + others[row] + beyond)
         return torch.cat([hidden, states]).index_select(0, index), packing
+
+
+@torch.no_grad()
+def start_bias(query: nn.Linear, key: nn.Linear, heads: int) -> None:
+    """Adds -log(KEYS) to the scaled scores of every head, by the biases of its feature with the least weights."""
+    size = query.out_features // heads
+    norms = (query.weight.norm(dim=1) * key.weight.norm(dim=1)).view(heads, size)
+    rows = norms.argmin(1) + size * torch.arange(heads)
+    value = (math.log(KEYS) * size**0.5) ** 0.5
+    for layer, sign in ((query, 1), (key, -1)):
+        layer.weight[rows] = 0.0
+        layer.bias[rows] = sign * value
 
 
 def _loaded(kind, fields: dict[str, object]):
