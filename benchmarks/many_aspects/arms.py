@@ -74,9 +74,7 @@ ARMS: Mapping[str, Arm] = {
     **{f"token-{k}": Arm(f"aspect as a token from layer {k}", TOKEN, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"pairs-{k}": Arm(f"pairs from layer {k}", PAIRS, k) for k in (5, 4, 3, 2, 1)},
     **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
-    **{
-        f"quasi-{k}-scaled": Arm(f"quasi-attention from layer {k}", QUASI, k, **NAMES_START) for k in (5, 4, 3, 2, 1, 0)
-    },
+    **{f"quasi-{k}-start": Arm(f"quasi-attention from layer {k}", QUASI, k, **NAMES_START) for k in (5, 4, 3, 2, 1, 0)},
     "quasi-4-best": Arm("bias -log(n) in the scores", QUASI, 4, **BEST_START),
     "quasi-4-scaled": Arm(
         "map times 1/16 in place of the bias", QUASI, 4, **(BEST_START | {"bias": False, "quasi_scale": 1 / 16})
