@@ -1,6 +1,5 @@
 """The model of an arm: MiniLM's lower layers once for a text, then the layers above for each of its questions."""
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +10,7 @@ from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification, QACGBertModel
 from qacg_models.modules.packing import Packing, packing_of
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention
+from qacg_models.training.context_start import start_context_layer, start_context_projections
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
@@ -150,14 +150,8 @@ class AspectModel(nn.Module):
             context = [attention.layer(role) for role in ("context_query", "context_key")]
             self.new += [*context, *(module for name, module in attention.named_children() if "lambda" in name)]
             if self.arm.copied:
-                with torch.no_grad():
-                    for role, copy in zip(("query", "key"), context):
-                        copy.load_state_dict(attention.layer(role).state_dict())
-                    context_layer.weight.zero_()
-                    context_layer.weight[:, context_layer.out_features :].fill_diagonal_(1.0)
-                    context_layer.bias.zero_()
-            if self.arm.bias_start:
-                start_bias(*context, attention.num_heads)
+                start_context_layer(context_layer)
+                start_context_projections(attention, KEYS if self.arm.bias_start else None)
 
     @torch.no_grad()
     def _start_from_names(self) -> None:
@@ -225,18 +219,6 @@ class AspectModel(nn.Module):
         beyond = place - lengths[row]
         index = torch.where(beyond < 0, starts[row] + place, hidden.shape[0] + others[row] + beyond)
         return torch.cat([hidden, states]).index_select(0, index), packing
-
-
-@torch.no_grad()
-def start_bias(query: nn.Linear, key: nn.Linear, heads: int) -> None:
-    """Adds -log(KEYS) to the scaled scores of every head, by the biases of its feature with the least weights."""
-    size = query.out_features // heads
-    norms = (query.weight.norm(dim=1) * key.weight.norm(dim=1)).view(heads, size)
-    rows = norms.argmin(1) + size * torch.arange(heads)
-    value = (math.log(KEYS) * size**0.5) ** 0.5
-    for layer, sign in ((query, 1), (key, -1)):
-        layer.weight[rows] = 0.0
-        layer.bias[rows] = sign * value
 
 
 def _loaded(kind, fields: dict[str, object]):

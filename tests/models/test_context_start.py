@@ -1,5 +1,7 @@
 """The start of quasi-attention from the names of aspects, in a checkpoint without contexts."""
 
+import math
+
 import pytest
 import torch
 from errors import raises
@@ -50,22 +52,28 @@ def test_context_layers_add_the_vector_to_the_states(bert, small_data):
         assert torch.allclose(mixed, hidden + vector, atol=1e-6)
 
 
-def test_context_projections_are_copies(bert, small_data):
-    model, _, _ = begun(bert, small_data, context_standalone=True, context_from_layer=1)
+def test_context_projections_are_copies_with_a_bias(bert, small_data):
+    model, tokenizer, _ = begun(bert, small_data, context_standalone=True, context_from_layer=1)
+    texts = {row.sentence for row in load_data(small_data, ("train", "dev"), DataOptions()).splits["train"]}
+    length = sum(len(tokenizer(text)["input_ids"]) for text in texts) / len(texts)
+    states = torch.randn(6, 16)
     for layer in model.bert.encoder.layer[1:]:
         attention = layer.attention.self
-        for role in ("query", "key"):
-            source, copy = attention.layer(role), attention.layer(f"context_{role}")
-            assert torch.equal(source.weight, copy.weight)
-            assert torch.equal(source.bias, copy.bias)
-            assert source.weight is not copy.weight
+        query, key, _, context_query, context_key = attention.project(states, states)
+        for head in range(2):
+            scores = context_query[:, head] @ context_key[:, head].T / 8**0.5
+            copied = query[:, head] @ key[:, head].T / 8**0.5
+            dropped = (context_query[:, head].std(0) < 1e-5).nonzero().flatten()
+            assert len(dropped) == 1
+            missing = torch.outer(query[:, head, dropped[0]], key[:, head, dropped[0]]) / 8**0.5
+            assert torch.allclose(scores, copied - missing - math.log(length), atol=1e-4)
 
 
-def test_factors_of_the_map_are_those_of_the_start(bert, small_data):
+def test_factors_of_lambda_are_those_of_the_start(bert, small_data):
     config = begun(bert, small_data, context_standalone=True)[0].config
-    assert (config.quasi_scale, config.beta, config.gamma) == (1 / 16, 0.9, 0.9)
-    config = begun(bert, small_data, context_standalone=True, quasi_scale=2.0)[0].config
-    assert (config.quasi_scale, config.beta, config.gamma) == (2.0, 0.9, 0.9)
+    assert (config.quasi_scale, config.beta, config.gamma) == (1.0, 0.9, 0.9)
+    config = begun(bert, small_data, context_standalone=True, beta=1.0)[0].config
+    assert (config.quasi_scale, config.beta, config.gamma) == (1.0, 1.0, 0.9)
 
 
 @pytest.mark.parametrize("options", [{}, {"context_standalone": True, "context_start": "random"}])

@@ -164,8 +164,8 @@ class TrainingOptions:
     context_start: str | None = _shape(
         None,
         "start of quasi-attention in a checkpoint without aspects. names: vectors of aspects are the states of their"
-        " names, context projections are copies, and quasi_scale, beta and gamma start at 1/16, 0.9 and 0.9 (default:"
-        " names with a checkpoint and context_standalone, otherwise random)",
+        " names, context projections are copies with a bias, and beta and gamma are 0.9 unless given (default: names"
+        " with a checkpoint and context_standalone, otherwise random)",
         *STARTS,
         kind=str,
     )

@@ -82,7 +82,7 @@ def begin_model(
         return kind._from_config(config, attn_implementation=options.attention)
     from qacg_models.checkpoints.permissions import Permissions
     from qacg_models.checkpoints.source import open_source
-    from qacg_models.training.context_start import NAMES_FIELDS, has_contexts, start_from_names
+    from qacg_models.training.context_start import NAMES_FIELDS, average_length, has_contexts, start_from_names
 
     source = open_source(located(options.from_checkpoint))
     from_names = options.context_start == "names" and not has_contexts(source)
@@ -105,7 +105,8 @@ def begin_model(
             f" {len(tokenizer)}. Use the tokenizer of the checkpoint."
         )
     if from_names:
-        start_from_names(model, tokenizer)
+        texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
+        start_from_names(model, tokenizer, average_length(texts, tokenizer))
         say("aspects: quasi-attention starts from their names (--context-start random: from random weights)")
     return model
 
