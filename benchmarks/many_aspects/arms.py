@@ -39,7 +39,9 @@ class Arm:
             instead of at random.
         copied: whether context projections are initialised as copies of the projections of the tokens.
         bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
+        bias_start: whether biases of the context projections are initialised so that they add -log(KEYS) to the scores.
         softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
+        quasi_scale: factor of the quasi-attention map.
         beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
     """
 
@@ -49,7 +51,9 @@ class Arm:
     names: bool = False
     copied: bool = False
     bias: bool = False
+    bias_start: bool = False
     softmax_map: bool = False
+    quasi_scale: float = 1.0
     beta: float = 1.0
     gamma: float = 1.0
 
@@ -60,7 +64,9 @@ class Arm:
 
 
 BEST_START: dict[str, Any] = {"names": True, "copied": True, "bias": True, "beta": 0.9, "gamma": 0.9}
-RELEASED = "quasi-0"
+# Starts that need no bias in the operator.
+NAMES_START: dict[str, Any] = BEST_START | {"bias": False, "bias_start": True}
+KEYS = 27  # of an average text of SentiHood
 ARMS: Mapping[str, Arm] = {
     # Upper and lower bound: full sentence pairs, and no aspect at all.
     "pairs-0": Arm("sentence pairs", PAIRS),
@@ -70,7 +76,11 @@ ARMS: Mapping[str, Arm] = {
     **{f"token-{k}": Arm(f"aspect as a token from layer {k}", TOKEN, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"pairs-{k}": Arm(f"pairs from layer {k}", PAIRS, k) for k in (5, 4, 3, 2, 1)},
     **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
-    **{f"quasi-{k}-best": Arm(f"quasi-attention from layer {k}", QUASI, k, **BEST_START) for k in (5, 4, 3, 2, 1, 0)},
+    **{f"quasi-{k}-start": Arm(f"quasi-attention from layer {k}", QUASI, k, **NAMES_START) for k in (5, 4, 3, 2, 1, 0)},
+    "quasi-4-best": Arm("bias -log(n) in the scores", QUASI, 4, **BEST_START),
+    "quasi-4-scaled": Arm(
+        "map times 1/16 in place of the bias", QUASI, 4, **(BEST_START | {"bias": False, "quasi_scale": 1 / 16})
+    ),
     # BEST_START without one of its parts.
     "quasi-4-released": Arm("quasi-attention from layer 4, released start", QUASI, 4),
     "quasi-4-no-names": Arm("- vectors from names", QUASI, 4, **(BEST_START | {"names": False})),
@@ -82,7 +92,7 @@ ARMS: Mapping[str, Arm] = {
         "softmax quasi-attention map", QUASI, 4, **(BEST_START | {"bias": False, "softmax_map": True})
     ),
     # Quasi-attention in all layers: the released initialisation with one change each.
-    RELEASED: Arm("quasi-attention, released start", QUASI),
+    "quasi-0": Arm("quasi-attention, released start", QUASI),
     "quasi-0-names": Arm("+ vectors from names", QUASI, names=True),
     "quasi-0-copied": Arm("+ copied projections", QUASI, copied=True),
     "quasi-0-bias": Arm("+ bias -log(n)", QUASI, bias=True),

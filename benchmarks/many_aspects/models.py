@@ -10,11 +10,12 @@ from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification, QACGBertModel
 from qacg_models.modules.packing import Packing, packing_of
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention
+from qacg_models.training.context_start import start_context_layer, start_context_projections
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.many_aspects.arms import BLIND, HEADS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
+from benchmarks.many_aspects.arms import BLIND, HEADS, KEYS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
 from benchmarks.many_aspects.batches import Batch, Tokens
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention_varlen
@@ -136,7 +137,8 @@ class AspectModel(nn.Module):
             if arm.names:
                 self._start_from_names()
         if arm.kind == QUASI:
-            self._set_quasi_layers(fields | {"contexts": list(contexts), "beta": arm.beta, "gamma": arm.gamma})
+            gate = {"quasi_scale": arm.quasi_scale, "beta": arm.beta, "gamma": arm.gamma}
+            self._set_quasi_layers(fields | gate | {"contexts": list(contexts)})
 
     def _set_quasi_layers(self, fields: dict[str, object]) -> None:
         gated = _loaded(_StudyClassifier, fields).bert.encoder
@@ -149,12 +151,8 @@ class AspectModel(nn.Module):
             context = [attention.layer(role) for role in ("context_query", "context_key")]
             self.new += [*context, *(module for name, module in attention.named_children() if "lambda" in name)]
             if self.arm.copied:
-                with torch.no_grad():
-                    for role, copy in zip(("query", "key"), context):
-                        copy.load_state_dict(attention.layer(role).state_dict())
-                    context_layer.weight.zero_()
-                    context_layer.weight[:, context_layer.out_features :].fill_diagonal_(1.0)
-                    context_layer.bias.zero_()
+                start_context_layer(context_layer)
+                start_context_projections(attention, KEYS if self.arm.bias_start else None)
 
     @torch.no_grad()
     def _start_from_names(self) -> None:

@@ -12,13 +12,14 @@ from qacg_models.utils.atomic_files import atomic_write, staged_file
 from qacg_models.utils.cells import markdown_table
 
 from benchmarks.evidence.comparison import Draws
-from benchmarks.many_aspects.arms import ARMS, DATA, RELEASED, SETTINGS, TRIED_ON, Trial
+from benchmarks.many_aspects.arms import ARMS, DATA, SETTINGS, TRIED_ON, Trial
 from benchmarks.many_aspects.results import Result, load
 from benchmarks.many_aspects.speed import FILE as SPEED
 from benchmarks.plot import pyplot, save
 
 TABLES, FIGURE = "many_aspects.md", "many_aspects.svg"
 REFERENCE = "pairs-0"
+COMPARED = (REFERENCE, "pairs-4", "quasi-4-released")  # differences to these are printed
 ASPECTS = "8"  # of the figure
 
 
@@ -46,19 +47,20 @@ def dev_table(results: Mapping[str, Result], speed: Mapping | None) -> str:
         found = [results.get(Trial(TRIED_ON, name, setting, 0).name) for setting in SETTINGS]
         if any(found):
             cells = ["" if one is None else f"{100 * one.dev:.1f}" for one in found]
-            lines.append([arm.title, *cells, "" if speed is None else f"{cost(speed, name):.2f}"])
+            time = None if speed is None else cost(speed, name)
+            lines.append([arm.title, *cells, "" if time is None else f"{time:.2f}"])
     header = ["arm", *(f"rate {one.rate:g}, new x {one.factor:g}" for one in SETTINGS.values()), "time of 8 aspects"]
     return markdown_table(header, lines, texts=1)
 
 
-def cost(speed: Mapping, name: str) -> float:
-    """The time that an arm takes for a text with 8 aspects, divided by that of sentence pairs."""
+def cost(speed: Mapping, name: str) -> float | None:
+    """The time that an arm takes for a text with 8 aspects, divided by that of sentence pairs; None if unmeasured."""
     rates = speed["texts_per_second"][ASPECTS]
-    return rates[REFERENCE] / rates[name]
+    return rates[REFERENCE] / rates[name] if name in rates else None
 
 
 def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | None:
-    """A table of mean and standard deviation over seeds on test, with differences to sentence pairs and RELEASED."""
+    """A table of mean and standard deviation over seeds on test, with differences to the arms of COMPARED."""
     found: dict[str, list[Result]] = {}
     for one in results.values():
         if one.trial.data == data and one.scores is not None:
@@ -72,7 +74,7 @@ def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | 
         for name, each in found.items()
     }
     draws = Draws(judges, [row.sentence for row in rows], [metric])
-    others = [name for name in (REFERENCE, RELEASED) if name in found]
+    others = [name for name in COMPARED if name in found]
     lines = []
     for name in (name for name in ARMS if name in found):
         deviation = draws.deviation(name, metric)
@@ -107,9 +109,10 @@ def draw(results: Mapping[str, Result], speed: Mapping, path: Path) -> None:
     points: dict[str, list[tuple[float, float]]] = {}
     for name, arm in ARMS.items():
         found = [one.dev for one in _searches(results, name)]
-        if found:
+        time = cost(speed, name)
+        if found and time is not None:
             kind = f"{arm.kind}{'' if arm.names or arm.kind != 'quasi' else ' (one change)'}"
-            points.setdefault(kind, []).append((cost(speed, name), 100 * max(found)))
+            points.setdefault(kind, []).append((time, 100 * max(found)))
     figure = pyplot().figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for kind, each in points.items():

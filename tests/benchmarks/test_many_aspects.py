@@ -14,7 +14,7 @@ from qacg_models.modules.packing import packing_of
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention, eager_quasi_attention
 
 from benchmarks.many_aspects import __main__ as program, arms, models, speed, training
-from benchmarks.many_aspects.arms import ARMS, BLIND, LAYERS, QUASI, RELEASED, SEEDS, SETTINGS, Trial
+from benchmarks.many_aspects.arms import ARMS, BLIND, LAYERS, QUASI, SEEDS, SETTINGS, Trial
 from benchmarks.many_aspects.batches import Questions
 from benchmarks.many_aspects.models import AspectModel, StudyAttention
 from benchmarks.many_aspects.results import Result, load, store
@@ -105,7 +105,7 @@ def test_pairs_are_those_of_bert(dataset, checkpoint):
 
 def test_released_start_is_qacg_bert(dataset, checkpoint):
     rows = dataset.splits["dev"][:10]
-    model, questions = built(RELEASED, dataset, checkpoint, rows)
+    model, questions = built("quasi-0", dataset, checkpoint, rows)
     config = QACGBertForSequenceClassification.config_class(
         **{name: getattr(model.config, name) for name in ("vocab_size", "hidden_size", "intermediate_size")},
         num_hidden_layers=LAYERS,
@@ -129,7 +129,7 @@ def test_released_start_is_qacg_bert(dataset, checkpoint):
 
 @pytest.mark.parametrize("variant", ["bias", "softmax_map"])
 def test_variants_follow_their_formulas(variant, dataset, checkpoint):
-    model, _ = built(RELEASED, dataset, checkpoint, dataset.splits["dev"][:4])
+    model, _ = built("quasi-0", dataset, checkpoint, dataset.splits["dev"][:4])
     attention = model.layer[0].attention.self
     assert isinstance(attention, StudyAttention)
     hidden, lengths = torch.randn(2, 12, 8 * HEADS).unbind(), [5, 7]
@@ -161,7 +161,7 @@ def test_copied_start_equals_the_softmax_scores(dataset, checkpoint):
 
 
 def test_new_parameters_are_those_that_minilm_lacks(dataset, checkpoint):
-    model, _ = built(RELEASED, dataset, checkpoint, dataset.splits["dev"][:4])
+    model, _ = built("quasi-0", dataset, checkpoint, dataset.splits["dev"][:4])
     new = model.new_parameters()
     names = {name.split(".")[0] if "layer.0" not in name else name for name, p in model.named_parameters() if p in new}
     gates = {name for name, _ in model.layer[0].attention.self.named_parameters() if "lambda" in name}
