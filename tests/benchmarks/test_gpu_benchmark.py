@@ -236,7 +236,7 @@ def test_long_calls_at_64_compare_with_flash_attention_3(rate, met):
 @pytest.mark.parametrize(("mode", "kind", "of_one_map"), [(FORWARD, "executed", 2.0), (BACKWARD, "counted", 1.6)])
 @pytest.mark.parametrize(("share", "met"), [(0.94, False), (0.96, True)])
 def test_long_calls_at_128_compare_with_the_best_sdpa(mode, kind, of_one_map, share, met):
-    """Rates of products are compared: two maps have twice the products forward, and 16 instead of 10 backward."""
+    """Two maps need twice the products of one map in the forward, and 16 instead of 10 in the backward."""
     case = Case(plans.gpu_shape(16384, 128), plans.GPU_DTYPE, mode, 0.0, "cuda")
     measured = [time_of(case, ONE_MAP, 1.0), time_of(case, "triton", of_one_map / share)]
     result = result_of(f"{case}, triton's {kind} rate vs {ONE_MAP}'s", measured)
