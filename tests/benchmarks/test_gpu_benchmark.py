@@ -312,7 +312,7 @@ def test_session_omits_an_implementation_that_fails(tmp_path, monkeypatch):
 @pytest.mark.compiles
 @pytest.mark.full
 def test_session_resets_the_recompilation_limit(tmp_path, monkeypatch):
-    """The composition is compiled for many shapes, so that torch's recompilation limit would end it."""
+    """Every shape compiles the implementation again, which torch would refuse above its recompilation limit."""
 
     def build(case):
         return torch.compile(IMPLEMENTATIONS["reference"].build(case), backend="eager", fullgraph=True, dynamic=False)
