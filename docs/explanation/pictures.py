@@ -74,7 +74,7 @@ def data_flow():
 
 
 def attention_grid(p, x, y, w, h, columns, rows, across="keys (S)", down="queries (L)"):
-    """The L x S plane, of which each kernel visits tiles."""
+    """Draws the L x S plane of scores, divided into tiles."""
     p.grid(x, y, w, h, columns, rows)
     p.text(x + w / 2, y - 14, across, kind="small")
     p.parts.append(

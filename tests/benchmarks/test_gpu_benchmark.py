@@ -236,7 +236,7 @@ def test_long_calls_at_64_compare_with_flash_attention_3(rate, met):
 @pytest.mark.parametrize(("mode", "kind", "of_one_map"), [(FORWARD, "executed", 2.0), (BACKWARD, "counted", 1.6)])
 @pytest.mark.parametrize(("share", "met"), [(0.94, False), (0.96, True)])
 def test_long_calls_at_128_compare_with_the_best_sdpa(mode, kind, of_one_map, share, met):
-    """Rates of products are compared: two maps have twice the products forward, and 16 instead of 10 backward."""
+    """Two maps need twice the products of one map in the forward, and 16 instead of 10 in the backward."""
     case = Case(plans.gpu_shape(16384, 128), plans.GPU_DTYPE, mode, 0.0, "cuda")
     measured = [time_of(case, ONE_MAP, 1.0), time_of(case, "triton", of_one_map / share)]
     result = result_of(f"{case}, triton's {kind} rate vs {ONE_MAP}'s", measured)
@@ -312,7 +312,7 @@ def test_session_omits_an_implementation_that_fails(tmp_path, monkeypatch):
 @pytest.mark.compiles
 @pytest.mark.full
 def test_session_resets_the_recompilation_limit(tmp_path, monkeypatch):
-    """The composition is compiled for many shapes, so that torch's recompilation limit would end it."""
+    """Every shape compiles the implementation again, which torch would refuse above its recompilation limit."""
 
     def build(case):
         return torch.compile(IMPLEMENTATIONS["reference"].build(case), backend="eager", fullgraph=True, dynamic=False)

@@ -50,7 +50,7 @@ def test_ceiling_share_uses_the_product_of_the_rounds(at_least, met):
 
 @pytest.mark.parametrize(("cpu_seconds", "met"), [(0.149, True), (0.151, False)])
 def test_rate_over_baseline_counts_the_work_of_each(cpu_seconds, met):
-    """Forward, quasi-attention has 6 FLOP per entry, softmax attention 4; so 1.5 times the time is the same rate."""
+    """Quasi-attention has 6 FLOP per entry of the forward, softmax attention 4: 1.5 times the time is the same rate."""
     measured = times(one_map=[0.1], cpu=[cpu_seconds])
     assert kinds.RateOverBaseline(SMALL, baseline=ONE_MAP).judge("cpu", measured).met is met
 

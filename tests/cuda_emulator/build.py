@@ -26,7 +26,7 @@ QUIET = ("-Wall", "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE")
 
 
 def compiler() -> str | None:
-    """The C++ compiler, or None."""
+    """Returns the C++ compiler: CXX, or one on the path; None without one."""
     return os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
 
 

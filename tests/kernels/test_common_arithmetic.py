@@ -132,7 +132,7 @@ def test_softmax_of_row_without_keys_is_zero_or_nan(common):
 
 
 def test_entry_gradients_equal_those_of_autograd(common):
-    """Equations 7 to 13 of one row, differentiated by torch in float64."""
+    """The expected gradients are those of MATH.md's equations 7 to 13 for one row, by torch's autograd in float64."""
     generator = torch.Generator().manual_seed(3)
     scores, context_scores, d_out_value = torch.randn(3, 40, generator=generator, dtype=torch.float64)
     keep = torch.where(torch.rand(40, generator=generator, dtype=torch.float64) < 0.3, 0.0, 1 / 0.7)
@@ -154,7 +154,7 @@ def test_entry_gradients_equal_those_of_autograd(common):
 
 
 def test_dropped_entry_ignores_a_nan_gradient(common):
-    """dO V^T of a dropped entry may be anything: its gradients are those of eq. 11 with dA = 0."""
+    """If dO V^T is NaN at a dropped entry, its gradients are those of MATH.md's equation 11 with dA = 0."""
     got = np.zeros(4, dtype=np.float32)
     x = np.array([0.25, 0.5, 0.6, 0.0, np.nan, 2.0, 1.0], dtype=np.float32)
     common.gradient_of_cell(pointer(x), pointer(got))

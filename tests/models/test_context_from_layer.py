@@ -158,7 +158,9 @@ def test_wrong_text_ids_and_layers_are_named():
         built("cg-bert", 3)
     with raises("TypeError: context_from_layer: expected an integer, got True"):
         built("cg-bert", True)
-    with raises("InputError: model: expected no context_from_layer for 'bert', which does not project its contexts."):
+    with raises(
+        "InputError: model: expected no context_from_layer for 'bert', which does not project contexts, got 1."
+    ):
         TrainingOptions(model="bert", context_from_layer=1)
 
 

@@ -41,7 +41,7 @@ def test_sdist_has_every_source(sdist):
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory):
-    """Both sdists and their wheels without a library, by name: of this folder, and of a copy with other times."""
+    """Both sdists and their wheels without a library, by name: of this folder, and of a copy with other file times."""
     builds = []
     for name in ("one", "two"):
         out = tmp_path_factory.mktemp(name)

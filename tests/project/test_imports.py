@@ -205,7 +205,7 @@ def test_package_has_no_import_cycle(package):
 
 
 def node_of(name):
-    """The module, or its backend, whose modules import one another inside functions."""
+    """Returns the module; for a module of a backend the backend, since its modules import each other in functions."""
     return f"qacg_kernels.backends.{backend_of(name)}" if backend_of(name) else name
 
 

@@ -191,7 +191,7 @@ def test_files_of_the_other_recipes_exist(title, placeholders):
 
 
 def test_tile_table_is_one_file(tmp_path, monkeypatch):
-    """A new table is used by its architecture, and by newer chips with as little shared memory."""
+    """A new table is used for GPUs of its architecture, and for newer ones with the same shared memory."""
     (named,) = (path for path in files("Adding a tile table", NN="120") if path.endswith(".json"))
     assert ROOT / named == tile_tables.SHIPPED / "sm_120.json"
     shutil.copytree(tile_tables.SHIPPED, tmp_path / "tables")

@@ -36,7 +36,7 @@ class ArrowRows(Sequence[dict]):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
+            raise IndexError(f"index: expected {-len(self)} to {len(self) - 1} for {len(self)} rows, got {index}")
         batch = bisect_right(self.ends, number)
         start = self.ends[batch - 1] if batch else 0
         return self.batches[batch].slice(number - start, 1).to_pylist()[0]

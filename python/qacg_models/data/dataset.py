@@ -355,7 +355,7 @@ def _divide(
 
 
 def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions) -> Task:
-    assert data_format.records is not None, "formats with a fixed task are not discovered"
+    assert data_format.records is not None, "the labels and aspects of this format are fixed, and not read from files"
     names = options.columns()
     if names.wide and names.aspect_columns is None:
         _check_same_aspects(files, names)

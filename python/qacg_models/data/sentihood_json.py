@@ -49,10 +49,11 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
 
 def _fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
     if not isinstance(item, dict) or not {"id", "text", "opinions"} <= item.keys():
-        raise DataError(path, line, "expected an object with id, text and opinions to start here")
+        raise DataError(path, line, "expected an object with id, text and opinions to start here, got another value")
     number, text, opinions = item["id"], item["text"], item["opinions"]
     if not isinstance(text, str) or not text.strip() or not isinstance(opinions, list):
-        raise DataError(path, line, f"sentence {number}: expected a text and a list of opinions")
+        found = "no list" if isinstance(text, str) and text.strip() else "no text or an empty one"
+        raise DataError(path, line, f"sentence {number}: expected a text and a list of opinions, got {found}")
     names = ("sentiment", "aspect", "target_entity")
     for opinion in opinions:
         if not isinstance(opinion, dict) or not all(isinstance(opinion.get(name), str) for name in names):

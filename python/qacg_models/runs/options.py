@@ -360,5 +360,5 @@ _MAX = {
     "batch_size": (1_000_000, "1,000,000 (usual: 16 to 256)"),
     "gradient_accumulation": (1_000_000, "1,000,000 (usual: 1 to 64)"),
     "threads": (1_024, "1,024 (usual: the number of cores)"),
-    "seed": (SEED, f"{SEED:,}, as NumPy's generator has it"),
+    "seed": (SEED, f"{SEED:,} (the limit of NumPy's generator)"),
 }

@@ -126,7 +126,9 @@ class TrainingRecord:
         for split, by_aspect in self.confusion.items():
             for aspect, matrix in by_aspect.items():
                 if [len(row) for row in matrix] != [labels] * labels:
-                    raise InputError(f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers")
+                    raise InputError(
+                        f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers, got other values"
+                    )
 
     def to_json(self) -> dict:
         """Returns the record as values that JSON supports."""

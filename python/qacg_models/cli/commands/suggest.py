@@ -79,14 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dev-rows",
         type=int,
         metavar="N",
-        help="number of the rows that are random ones for evaluation (default: a quarter; 0 if --labelled has such "
+        help="number of random rows for evaluation, counted in --rows (default: a quarter; 0 if --labelled has dev "
         "rows)",
     )
     sheet.add_argument(
         "--random-rows",
         type=int,
         metavar="N",
-        help="number of the rows that are random ones for training (default: a quarter; 0 with a model)",
+        help="number of random rows for training, counted in --rows (default: a quarter; 0 with a model)",
     )
     sheet.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the random rows (default: %(default)s)"
