@@ -104,7 +104,7 @@ def report(
     try:
         plot.draw_rates(session.records, str(writer.path.with_suffix(".svg")))
     except (ImportError, ValueError) as error:
-        print(f"no plot: {error}; later: python -m benchmarks.plot rates {writer.path}")
+        print(f"no plot: {error}; to draw it later: python -m benchmarks.plot rates {writer.path}")
 
 
 def on_device(results: Sequence[Result], device_name: str) -> list[Result]:

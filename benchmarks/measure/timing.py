@@ -52,7 +52,7 @@ class CpuContention:
 
     @classmethod
     def _read(cls) -> tuple[float, float, float] | None:
-        """Three numbers of CPU seconds since boot: in total, not idle, and of this process."""
+        """CPU seconds used: by the machine since boot, idle ones included and excluded, and by this process."""
         if not cls._STAT.exists():
             return None
         # user, nice, system, idle, iowait, irq, softirq, steal; the guest fields after them are part of user.
