@@ -178,7 +178,7 @@ def suite_stages(backend: str, threads: int, parts: tuple[str, ...] = PARTS) -> 
 
     Args:
         backend: the implementation to measure with the baselines.
-        threads: number of torch's threads; `growth` is also measured with half of them, a quarter and so on.
+        threads: number of torch's threads; the part `growth` is also measured with half of them, a quarter, ...
         parts: names in PARTS; the order is always that of PARTS.
     """
     found = []

@@ -99,7 +99,9 @@ def draw(measured: Sequence[records.Record], implementation: str, dtype: str, pa
     times = select(measured, implementation, dtype)
     by_mode = models(times)
     if not by_mode:
-        raise ValueError(f"records: too few cases or lengths of {implementation!r} in {dtype} to fit the model")
+        raise ValueError(
+            f"records: expected enough cases and lengths of {implementation!r} in {dtype} to fit the model, got too few"
+        )
     plt = pyplot()
     shown = [mode for mode in _DRAWN if mode in by_mode]
     figure, axes = plt.subplots(len(shown), 5, figsize=(19, 0.9 + 3.1 * len(shown)), squeeze=False)

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--out",
         metavar="FILE",
         type=Path,
-        help="also write the lines to this file as JSON, or the table of --search",
+        help="additional output: the lines as JSON, or with --search the chosen table",
     )
     parser.add_argument(
         "--mask", choices=MASKS, default="none", help="mask of the calls of single kernels; whole calls have none"

@@ -220,7 +220,7 @@ class PackedCost(Target):
 
     def compare(self, own: records.TimeRecord, other: records.TimeRecord) -> tuple[str, bool]:
         share, entries = time_ratio(own, other), self.case.products / other.case.products
-        return f"{share:.0%} (with {entries:.0%} of the entries)", share <= self._most()
+        return f"{share:.0%} (for {entries:.0%} of the attention entries)", share <= self._most()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,7 +220,7 @@ class Comparison:
         return None
 
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
-        """For some rows of a group of slices, by name: eager and exact results and squared rounding scales, stacked."""
+        """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name."""
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)

@@ -8,8 +8,9 @@ mean square of its errors,
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
 
-with a factor of 2 for outputs and 3 for gradients. Half of the dtype's smallest number is no error, because results
-are rounded to multiples of it. Elements whose scale is zero (masked out, by construction) must be exactly zero.
+with a factor of 2 for outputs and 3 for gradients. An error of up to half the dtype's smallest number is ignored,
+because results are rounded to multiples of that number. Elements whose scale is zero (masked out, by construction) must
+be exactly zero.
 """
 
 from typing import NamedTuple, Protocol

@@ -94,11 +94,11 @@ class Subject:
         other = [
             name for name in sorted(self.expected.keys() | found.keys()) if self.expected.get(name) != found.get(name)
         ]
-        return f"other {', '.join(other)} than in the undisturbed run" if other else None
+        return f"{', '.join(other)} differ from the undisturbed run" if other else None
 
 
 def write_inputs(folder: Path) -> tuple[Path, Path]:
-    """Writes a small data set and a file of texts."""
+    """Writes a small data set and a file of texts; returns their paths."""
     data, texts = folder / "data", folder / "texts.txt"
     data.mkdir()
     for split, rows in ROWS.items():
@@ -111,7 +111,7 @@ def write_inputs(folder: Path) -> tuple[Path, Path]:
 
 
 def subjects(folder: Path) -> list[Subject]:
-    """Makes all subjects, training runs and predictions of the first model, and runs each once undisturbed."""
+    """Makes all subjects (training runs, and predictions by the first trained model) and runs each once undisturbed."""
     data, texts = write_inputs(folder)
     every = [
         Subject(name, ["train", "--data", str(data), *flags], "model", "model.unfinished")

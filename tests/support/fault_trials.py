@@ -144,7 +144,7 @@ class Trials:
 
 
 def was_done(subject: Subject, outcome: Outcome) -> bool:
-    """Whether a prediction was complete before, because the killed run was already removing its parts."""
+    """Whether a resumed prediction only reports that its output exists, because the killed run had completed it."""
     return not subject.trains and outcome.status == 2 and outcome.last_line.endswith(ALREADY_THERE)
 
 

@@ -50,7 +50,7 @@ def _source() -> subprocess.Popen:
 
 
 def _serve() -> None:
-    """Reads commands, forks for each, and answers with its exit status. In a fork, it returns when the command ends."""
+    """Reads commands, forks for each, and answers with its exit status. A fork returns when its command ends."""
     sys.modules["torchao"] = None  # transformers would load it, and it prints warnings
     for name in ("torch", "sklearn.linear_model", "transformers.trainer"):
         __import__(name)

@@ -67,7 +67,7 @@ def without_gluon(problem: Problem) -> str | None:
     if problem.head_dim not in _HEAD_DIMS:
         return f"head size: expected 64 or 128, got {problem.head_dim}"
     if problem.attn_mask is not None:
-        return "attn_mask: expected none, got one"
+        return "attn_mask: expected None, got a mask"
     if problem.dropout_p > 0:
         return f"dropout_p: expected 0, got {problem.dropout_p}"
     if problem.column_gate:
