@@ -174,7 +174,7 @@ def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
     if not any(reason in line for reason in NO_ROOM):
         return f"expected the reason in the last line, got {line}"
     if (place / subject.output).exists():
-        return "an output was published"
+        return "expected no output, got one"
     return None
 
 

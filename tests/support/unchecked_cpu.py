@@ -24,7 +24,8 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         backward: whether `fault` is for the backward.
 
     Yields:
-        A list to which each launch by the self-check appends its direction. Calls that have passed are not in it.
+        A list to which each launch by the self-check appends its direction. Later calls of a variant
+        that has passed the self-check append nothing.
     """
     launched: list[str] = []
 

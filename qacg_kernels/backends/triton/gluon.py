@@ -61,7 +61,7 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def without_gluon(problem: Problem) -> str | None:
-    """Why a call cannot use the forward in Gluon and runs the Triton backend's; None if its tiled rows can."""
+    """Why a call cannot use the forward in Gluon; None if it can, for its tiled rows."""
     if problem.query.dtype not in DTYPES:
         return f"dtype: expected float16 or bfloat16, got {problem.query.dtype}"
     if problem.head_dim not in _HEAD_DIMS:
