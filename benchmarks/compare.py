@@ -68,7 +68,7 @@ class Change:
 
 
 def _place(record: records.Record) -> str:
-    """A text for machine and threads, in which comparable times agree. The kernels' instruction sets may differ."""
+    """Describes machine and threads, without the kernels' instruction sets. Comparable times have equal texts."""
     return json.dumps({k: v for k, v in record.origin.machine.items() if k != "instruction_sets"}, sort_keys=True)
 
 
@@ -156,7 +156,7 @@ def _machines(measured: Sequence[records.Record]) -> str:
 
 
 def noise_between_runs(found: Sequence[Change]) -> float:
-    """The noise between runs: nine tenths of the controls have a smaller |log(ratio)|. At least _LEAST_NOISE."""
+    """The noise between runs: the |log(ratio)| that 90% of the controls do not exceed, at least _LEAST_NOISE."""
     moved = sorted(abs(math.log(change.ratio)) for change in found if change.control)
     if not moved:
         return _LEAST_NOISE

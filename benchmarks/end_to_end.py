@@ -43,12 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
         nargs="+",
         help="all by default; with --quick all but torch.compile, which takes minutes",
     )
-    parser.add_argument("--data", default=default_data(), help="folder with the train split (QACG_DATA/sentihood)")
+    parser.add_argument(
+        "--data", default=default_data(), help="folder with the train split (default: QACG_DATA/sentihood)"
+    )
     parser.add_argument("--tokenizer", help="folder or vocabulary; by default one is trained on the split")
-    parser.add_argument("--batch", type=int, help="sentences per batch (64)")
-    parser.add_argument("--batches", type=int, help="batches per repeat (8)")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="starts no size and mode after this time")
-    parser.add_argument("--repeats", type=int, help="repeats of each implementation, after one warm-up (3)")
+    parser.add_argument("--batch", type=int, help="sentences per batch (default: 64)")
+    parser.add_argument("--batches", type=int, help="batches per repeat (default: 8)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no size and mode is started after this time")
+    parser.add_argument("--repeats", type=int, help="repeats of each implementation, after one warm-up (default: 3)")
     parser.add_argument("--count-lengths", action="store_true", help="only print the sentences by length, as JSON")
     options = parser.parse_args(arguments)
     if options.count_lengths:

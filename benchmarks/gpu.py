@@ -104,7 +104,7 @@ def report(
     try:
         plot.draw_rates(session.records, str(writer.path.with_suffix(".svg")))
     except (ImportError, ValueError) as error:
-        print(f"no plot: {error}; later: python -m benchmarks.plot rates {writer.path}")
+        print(f"no plot: {error}; to draw it later: python -m benchmarks.plot rates {writer.path}")
 
 
 def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
@@ -123,7 +123,7 @@ def load_predictions(architecture: str) -> list[dict[str, object]]:
 
 
 def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """Lines that compare measured times with predictions, the best prediction first; the last has the largest error."""
+    """Lines that compare measured times with predictions, the best prediction first, then the worst error."""
     calls = {
         (Shape(*found["shape"]), found["pass"], found.get("gate", LAMBDA)): found["predicted_ms"]
         for found in load_predictions(architecture)

@@ -142,7 +142,9 @@ def _record_problems(folder: Path, device_name: str) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_report", description="One archive about a GPU.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_report", description="Makes an archive about a GPU."
+    )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--out", type=Path, metavar="DIR", help="new folder; the archive is written to its parent")
     action.add_argument("--check", type=Path, metavar="DIR", help="check the format of an unpacked report")

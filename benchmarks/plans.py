@@ -70,14 +70,14 @@ class Stage:
 
 
 def suite_shape(length: int, head_dim: int) -> Shape:
-    """A shape with the same number of tokens and heads at every length; fewer heads if the maps would not fit."""
+    """A shape with the same number of tokens and heads at every length; fewer heads if the maps would be too large."""
     batch = max(1, min(64, _SUITE_TOKENS // length))
     heads = min(_HIDDEN // head_dim, max(1, _MOST_ENTRIES // (batch * length * length)))
     return Shape(batch, heads, length, head_dim)
 
 
 def _with_lengths(lengths: str, dropout: float, backend: str) -> tuple[str, ...]:
-    """The implementations that support padded or packed sentences: eager not packed, the composition no dropout."""
+    """The implementations for padded or packed sentences: eager only if padded, the composition without dropout."""
     eager = (EAGER,) if lengths == PADDED else ()
     composition = () if dropout else (COMPOSITION,)
     return (*eager, *composition, backend)
@@ -178,7 +178,7 @@ def suite_stages(backend: str, threads: int, parts: tuple[str, ...] = PARTS) -> 
 
     Args:
         backend: the implementation to measure with the baselines.
-        threads: number of torch's threads; `growth` is also measured with half of them, a quarter and so on.
+        threads: number of torch's threads; the part `growth` is also measured with half of them, a quarter, ...
         parts: names in PARTS; the order is always that of PARTS.
     """
     found = []

@@ -218,9 +218,11 @@ def _draw_lines(axis, here: list[records.TimeRecord]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description="Plots of records.")
-    parser.add_argument("kind", choices=("speed-ups", "rates"), help="bars over eager, or TFLOP/s over length")
-    parser.add_argument("files", nargs="+", help="files of one machine and commit")
-    parser.add_argument("-o", "--output", help="an .svg, .png or .pdf file (KIND.svg)")
+    parser.add_argument(
+        "kind", choices=("speed-ups", "rates"), help="what to draw: the speed-up over eager, or TFLOP/s"
+    )
+    parser.add_argument("files", nargs="+", help="files of records of one machine and commit")
+    parser.add_argument("-o", "--output", help="an .svg, .png or .pdf file (default: KIND.svg)")
     parser.add_argument("--dtypes", nargs="+", help="only these dtypes")
     parser.add_argument("--modes", nargs="+", help="only these passes")
     parser.add_argument("--dark", action="store_true", help="colours for a dark page (speed-ups only)")

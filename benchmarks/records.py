@@ -395,7 +395,7 @@ def require_one_origin(records: Sequence[Record]) -> None:
 
 
 def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[Record]:
-    """Filters records: removes those that have a field of `kept` with a value that is not listed; None allows any."""
+    """Keeps the times whose fields have a value listed in `kept` (None: any), and all records of other kinds."""
     return [
         record
         for record in records

@@ -99,7 +99,9 @@ def draw(measured: Sequence[records.Record], implementation: str, dtype: str, pa
     times = select(measured, implementation, dtype)
     by_mode = models(times)
     if not by_mode:
-        raise ValueError(f"records: too few cases or lengths of {implementation!r} in {dtype} to fit the model")
+        raise ValueError(
+            f"records: expected enough cases and lengths of {implementation!r} in {dtype} to fit the model, got too few"
+        )
     plt = pyplot()
     shown = [mode for mode in _DRAWN if mode in by_mode]
     figure, axes = plt.subplots(len(shown), 5, figsize=(19, 0.9 + 3.1 * len(shown)), squeeze=False)
@@ -131,7 +133,7 @@ def _per_query(record: records.TimeRecord) -> float:
 def _grouped(measured: Sequence[records.TimeRecord], by: str, along: str) -> Series:
     """Groups records into series by the field `by`; a series has one record for each value of the field `along`.
 
-    If several records have the same value, it is the one with the largest batch times heads.
+    If several records have the same value, the series has the one with the largest batch times heads.
     """
     best: dict[tuple, records.TimeRecord] = {}
     for one in sorted(measured, key=lambda one: one.batch * one.heads):
@@ -198,8 +200,10 @@ def _finish(axis, places: list[int]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description="Cost against the cost model.")
-    parser.add_argument("files", nargs="+", help="files of one machine and commit")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scaling", description="Compares times with the cost model."
+    )
+    parser.add_argument("files", nargs="+", help="files of records of one machine and commit")
     parser.add_argument("--implementation", choices=IMPLEMENTATIONS, default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("-o", "--output", default="scaling.svg", help="an .svg, .png or .pdf file")

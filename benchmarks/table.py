@@ -155,7 +155,9 @@ def _three_digits(number: float) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="Markdown tables of records.")
-    parser.add_argument("files", nargs="+", help="files of one machine and commit; only records with the most threads")
+    parser.add_argument(
+        "files", nargs="+", help="files of records of one machine and commit; uses only those with the most threads"
+    )
     parser.add_argument("--machines", action="store_true", help="files of several machines: their times in one table")
     parser.add_argument("--dtypes", nargs="+", help="only times of these dtypes")
     parser.add_argument("--modes", nargs="+", help="only times of these passes")

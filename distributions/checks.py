@@ -13,18 +13,18 @@ from email.parser import Parser
 from pathlib import Path
 
 LIBRARY = "qacg_kernels/_cpu.so"
-# Libraries that manylinux guarantees.
+# Libraries that every manylinux system has.
 SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 TORCH = "libtorch_cpu.so"
 OLDEST_GLIBC = (2, 28)
-# Names of torch's stable C functions.
+# Prefixes of the names of torch's stable C functions.
 STABLE = ("aoti_torch_", "torch_")
 EXPORTED = ("qacg_cpu_",)
 
 
 class CheckError(Exception):
-    """A file that must not be released."""
+    """A file does not meet the requirements for a release."""
 
 
 def require(condition: object, message: str) -> None:
@@ -34,7 +34,7 @@ def require(condition: object, message: str) -> None:
 
 
 def check_sdist(path: Path, root: Path) -> str:
-    """Checks the sdist of qacg-kernels: every source that builds and tests it, and no file built on this machine."""
+    """Checks the sdist of qacg-kernels: it has all sources for building and testing, and no compiled files."""
     expected = {str(p.relative_to(root)) for p in (root / "csrc").rglob("*") if p.is_file()}
     expected |= {str(p.relative_to(root)) for name in ("distributions", "tests") for p in (root / name).rglob("*.py")}
     expected |= {"setup.py", "pyproject.toml", "README.md", "LICENSE", "constraints.txt", "Makefile"}
@@ -43,16 +43,16 @@ def check_sdist(path: Path, root: Path) -> str:
 
 
 def check_models_sdist(path: Path, root: Path) -> str:
-    """Checks the sdist of qacg-models: every source, and the metadata that names the version."""
+    """Checks the sdist of qacg-models: it has all sources, metadata, and no compiled files."""
     return _check_names(path, models_sources(root) | {"PKG-INFO"})
 
 
 def _check_names(path: Path, expected: set[str]) -> str:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    require(expected <= names, f"{path.name} lacks {sorted(expected - names)}")
+    require(expected <= names, f"{path.name}: expected the files {sorted(expected - names)}, got none of them")
     built = [name for name in names if name.endswith(".so") or Path(name).name.startswith("_build_")]
-    require(not built, f"{path.name} has files built on this machine: {built}")
+    require(not built, f"{path.name}: expected no files built on this machine, got {built}")
     return f"{len(names)} files"
 
 
@@ -67,32 +67,35 @@ def models_sources(root: Path) -> set[str]:
 
 
 def check_models_wheel(path: Path, root: Path, version: str) -> str:
-    """Checks the wheel of qacg-models: modules, sample, pages, the command qacg and the pin of qacg-kernels."""
+    """Checks the wheel of qacg-models: modules, sample data, page files, the command qacg, and required packages."""
     contents = _contents(path, "any", root)
     data = [p for p in (root / "python/qacg_models").rglob("*") if p.suffix in (".tsv", ".css", ".js", ".html")]
     expected = modules(root / "python", "qacg_models") | {str(p.relative_to(root / "python")) for p in data}
     expected |= {"qacg_models/py.typed"}
-    require(expected <= contents.keys(), f"{path.name} lacks {sorted(expected - contents.keys())}")
+    missing = sorted(expected - contents.keys())
+    require(not missing, f"{path.name}: expected the files {missing}, got none of them")
     metadata = _of_dist_info(contents, "METADATA")
     require(metadata["Version"] == version, f"{path.name}: expected version {version}, got {metadata['Version']}")
     pin = f"qacg-kernels=={version}"
-    require(pin in metadata.get_all("Requires-Dist"), f"{path.name} does not require {pin}")
+    required = metadata.get_all("Requires-Dist")
+    require(pin in required, f"{path.name}: expected the requirement {pin}, got {required}")
     entries = next(data.decode() for name, data in contents.items() if name.endswith("entry_points.txt"))
-    require("qacg = qacg_models.cli:main" in entries, f"{path.name} does not install the command qacg")
+    require("qacg = qacg_models.cli:main" in entries, f"{path.name}: expected the command qacg, got {entries!r}")
     return f"{len(contents)} files"
 
 
 def _contents(path: Path, tag: str, root: Path) -> dict[str, bytes]:
-    """Files of a wheel with the tag py3-none-`tag`, none of which contains a path of this machine."""
+    """Reads the files of a wheel; checks that its tag is py3-none-`tag` and that no file has a path of this machine."""
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    require(path.name.endswith(f"-py3-none-{tag}.whl"), f"{path.name}: expected the tag py3-none-{tag}")
+    require(path.name.endswith(f"-py3-none-{tag}.whl"), f"wheel: expected the tag py3-none-{tag}, got {path.name}")
     fields = _of_dist_info(contents, "WHEEL")
     require(fields["Tag"] == f"py3-none-{tag}", f"{path.name}: expected the tag py3-none-{tag}, got {fields['Tag']}")
-    require((fields["Root-Is-Purelib"] == "true") == (tag == "any"), f"{path.name}: Root-Is-Purelib is wrong")
+    pure = fields["Root-Is-Purelib"]
+    require((pure == "true") == (tag == "any"), f"{path.name}: Root-Is-Purelib: expected {tag == 'any'}, got {pure}")
     for name, data in contents.items():
         for place in {str(root), sys.prefix, str(Path.home()) + "/", tempfile.gettempdir() + "/"} - {"//"}:
-            require(place.encode() not in data, f"{path.name}: {name} names {place}, a path of this machine")
+            require(place.encode() not in data, f"{path.name}: {name}: expected no path of this machine, got {place}")
     return contents
 
 
@@ -105,13 +108,17 @@ def check_wheel(path: Path, tag: str, root: Path) -> str:
     """Checks a wheel of qacg-kernels: all modules of the package, tags, and a library that its platform can load."""
     contents = _contents(path, tag, root)
     expected = modules(root, "qacg_kernels") | {"qacg_kernels/py.typed"}
-    require(expected <= contents.keys(), f"{path.name} lacks {sorted(expected - contents.keys())}")
+    missing = sorted(expected - contents.keys())
+    require(not missing, f"{path.name}: expected the files {missing}, got none of them")
     others = [name for name in contents if not name.startswith(("qacg_kernels/", "qacg_kernels-"))]
-    require(not others, f"{path.name} has files of other packages: {others[:9]}")
+    require(not others, f"{path.name}: expected files of qacg_kernels only, got {others[:9]}")
     required = [r for r in _of_dist_info(contents, "METADATA").get_all("Requires-Dist") if "extra ==" not in r]
-    require(all(r.startswith("torch>") for r in required), f"{path.name}: expected torch alone, requires {required}")
+    require(
+        all(r.startswith("torch>") for r in required), f"{path.name}: expected to require torch only, got {required}"
+    )
     libraries = [name for name in contents if name.endswith((".so", ".dylib"))]
-    require(libraries == ([] if tag == "any" else [LIBRARY]), f"{path.name} has the libraries {libraries}")
+    wished = [] if tag == "any" else [LIBRARY]
+    require(libraries == wished, f"{path.name}: expected the libraries {wished}, got {libraries}")
     if tag == "any":
         return "no library"
     size = f"library of {len(contents[LIBRARY]) / 2**20:.1f} MiB"
@@ -121,14 +128,14 @@ def check_wheel(path: Path, tag: str, root: Path) -> str:
 
 
 def check_stable(required: list[str]) -> None:
-    """Checks that the symbols required of torch are those of its stable C functions."""
+    """Checks that a library requires only torch's stable C functions from torch, and at least one of them."""
     others = [name for name in required if not name.startswith(STABLE)]
-    require(not others, f"the library requires symbols other than torch's stable C functions: {others}")
-    require(required, "the library requires no symbol of torch")
+    require(not others, f"library: expected to require only torch's stable C functions, got {others}")
+    require(required, "library: expected to require functions of torch, got none")
 
 
 def check_elf(data: bytes, tag: str) -> str:
-    """Checks a library for Linux: machine, needed libraries, glibc, and symbols required and exported."""
+    """Checks a library for Linux: its machine, required libraries, glibc version, and required and exported symbols."""
     import io
 
     from elftools.elf.elffile import ELFFile
@@ -136,9 +143,10 @@ def check_elf(data: bytes, tag: str) -> str:
 
     file = ELFFile(io.BytesIO(data))
     machine = file["e_machine"].removeprefix("EM_").replace("X86_64", "x86_64").replace("AARCH64", "aarch64")
-    require(tag.endswith(machine), f"the library is for {machine}")
+    require(tag.endswith(machine), f"library: expected one for {tag}, got one for {machine}")
     needed = {entry.needed for entry in file.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
-    require(TORCH in needed and needed - {TORCH} <= SYSTEM | LOADERS, f"the library requires {sorted(needed)}")
+    allowed = needed - {TORCH} <= SYSTEM | LOADERS
+    require(TORCH in needed and allowed, f"library: expected {TORCH} and system libraries, got {sorted(needed)}")
     versions: list[tuple[int, ...]] = []
     system = set()
     for section in file.iter_sections():
@@ -146,10 +154,10 @@ def check_elf(data: bytes, tag: str) -> str:
             for _, auxiliaries in section.iter_versions():
                 for version in auxiliaries:
                     name, _, number = version.name.partition("_")
-                    require(name == "GLIBC", f"the library requires {version.name}")
+                    require(name == "GLIBC", f"library: expected versioned symbols of glibc only, got {version.name}")
                     versions.append(tuple(map(int, number.split("."))))
                     system.add(version["vna_other"])
-    require(max(versions) <= OLDEST_GLIBC, f"the library requires glibc {max(versions)}")
+    require(max(versions) <= OLDEST_GLIBC, f"library: expected at most glibc {OLDEST_GLIBC}, got {max(versions)}")
     required, exported = [], []
     numbers = file.get_section_by_name(".gnu.version")
     for index, symbol in enumerate(file.get_section_by_name(".dynsym").iter_symbols()):
@@ -160,35 +168,37 @@ def check_elf(data: bytes, tag: str) -> str:
         elif numbers.get_symbol(index)["ndx"] not in system:
             required.append(symbol.name)
     check_stable(required)
-    require(exported and all(name.startswith(EXPORTED) for name in exported), f"the library exports {exported}")
+    ours = exported and all(name.startswith(EXPORTED) for name in exported)
+    require(ours, f"library: expected exported names with {EXPORTED}, got {exported}")
     return f"{len(required)} functions of torch, glibc {'.'.join(map(str, max(versions)))}"
 
 
 def check_manylinux(path: Path, tag: str) -> str:
-    """Checks with auditwheel that the platform has everything but torch's library."""
+    """Checks with auditwheel that every platform of the tag has all required libraries except torch's."""
     from auditwheel.wheel_abi import analyze_wheel_abi
 
     exclude = frozenset({TORCH})
     found = analyze_wheel_abi(None, None, path, exclude, disable_isa_ext_check=False, allow_graft=False)
     name = found.overall_policy.name
-    require(name.startswith("manylinux_") and release(name) <= release(tag), f"{path.name}: auditwheel returns {name}")
+    fits = name.startswith("manylinux_") and release(name) <= release(tag)
+    require(fits, f"{path.name}: expected {tag} or older by auditwheel, got {name}")
     return f"{name} by auditwheel"
 
 
 def release(tag: str) -> tuple[int, ...]:
-    """(2, 28) for manylinux_2_28_x86_64."""
+    """The glibc version in a platform tag, such as (2, 28) in manylinux_2_28_x86_64."""
     return tuple(map(int, tag.split("_")[1:3]))
 
 
 MACH_O, ARM64, DYLIB, SIGNATURE = 0xFEEDFACF, 0x0100000C, 6, 0x1D
 SYMBOLS, LOADED, WEAKLY_LOADED, BUILD_VERSION, BINDINGS = 0x2, 0xC, 0x80000018, 0x32, 0x80000022
-ANY_IMAGE = -2  # resolved in any loaded library: -undefined dynamic_lookup
+ANY_IMAGE = -2  # the number for symbols that any loaded library may resolve (-undefined dynamic_lookup)
 
 
 def check_mach_o(data: bytes) -> str:
-    """Checks a library for macOS on arm64: it requires torch's functions and those of the system."""
+    """Checks a library for macOS on arm64: it requires functions of torch and of the system only."""
     magic, machine, _, kind, commands = struct.unpack_from("<IIIII", data)
-    require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "the library is not for macOS on arm64")
+    require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "library: expected one for macOS on arm64, got another")
     at, loaded, table, oldest, signed, bound = 32, [], None, None, False, {}
     for _ in range(commands):
         command, length = struct.unpack_from("<II", data, at)
@@ -205,9 +215,10 @@ def check_mach_o(data: bytes) -> str:
             oldest = (version >> 16, version >> 8 & 0xFF)
         signed = signed or command == SIGNATURE
         at += length
-    require(oldest == (11, 0), f"the library is for macOS {oldest}")
-    require(signed, "the library has no signature, which macOS on arm64 requires")
-    require(loaded and all(name.startswith("/usr/lib/lib") for name in loaded), f"the library loads {loaded}")
+    require(oldest == (11, 0), f"library: expected one for macOS (11, 0), got {oldest}")
+    require(signed, "library: expected a signature, which macOS on arm64 requires, got none")
+    system = loaded and all(name.startswith("/usr/lib/lib") for name in loaded)
+    require(system, f"library: expected to load system libraries only, got {loaded}")
     offset, count, strings, _ = table
     exported = []
     for index in range(count):
@@ -223,12 +234,12 @@ def check_mach_o(data: bytes) -> str:
     # Zig's linker cannot hide C++'s operators new and delete. They are weak symbols, so the loader uses the system's.
     allowed = (*EXPORTED, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two come from the linker
     foreign = [name for name in exported if not name.startswith(allowed)]
-    require(not foreign, f"the library exports {foreign[:9]}")
+    require(not foreign, f"library: expected exported names with {EXPORTED}, got {foreign[:9]}")
     return f"{len(required)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"
 
 
 def bindings(codes: bytes) -> dict[str, int]:
-    """Names in the binding opcodes of a library, with the number of the library that resolves them."""
+    """Reads the names in the binding opcodes of a Mach-O library, with the number of the library that resolves each."""
     found: dict[str, int] = {}
     name, where, at = "", 0, 0
 

@@ -1,8 +1,8 @@
 """Makes the folder that Hugging Face's library `kernels` loads from the Kernel Hub: `make hub-kernel DIR=dir`.
 
 The hub requires one folder per platform, `build/<variant>`, with `metadata.json`, a package that does not import itself
-by name, and operators in a namespace of the build. The package is that of the wheel with relative imports. Its import
-name, which is its namespace too (`operators/schema.py`), contains a digest of its contents.
+by name, and operators in a namespace that is unique to the build. The package is that of the wheel with relative
+imports. Its import name, which is also its namespace (`operators/schema.py`), contains a digest of its contents.
 Requirements of the hub: https://huggingface.co/docs/kernels/kernel-requirements
 """
 
@@ -29,7 +29,7 @@ from native.torch_headers import OLDEST_TORCH  # noqa: E402
 
 PACKAGE = "qacg_kernels"
 CARD = ROOT / "distributions/hub_card.md"
-# The hub's names of the platforms of our wheels.
+# The hub's name of each platform that has a wheel.
 PLATFORMS = {
     "manylinux_2_28_x86_64": "x86_64-linux",
     "manylinux_2_28_aarch64": "aarch64-linux",
@@ -38,7 +38,7 @@ PLATFORMS = {
 # Arguments of the hub's ABI check.
 PYTHON_ABI, MANYLINUX, MACOS = "3.9", "manylinux_2_28", "15.0"
 
-# The package is in a folder of its name, where older versions of `kernels` and the self-check processes find it.
+# The package is in a folder of the same name, where older versions of `kernels` and the selftest's processes find it.
 INIT = '''"""Fused softmax attention plus lambda-gated sigmoid quasi-attention, from the Kernel Hub."""
 
 from .qacg_kernels import *
@@ -60,18 +60,18 @@ print(f"{Path(kernel.__file__).parent.name}: loaded by kernels, and agrees with 
 
 
 def variant_of(tag: str) -> str:
-    """Name of the variant on the hub for a wheel's platform tag."""
+    """The hub's name of the variant for a wheel's platform tag."""
     return f"torch-stable-abi{''.join(map(str, OLDEST_TORCH))}-cpu-{PLATFORMS[tag]}"
 
 
 def this_machine() -> str | None:
-    """Platform tag of this machine's wheel, or None."""
+    """The platform tag of the wheel for this machine; None if there is no such wheel."""
     here = f"{platform.machine().lower().replace('arm64', 'aarch64')}-{platform.system().lower()}"
     return next((tag for tag, name in PLATFORMS.items() if name == here), None)
 
 
 def relative(source: str, path: str) -> str:
-    """Makes the package's imports of itself relative.
+    """Returns a module's source with relative imports in place of absolute imports of qacg_kernels.
 
     Args:
         source: text of the module.
@@ -84,26 +84,30 @@ def relative(source: str, path: str) -> str:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
-            checks.require(not names, f"{path}, line {node.lineno}: `import {''.join(names)}` has no relative form")
+            checks.require(
+                not names,
+                f"{path}, line {node.lineno}: expected `from ... import`, which can be relative, got "
+                f"`import {''.join(names)}`",
+            )
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
             pattern = rf"(from\s+){PACKAGE}\b\.?"
             line, count = re.subn(pattern, rf"\g<1>{up}", lines[node.lineno - 1], count=1)
-            checks.require(count, f"{path}, line {node.lineno}: the import has its module on another line")
+            checks.require(count, f"{path}, line {node.lineno}: expected `from MODULE` on one line, got a line break")
             lines[node.lineno - 1] = line
     return "".join(lines)
 
 
 def contents_of(wheel: Path) -> dict[str, bytes]:
-    """Files of qacg_kernels in a wheel, by path."""
+    """Reads the files of qacg_kernels in a wheel, by path."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.startswith(f"{PACKAGE}/") and not name.endswith("/")]
         return {name: archive.read(name) for name in names}
 
 
 def version_of(files: dict[str, bytes]) -> int:
-    """The major version, by which the hub counts incompatible releases."""
+    """The major version of the package, by which the hub distinguishes incompatible releases."""
     found = re.search(r'^__version__ = "(\d+)\.', files[f"{PACKAGE}/__init__.py"].decode(), re.MULTILINE)
-    checks.require(found, f"{PACKAGE}/__init__.py has no __version__")
+    checks.require(found, f"{PACKAGE}/__init__.py: expected a __version__, got none")
     return int(found[1])
 
 
@@ -150,7 +154,7 @@ def write_variant(package: dict[str, bytes], folder: Path) -> str:
 
 
 def check_abi(library: Path) -> str:
-    """Runs the hub's ABI check: symbols of Python, of the oldest Linux, and the oldest macOS."""
+    """Runs the hub's ABI check of a library: symbols of Python, and the oldest supported Linux or macOS."""
     from kernel_abi_check import BinaryFormat, ObjectFile
 
     file = ObjectFile(library)
@@ -168,7 +172,9 @@ def check_loads(directory: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-I", "-c", CALL, str(directory.resolve())], capture_output=True, text=True, check=False
     )
-    checks.require(done.returncode == 0, f"`kernels` cannot use {directory}:\n{done.stderr[-4000:]}")
+    checks.require(
+        done.returncode == 0, f"{directory}: expected a folder that `kernels` can load, got\n{done.stderr[-4000:]}"
+    )
     return done.stdout.strip()
 
 

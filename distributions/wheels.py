@@ -1,10 +1,10 @@
 """Builds and checks every file of a release on this machine: `make wheels OUT=dist`.
 
-For qacg-kernels: the sdist, a wheel without a library, and one for each platform in native/platforms.py, compiled by
-Zig's clang for the oldest glibc or macOS that its tag allows. For qacg-models: the sdist and one wheel. All wheels are
-built from their sdist. `checks.py` has the requirements for each file.
+For qacg-kernels these are the sdist, a wheel without a library, and a wheel for each platform in native/platforms.py,
+which Zig's clang compiles for the oldest glibc or macOS that the tag allows. For qacg-models these are the sdist and
+one wheel. All wheels are built from their sdist. `checks.py` has the requirements for each file.
 
-Times in the files are those of SOURCE_DATE_EPOCH, by default the time of the commit, so that two builds of one commit
+All times in the files are SOURCE_DATE_EPOCH, by default the time of the commit, so that two builds of the same commit
 are equal byte for byte.
 """
 
@@ -30,7 +30,7 @@ BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta
 
 
 def source_date() -> int:
-    """Seconds since 1970 that stand in the files: SOURCE_DATE_EPOCH, the commit's time, or 1980 without git."""
+    """The time in the files, in seconds since 1970: SOURCE_DATE_EPOCH, else the commit's time, else 1980."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(given)
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
@@ -56,7 +56,7 @@ def build(kind: str, source: Path, out: Path, **variables: str) -> Path:
 
 
 def remove_build_traces(sdist: Path, date: int) -> None:
-    """Writes an sdist again, with `date` as every time, without users, and with its files in order."""
+    """Writes an sdist again, with all times set to `date`, no users, and its files in alphabetical order."""
     again = sdist.with_suffix(".again")
     with (
         tarfile.open(sdist) as old,
@@ -88,8 +88,13 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the files go")
-    parser.add_argument("--only", choices=[MODELS, "any", *TARGETS], nargs="+", help="these wheels; all if not given")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for the files")
+    parser.add_argument(
+        "--only",
+        choices=[MODELS, "any", *TARGETS],
+        nargs="+",
+        help="platform tags of the wheels to build (default: all)",
+    )
     options = parser.parse_args()
     out = options.out.resolve()  # the builds run in other folders
     out.mkdir(parents=True, exist_ok=True)

@@ -39,9 +39,9 @@ class FusedContextMixing(ContextAttention):
 
         Args:
             hidden_states: (B, L, hidden_size).
-            attention_mask: None; or (B, L), boolean or integer, True or 1 where a key is visible; or (B, L, L) or four
-                dimensions that broadcast to (B, H, L, L). The latter two may be boolean, True where attention is
-                allowed, or floating and are then added to the scores.
+            attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
+                where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
+                (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to the scores.
             device: not used, except that its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
             C_embed: a name of `context` in published code; pass exactly one of the three.

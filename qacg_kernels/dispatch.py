@@ -30,7 +30,7 @@ BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
 
 VARIABLE = "QACG_BACKEND"
-# The backend that "auto" selects in this process; "auto" again if the variable is not set.
+# The meaning of "auto" in this process: the value of QACG_BACKEND, or "auto" itself if that is not set.
 _ASKED_FOR = os.environ.get(VARIABLE, AUTO)
 QUIET = "QACG_QUIET"
 
@@ -51,7 +51,7 @@ class Explanation(Mapping[str, list[str]]):
         passed_by: backends that support the call but that "auto" does not use for it, each with the reason.
         notes: how each backend that supports the call would compute it.
         self_check: a line on how many kernel variants this process has compared with the reference on the call's
-            device. None if there were none, as with the CPU backend, except on ARM.
+            device. None if there were none, which is normal for calls on the CPU, except on ARM.
     """
 
     selected: str

@@ -357,7 +357,7 @@ _DENSE_CALL, _PACKED_CALL = inspect.signature(quasi_attention), inspect.signatur
 
 
 def problem_of(*args, **kwargs) -> Problem:
-    """Validates the arguments of `quasi_attention`, or with `cu_seqlens` of the varlen function, as a Problem."""
+    """Validates arguments of `quasi_attention`, or with `cu_seqlens` of the varlen function; returns the Problem."""
     packed = "cu_seqlens" in kwargs
     call = (_PACKED_CALL if packed else _DENSE_CALL).bind(*args, **kwargs)
     call.apply_defaults()

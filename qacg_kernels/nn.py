@@ -326,10 +326,10 @@ class FusedQuasiAttention(ContextAttention):
 
         Args:
             hidden_states: (B, L, hidden_size); packed, with `cu_seqlens`, (T, hidden_size).
-            attention_mask: None; or (B, L), boolean or integer, True or 1 where a key is visible; or (B, L, L) or
-                four dimensions that broadcast to (B, H, L, L). The latter two may be boolean, True where
-                attention is allowed, or floating and are then added to both scores. Values at or below half the
-                lowest number of their dtype hide the key.
+            attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
+                where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
+                (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to both scores.
+                Floating values at or below half the lowest number of their dtype hide the key.
             device: not used, except that its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), packed (T, hidden_size).
             C_embed: a name of `context` in published code; pass exactly one of the three.

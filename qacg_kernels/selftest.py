@@ -90,8 +90,8 @@ def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
 
     Args:
         device: device of the tensors.
-        seconds_of_a_call: a call that takes longer ends the process.
-        end: the process ends at this time, in seconds since the epoch.
+        seconds_of_a_call: time limit of a call, in seconds; a call that takes longer ends the process.
+        end: time at which the process ends, in seconds since the epoch.
         *asked: calls, each as "backend|dtype|case".
     """
     os.environ[self_check.VARIABLE] = self_check.STRICT

@@ -1,8 +1,8 @@
 """Measures tile sizes and backends on the current GPU: `python -m qacg_kernels.tune`.
 
-The table has the tile sizes of the Triton kernels, and the fastest backend by sequence length for training and for
-inference. It is saved after every measurement, where the Triton backend and `backend="auto"` read it. Without a table
-`auto` selects Triton on a GPU.
+The result is a table with the tile sizes of the Triton kernels, and with the fastest backend by sequence length, for
+training and for inference. The Triton backend and `backend="auto"` read it; it is saved after every measurement.
+Without a table `auto` selects Triton on a GPU.
 """
 
 import argparse
@@ -141,9 +141,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--head-dims", type=int, choices=HEAD_DIMS, nargs="+", default=[64, 128], help="head sizes to measure"
     )
     parser.add_argument(
-        "--seconds", type=float, default=900, help="time limit; what is not measured by then stays unchanged"
+        "--seconds", type=float, default=900, help="time limit; entries that are not measured by then stay unchanged"
     )
-    parser.add_argument("--output", type=Path, help="file to write; by default the one that calls on this GPU read")
+    parser.add_argument("--output", type=Path, help="file to write (default: the one that the kernels read)")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("tune: expected an NVIDIA or AMD GPU, got none. Run this on the machine with the GPU", file=sys.stderr)

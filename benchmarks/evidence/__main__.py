@@ -1,7 +1,8 @@
 """Does quasi-attention help? `make evidence`, or `python -m benchmarks.evidence --data DIR --out DIR`.
 
 Trains every model of the study with several seeds on one core, stores metrics and test scores, and writes tables and a
-figure. The same command resumes an interrupted run. Several processes can train different trials with `--only`.
+figure. The same command resumes an interrupted run. Several processes can share the training: each trains the trials
+of its `--only`.
 """
 
 import argparse

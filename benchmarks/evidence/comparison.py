@@ -152,7 +152,7 @@ def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1
 
 
 def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """Compares the variants of CHECKED, over the seeds that all of them have; returns None if there are none.
+    """Compares the variants of the contestant CHECKED, with the seeds that all variants have; None without such seeds.
 
     Args:
         results: results of all training runs.

@@ -124,7 +124,7 @@ HYPOTHESIS_SEEDS = (1, 2, 3)
 
 
 def settings_of(contestant: str) -> dict[str, dict[str, object]]:
-    """The settings that are tried for a contestant, by name: training options."""
+    """The settings that are tried for a contestant: the training options by the setting's name."""
     return SETTINGS | (CONTEXT_SETTINGS if CONTESTANTS[contestant].contexts else PLAIN_SETTINGS)
 
 

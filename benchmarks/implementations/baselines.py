@@ -148,7 +148,7 @@ def _sdpa(backend: SDPBackend | None, case: Case) -> Callable[[Tensor, Tensor, T
 
 
 def best_sdpa(case: Case) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Softmax attention with the SDPA backend that is fastest for the case, as a short trial measures."""
+    """Returns softmax attention with the SDPA backend that is the fastest in a short trial of the case."""
     if case.device == "cpu":
         return _sdpa(None, case)
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
@@ -195,7 +195,7 @@ def unsupported_by_flash_attention(case: Case) -> list[str]:
 
 
 def build_flash_attention(case: Case) -> Call:
-    """Softmax attention with FlashAttention-3 if it is installed, else FlashAttention-2."""
+    """Builds softmax attention with FlashAttention-3 if it is installed, else FlashAttention-2."""
     kernel = _flash_attention()
     options = {"dropout_p": case.dropout} if case.dropout else {}
 

@@ -1,5 +1,5 @@
-// What the machine multiplies at its best: oneDNN's batch-reduced product, as torch exports it, on tiles that stay in a
-// core's cache. Built by benchmarks/measure/ceiling.py; no part of the package.
+// The rate of matrix products with data in the cache: oneDNN's batch-reduced product, as torch exports it, on tiles in
+// a core's cache. Built by benchmarks/measure/ceiling.py; no part of the package.
 
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>

@@ -17,7 +17,7 @@ Step = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure one case, as a time limit within bounds on the number of rounds."""
+    """How long to measure one case: a time limit, and bounds on the number of rounds, which take precedence."""
 
     seconds: float
     fewest_rounds: int
@@ -43,7 +43,7 @@ class CpuContention:
         self._start = self._read()
 
     def share(self) -> float | None:
-        """The share of all CPU time until now, 0 to 1; None if the system does not report it."""
+        """The share of the CPU time since then that other processes used, 0 to 1; None if it is unknown."""
         now = self._read()
         if self._start is None or now is None:
             return None
@@ -52,7 +52,7 @@ class CpuContention:
 
     @classmethod
     def _read(cls) -> tuple[float, float, float] | None:
-        """Three numbers of CPU seconds since boot: in total, not idle, and of this process."""
+        """CPU seconds since boot, those of them that were not idle, and those of this process; None if unknown."""
         if not cls._STAT.exists():
             return None
         # user, nice, system, idle, iowait, irq, softirq, steal; the guest fields after them are part of user.

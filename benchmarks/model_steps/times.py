@@ -16,7 +16,7 @@ from benchmarks.model_steps.sentences import Batch, Sentences
 from qacg_kernels.testing import judge
 
 _CHECKED_BATCHES, _CHECKED_SENTENCES = 4, 4  # number and size of the batches that are compared in float64
-_ENOUGH = 4096  # numbers of a tensor in one batch from which its rounding error is estimated
+_ENOUGH = 4096  # tensors of at least this many elements need only one batch for the error rule
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def measure(
     """Checks that the implementations agree, times them interleaved in all dtypes, and returns a record for each.
 
     Raises:
-        benchmarks.measure.agreement.ParityError: an implementation computes something else.
+        benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
     """
     builder = Builder(SIZES[size], len(sentences.contexts))
     runners = {name: builder.build(name) for name in names if supports(name, mode)}

@@ -22,18 +22,20 @@ from qacg_kernels.backends.triton.tile_tables import KEYS, Key, Table, shipped
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.static", description=__doc__.split("\n\n")[0])
     parser.add_argument("--backend", choices=("triton", "cuda"), default="triton", help="cuda requires nvcc")
-    parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="the chip, and its tile table")
+    parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="the chip, whose tile table is used")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="bits of an element")
+    parser.add_argument(
+        "--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="element widths in bits"
+    )
     parser.add_argument("--head-dims", type=int, choices=(32, 64, 128, 256), nargs="+", default=[32, 64, 128, 256])
     parser.add_argument(
         "--out",
         metavar="FILE",
         type=Path,
-        help="also write the lines to this file as JSON, or the table of --search",
+        help="additional output: the lines as JSON, or with --search the chosen table",
     )
     parser.add_argument(
-        "--mask", choices=MASKS, default="none", help="the mask in the kernels' calls; whole calls have none"
+        "--mask", choices=MASKS, default="none", help="mask of the calls of single kernels; whole calls have none"
     )
     parser.add_argument("--search", action="store_true", help="choose entries among the candidates of `tune`")
     options = parser.parse_args(arguments)

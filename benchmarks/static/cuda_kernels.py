@@ -1,4 +1,4 @@
-"""Predicts the kernels of csrc/cuda on tensor cores: compiles them with nvcc and traces them with a call's numbers."""
+"""Predicts the kernels of csrc/cuda on tensor cores: compiles them with nvcc and traces their instructions."""
 
 import functools
 import hashlib

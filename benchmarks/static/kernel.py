@@ -141,7 +141,7 @@ def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Wo
         return [list(sass.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
 
     def _parts(program: list[Instruction], loop: sass.Loop) -> int:
-        """The number of iterations of a loop of float32 products by parts, from a thread's share of multiply-adds."""
+        """The iterations of a loop over parts of a float32 product, from a thread's share of multiply-adds."""
         multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
         return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
 

@@ -101,7 +101,9 @@ def call_rates(predicted: Predicted, shape: Shape, pass_: str) -> tuple[float, f
 
 
 def counted_rate(kernel_name: str, executed: float, products: int) -> float | None:
-    """The counted rate in TFLOP/s of a kernel with this executed rate; None if it computes only a part of a pass.
+    """Converts a kernel's executed rate to its counted rate, in TFLOP/s; None if it computes only a part of a pass.
+
+    The executed rate includes products that the kernel repeats, the counted rate does not.
 
     Args:
         kernel_name: the kernel's name.

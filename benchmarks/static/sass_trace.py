@@ -107,7 +107,7 @@ class _Thread:
     # Operands.
 
     def _word(self, text: str) -> int | None:
-        """The value of a 32-bit operand, None if unknown; with a minus in front it is negative, so that sums carry."""
+        """The value of a 32-bit operand, None if unknown. That of -R is ~R + 1, not truncated, so that sums carry."""
         text = text.removesuffix(".reuse")
         if text.startswith("-") and not re.match(r"-0x", text):
             value = self._word(text[1:])
@@ -186,7 +186,7 @@ class _Thread:
         if None in words:
             return {}
         extended = ".X" in instruction.opcode
-        if extended:  # the minus of a high word is what its bits inverted are, the one comes with the carry
+        if extended:  # negating a high word inverts its bits; the carry adds the 1
             words = [
                 self._word("~" + text[1:]) if text.startswith("-") and not text.startswith("-0x") else word
                 for text, word in zip(operands, words)
@@ -245,7 +245,7 @@ class _Thread:
     def _shf(self, instruction: Instruction, parts: list[str]):
         low, shift, high = (self._word(part) for part in parts[1:4])
         opcode = instruction.opcode
-        if ".U64" not in opcode and ".S64" not in opcode:  # one word is shifted, which only a result's part may name
+        if ".U64" not in opcode and ".S64" not in opcode:  # a shift of one word
             if ".R" in opcode and ".HI" in opcode:
                 low = 0
             elif ".L" in opcode:
@@ -283,7 +283,7 @@ class _Thread:
         for n in range(4):
             which = selector >> 4 * n & 15
             byte = pool[which & 7]
-            value |= ((0xFF if byte >> 7 else 0) if which & 8 else byte) << 8 * n  # bit 3: its sign alone
+            value |= ((0xFF if byte >> 7 else 0) if which & 8 else byte) << 8 * n  # bit 3: repeat the sign
         return {parts[0]: value}
 
     def _plop3(self, instruction: Instruction, parts: list[str]):
@@ -364,7 +364,7 @@ class _Thread:
         value = self._word(parts[1])
         return {} if value is None else {parts[0]: abs(_signed(value))}
 
-    # A quotient of integers is found by way of a float's reciprocal.
+    # Integer division uses a float's reciprocal.
 
     def _i2f(self, instruction: Instruction, parts: list[str]):
         value = self._word(parts[1])

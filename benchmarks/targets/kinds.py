@@ -1,4 +1,4 @@
-"""Kinds of performance targets: which cases each requires, and how it compares their records with its value."""
+"""Kinds of performance targets. A kind defines which cases to measure, and when their records meet a target."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Target:
         return [Item(case, (name,), self.kind) for case, name in reversed(self.reads(backend))]
 
     def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
-        """Compares the records of a backend with the target."""
+        """Returns the result for a backend: the target, the measured value, and whether the value meets the target."""
         what, target = self.describe(backend)
         found = [_latest(self.kind, case, name, measured) for case, name in self.reads(backend)]
         compared = None if None in found else self.compare(*found)
@@ -220,7 +220,7 @@ class PackedCost(Target):
 
     def compare(self, own: records.TimeRecord, other: records.TimeRecord) -> tuple[str, bool]:
         share, entries = time_ratio(own, other), self.case.products / other.case.products
-        return f"{share:.0%} (with {entries:.0%} of the entries)", share <= self._most()
+        return f"{share:.0%} (for {entries:.0%} of the attention entries)", share <= self._most()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +274,7 @@ class StepSpeedUp:
         return []
 
     def judge(self, backend: str, measured: Sequence[records.Record]) -> Result:
-        """Compares the records of whole steps with the target."""
+        """Returns the result: the target, the measured value, and whether the value meets the target."""
         found = {
             (one.size, one.mode, one.implementation, one.dtype): one
             for one in measured

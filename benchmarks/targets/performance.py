@@ -6,7 +6,7 @@
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
 CPU targets are shares of the fastest matrix product of the machine. Multiples of eager's speed are stretch targets
-only, because eager spends most of its time on new memory, which varies by half between runs.
+only, because eager spends most of its time on new memory, and that time varies by half between runs.
 """
 
 from benchmarks import model_steps

@@ -44,15 +44,16 @@ QACG_SHARED float sigmoid(float score) {
   return Math::inverse(1.0f + Math::exp2(-score));
 }
 
-// What turns a row's scores into P: P = 2^(score - shift) normalise.
+// The two numbers with which a row's scores become P: P = 2^(score - shift) normalise.
 struct SoftmaxRow {
   float shift, normalise;
 };
 
-// From the maximum and the sum that the forward saves. A row that sees no key has P = 0; a NaN sum must reach P.
+// Computes them from the maximum and the sum that the forward saves. A row that sees no key has P = 0; if the sum is
+// NaN, P must be NaN.
 QACG_SHARED SoftmaxRow softmax_row(float row_max, float row_sum) {
   const bool empty = row_max == -INFINITY && row_sum == 0.0f;
-  // Of scores that are all NaN the maximum is -inf.
+  // The maximum is also -inf if all scores are NaN.
   return {row_max == -INFINITY ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum};
 }
 
@@ -70,7 +71,7 @@ QACG_SHARED GradientCell gradient_cell(float softmax, float sigmoid, float gate,
           gate * d_gate * (1.0f - sigmoid), d_gate};
 }
 
-// From the gradient of a gate sigmoid(x) to that of x, eq. 14.
+// The gradient of x from that of a gate sigmoid(x), eq. 14.
 QACG_SHARED float gate_logit_gradient(float d_gate, float gate) { return d_gate * gate * (1.0f - gate); }
 
 }  // namespace qacg

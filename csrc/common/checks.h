@@ -1,5 +1,6 @@
-// Memory safety of raw operators: kernels trust every size, and a raw call has not passed the validation of the public
-// functions (qacg_kernels/call/validation.py). For both host halves, so for at::Tensor and torch::stable::Tensor alike.
+// Memory safety of direct operator calls. Kernels rely on all sizes, and a direct call has not passed the validation of
+// the public functions (qacg_kernels/call/validation.py). CPU and CUDA host code use these checks, with any tensor
+// type.
 #pragma once
 
 #include <stdint.h>
@@ -20,7 +21,7 @@ struct Sizes4 {
   Sizes4(std::initializer_list<int64_t> given) {
     for (const int64_t size : given) sizes[dims++] = size;
   }
-  // The first `count` dimensions of a tensor of at most four.
+  // The sizes of the first `count` dimensions of a tensor, which has at most four.
   template <typename Tensor>
   Sizes4(const Tensor& t, int64_t count) : dims(count) {
     for (int64_t d = 0; d < count; ++d) sizes[d] = t.size(d);
@@ -33,7 +34,7 @@ struct Sizes4 {
   }
 };
 
-// Finds the first argument that does not fit; `error` is then the message of an exception.
+// Finds the first argument that is wrong; `error` is then the message for an exception, else "".
 class Checks {
  public:
   std::string error;
@@ -42,7 +43,7 @@ class Checks {
     if (error.empty() && !fits) error = std::string(name) + ": expected " + expected;
   }
 
-  // The tensor has one of these shapes, and this dtype.
+  // Requires one of these shapes, and this dtype.
   template <typename Tensor, typename Type>
   void tensor(const char* name, const Tensor& t, std::initializer_list<Sizes4> shapes, Type type) {
     bool fits = false;
@@ -52,10 +53,10 @@ class Checks {
       for (const Sizes4& shape : shapes) expected += (expected.empty() ? "" : " or ") + text(shape.sizes, shape.dims);
       error = std::string(name) + ": expected shape " + expected + got(t);
     }
-    require(t.scalar_type() == type, name, "query's dtype, or for saved rows float32");
+    require(t.scalar_type() == type, name, "query's dtype, or float32 for saved rows, got another");
   }
 
-  // Each size of the mask is 1 or the full one.
+  // Requires that each size of the mask is 1 or the full one.
   template <typename Tensor>
   void broadcasts(const char* name, const Tensor& t, const Sizes4& full) {
     bool fits = t.dim() == full.dims;
@@ -78,17 +79,18 @@ class Checks {
   }
 };
 
-// Why the inputs, which forward and backward have in common, do not fit together, or "". `Arguments` has the names of
-// the operators' schema (qacg_kernels/operators/schema.py).
+// Returns the error in the inputs that forward and backward have in common, or "". `Arguments` has the names of the
+// operators' schema (qacg_kernels/operators/schema.py).
 template <typename Arguments>
 std::string wrong_arguments(const Arguments& a) {
   using Type = decltype(a.query.scalar_type());
   Checks c;
   const bool packed = a.cu_seqlens.has_value();
   const int64_t dims = packed ? 3 : 4;
-  c.require(a.query.dim() == dims, "query", "(B, H, L, D), or with cu_seqlens (T, H, D)");
-  c.require(a.key.dim() == dims, "key", "(B, H, S, D), or with cu_seqlens (T, H, D)");
-  c.require(a.gate_form == GateForm::kRow || a.gate_form == GateForm::kColumn, "gate_form", "0 (row) or 1 (column)");
+  c.require(a.query.dim() == dims, "query", "(B, H, L, D), or with cu_seqlens (T, H, D), got other dimensions");
+  c.require(a.key.dim() == dims, "key", "(B, H, S, D), or with cu_seqlens (T, H, D), got other dimensions");
+  c.require(a.gate_form == GateForm::kRow || a.gate_form == GateForm::kColumn, "gate_form",
+            "0 (row) or 1 (column), got another number");
   if (!c.error.empty()) return c.error;
   const Type type = a.query.scalar_type();
   const int64_t heads = a.query.size(1), head_dim = a.query.size(dims - 1);
@@ -101,7 +103,7 @@ std::string wrong_arguments(const Arguments& a) {
   c.tensor("context_key", a.context_key, {keys}, type);
   if (a.gate_lambda) {
     c.tensor("gate_lambda", *a.gate_lambda, {rows}, type);
-    c.require(a.gate_form == GateForm::kRow, "gate_form", "0 beside gate_lambda");
+    c.require(a.gate_form == GateForm::kRow, "gate_form", "0 (row) with gate_lambda, got 1 (column)");
   } else {
     const struct {
       const char* name;
@@ -114,7 +116,7 @@ std::string wrong_arguments(const Arguments& a) {
                       {"gate_query_bias", a.gate_query_bias, false},
                       {"gate_key_bias", a.gate_key_bias, false}};
     for (const auto& [name, parameter, is_vector] : parameters) {
-      c.require(parameter || !is_vector, name, "a tensor, since gate_lambda is absent");
+      c.require(parameter || !is_vector, name, "a tensor, because gate_lambda is None, got None");
       if (!parameter) continue;
       if (is_vector) {
         c.tensor(name, *parameter, {{head_dim}, {heads, head_dim}}, type);
@@ -123,37 +125,37 @@ std::string wrong_arguments(const Arguments& a) {
       }
     }
     c.require(a.gate_form == GateForm::kColumn || wide.are_of(a.key), "gate",
-              "as many keys as queries, since a row gate takes the key gate at the query's position");
+              "as many keys as queries for a row gate, which takes the key gate at the query's position, got another");
   }
 
   const auto integers = [&](const char* name, const auto& t) {
     c.require(t.dim() == 1 && (t.scalar_type() == Type::Int || t.scalar_type() == Type::Long), name,
-              "one dimension of int32 or int64");
+              "one dimension of int32 or int64, got another dtype or shape");
   };
   if (packed) {
     integers("cu_seqlens", *a.cu_seqlens);
-    c.require(!c.error.empty() || a.cu_seqlens->size(0) > 0, "cu_seqlens", "offsets 0, ..., T");
-    c.require(!a.attn_mask && !a.key_lengths, "attn_mask, key_lengths", "None beside cu_seqlens");
+    c.require(!c.error.empty() || a.cu_seqlens->size(0) > 0, "cu_seqlens", "offsets 0, ..., T, got none");
+    c.require(!a.attn_mask && !a.key_lengths, "attn_mask, key_lengths", "None with cu_seqlens, got a tensor");
   } else {
     if (a.attn_mask) {
       c.broadcasts("attn_mask", *a.attn_mask, {wide.sizes[0], heads, wide.sizes[2], keys.sizes[2]});
       c.require(a.attn_mask->scalar_type() == Type::Bool || a.attn_mask->scalar_type() == type, "attn_mask",
-                "bool or query's dtype");
+                "bool or query's dtype, got another dtype");
     }
     if (a.key_lengths) {
       integers("key_lengths", *a.key_lengths);
       c.tensor("key_lengths", *a.key_lengths, {{wide.sizes[0]}}, a.key_lengths->scalar_type());
     }
   }
-  c.require(a.dropout_p >= 0 && a.dropout_p < 1, "dropout_p", "a probability in [0, 1)");
+  c.require(a.dropout_p >= 0 && a.dropout_p < 1, "dropout_p", "a probability in [0, 1), got another number");
   if (a.dropout_p > 0) {
     c.require(a.dropout_seed && a.dropout_seed->scalar_type() == Type::Long && a.dropout_seed->dim() == 0,
-              "dropout_seed", "an int64 scalar since dropout_p > 0");
+              "dropout_seed", "an int64 scalar tensor, because dropout_p > 0, got another value");
   }
   return c.error;
 }
 
-// Why the tensors that only the backward has do not fit, or "". Branch outputs that were not saved are empty.
+// Returns the error in the further tensors of the backward, or "". Branch outputs that were not saved are empty.
 template <typename Arguments, typename Tensor, typename OptionalTensor>
 std::string wrong_gradients(const Arguments& a, const Tensor& grad_out, const OptionalTensor& grad_query_gate,
                             const OptionalTensor& grad_key_gate, const Tensor& softmax_out, const Tensor& row_max,

@@ -1,4 +1,4 @@
-// Whether dropout keeps an attention entry; qacg_kernels/call/dropout.py states the rule.
+// Whether dropout keeps an attention entry, by the rule in qacg_kernels/call/dropout.py.
 #pragma once
 
 #include "inline.h"
@@ -9,7 +9,8 @@ namespace qacg {
 constexpr uint32_t kDropoutDraws = 1u << 16;              // an entry draws 16 bits
 constexpr int kDropoutSlots = kDropoutBlock / kDropoutGroups;  // entries of one counter
 
-// How many of the draws drop an entry, and the factor 1 / (1 - p) of kept entries, for p rounded to the draws.
+// The 16-bit number below which a draw drops its entry, and the factor 1 / (1 - p) on kept entries, with p rounded to a
+// multiple of 2^-16.
 QACG_SHARED uint32_t drop_threshold(double dropout_p) {
   const uint32_t nearest = static_cast<uint32_t>(dropout_p * kDropoutDraws + 0.5);
   return nearest < kDropoutDraws ? nearest : kDropoutDraws - 1;
@@ -39,7 +40,8 @@ QACG_SHARED PhiloxWords philox(uint32_t c0, uint32_t c1, uint32_t c2, uint64_t s
   return {{c0, c1, c2, c3}};
 }
 
-// Bit m is set if key 128 block + 16 m + residue is kept, for the counter group 16 block + residue.
+// The eight keys of a counter: bit m is set if key 128 block + 16 m + residue is kept. The counter is 16 block +
+// residue.
 QACG_SHARED uint32_t kept_keys(uint64_t seed, uint32_t drop_threshold, uint32_t sequence_head, uint32_t query,
                                uint32_t group) {
   const PhiloxWords draw = philox(group, query, sequence_head, seed);

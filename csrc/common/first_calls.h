@@ -1,5 +1,5 @@
-// The self-check in front of compiled operators (qacg_kernels/self_check). A call like one that it has passed runs at
-// once, any other through the operator NAME_first_call, which Python implements.
+// The self-check of compiled operators (qacg_kernels/self_check). A call runs directly if a call like it has passed the
+// check. Any other call runs through the operator NAME_first_call, which Python implements.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -20,16 +20,17 @@ struct Operator {
 inline constexpr char kForward[] = "tttttooooooooooovvvvvvvvvv";
 inline constexpr char kBackward[] = "tootttttooooooooooottttttvvvvvvvv";
 
-// The operators' namespace while calls are checked, else null.
+// The operators' namespace while the check is on, else null.
 inline std::atomic<const char*> checked_in{nullptr};
-// Whether this thread is inside of a check, whose own launches run at once.
+// Whether this thread is inside a check, whose own launches run directly.
 inline thread_local bool checking = false;
-// Hashes of the calls that have passed, each at the place of its last bits. Two that share a place evict each other and
-// are passed again. Atomics and no lock: a process may fork while another thread calls.
+// Hashes of the calls that have passed, each at the place that its last bits give. Two calls with the same place evict
+// each other and are checked again. Atomics instead of a lock, because a process may fork while another thread calls.
 inline constexpr uint64_t kPlaces = 1 << 14;
 inline std::atomic<uint64_t> passed[kPlaces];
 
-// Checks calls from now on, or none if `operators`, which has to stay in memory, is null. Forgets what has passed.
+// Turns the check on, or off if `operators` is null, and forgets which calls have passed. `operators` must stay in
+// memory.
 inline void check_in(const char* operators) {
   for (auto& place : passed) place = 0;
   checked_in = operators;
@@ -63,7 +64,8 @@ inline void mix_tensor(uint64_t& hash, AtenTensorHandle t) {
   for (int64_t d = 0; d < dims; ++d) mix(hash, sizes[d] * kOdd + strides[d]);
 }
 
-// All that calls of one kernel variant may share. The kernels read none of torch's switches (determinism, TF32).
+// A hash of everything in which calls of one kernel variant agree. Kernels read none of torch's switches (determinism,
+// TF32), so these are not part of it.
 inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   uint64_t hash = reinterpret_cast<uintptr_t>(op.name);
   mix_device(hash, reinterpret_cast<AtenTensorHandle>(*stack));
@@ -76,15 +78,15 @@ inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   return hash | 1;
 }
 
-// Runs a call through the check. Returns whether calls like it have passed; throws its error.
+// Runs a call through the check. Returns whether it has passed; throws the error of the check.
 inline bool passes_check(const Operator& op, const char* operators, StableIValue* stack, uint64_t outputs) {
   checking = true;
   const std::string name = std::string(operators) + "::" + op.name + "_first_call";
   const AOTITorchError failed = aoti_torch_call_dispatcher(name.c_str(), "", stack);
   checking = false;
   TORCH_ERROR_CODE_CHECK(failed);
-  // Behind the outputs: whether calls like this one have passed ("passed" or ""), or an error, beside empty outputs. In
-  // a tensor of bytes, because torch converts results of several types in the order of their types' reverse.
+  // After the outputs there is a tensor of bytes: "passed", "" or the message of an error, whose outputs are empty. It
+  // is a tensor because torch would return results of several types in reverse order.
   const auto tensor = [stack](uint64_t n) { return reinterpret_cast<AtenTensorHandle>(stack[n]); };
   int64_t length = 0;
   void* text = nullptr;
@@ -97,7 +99,7 @@ inline bool passes_check(const Operator& op, const char* operators, StableIValue
   throw std::runtime_error(result);
 }
 
-// The boxed kernel `run` of an operator, with the check in front of it.
+// The boxed kernel of an operator: runs the check if it is required, else `run`.
 template <void (*run)(StableIValue*, uint64_t, uint64_t), const Operator& op>
 void checked(StableIValue* stack, uint64_t inputs, uint64_t outputs) {
   const char* operators = checked_in;

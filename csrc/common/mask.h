@@ -1,5 +1,5 @@
-// Which values of an additive mask hide their key, as in qacg_kernels/call/masks.py: half the lowest number of the
-// type.
+// Additive mask values at or below these hide their key, as in qacg_kernels/call/masks.py: half the lowest number of
+// the type.
 #pragma once
 
 namespace qacg {

@@ -44,7 +44,7 @@ Element element_of(const Tensor& query) {
   }
 }
 
-// The tensor itself when its last stride is 1, else a copy that is.
+// The tensor itself if its last stride is 1, else a contiguous copy.
 Tensor readable(const Tensor& t) {
   const int64_t last = t.dim() - 1;
   return t.stride(last) == 1 || t.size(last) <= 1 ? t : dense_copy(t, t.scalar_type());
@@ -96,7 +96,7 @@ void check_devices(const Arguments& a) {
         &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed}) {
     on_cpu &= !*t || (*t)->is_cpu();
   }
-  require(on_cpu, "backend 'cpu': expected every tensor on the CPU");
+  require(on_cpu, "backend 'cpu': expected every tensor on the CPU, got one on another device");
 }
 
 void describe_gate(Call& call, const Arguments& a) {
@@ -143,10 +143,10 @@ void describe_lengths(Call& call, const Arguments& a) {
     p.cu_seqlens = call.lengths.data();
     const int64_t total = a.query.size(0);
     require(p.sequences >= 0 && p.cu_seqlens[0] == 0 && p.cu_seqlens[p.sequences] == total,
-            "cu_seqlens: expected offsets from 0 to T = ", total);
+            "cu_seqlens: expected offsets from 0 to T = ", total, ", got others");
     for (int64_t b = 0; b < p.sequences; ++b) {
       const int64_t length = p.cu_seqlens[b + 1] - p.cu_seqlens[b];
-      require(length >= 0, "cu_seqlens: expected offsets that never decrease, got a decrease at ", b);
+      require(length >= 0, "cu_seqlens: expected offsets that never decrease, got a decrease after offset ", b);
       call.longest_query = std::max(call.longest_query, length);
     }
     call.longest_key = call.longest_query;
@@ -186,7 +186,7 @@ Call describe(const Arguments& a) {
   p.is_causal = a.is_causal;
   p.scale = static_cast<float>(a.scale);
   p.quasi_scale = static_cast<float>(a.quasi_scale);
-  // As dropout.py rounds it: p to a multiple of 2^-16.
+  // p is rounded to a multiple of 2^-16, as in dropout.py.
   p.drop_threshold = drop_threshold(a.dropout_p);
   p.has_dropout = p.drop_threshold > 0;
   p.keep_scale = keep_scale(p.drop_threshold);
@@ -229,7 +229,7 @@ class UnitList {
       std::copy_n(divided_.begin() + first, count, to);
       return;
     }
-    // Made by the thread that runs them: a list of 10,000 is fresh memory, and one thread would write it.
+    // The thread that runs a unit makes it. A list of 10,000 units would be new memory that a single thread writes.
     const int64_t heads = call_.problem.heads;
     for (Unit unit = whole_unit(first / heads, first % heads); count > 0; --count, ++unit.head) {
       if (unit.head == heads) unit = whole_unit(unit.sequence + 1, 0);
@@ -239,7 +239,7 @@ class UnitList {
 
  private:
   Unit whole_unit(int64_t sequence, int64_t head) const {
-    // A sequence without rows still has gradients of its keys to clear.
+    // A sequence without queries still has gradients of keys, which must be cleared.
     return {sequence, head, 0, std::max<int64_t>(blocks_of(call_, sequence, keys_), 1)};
   }
 
@@ -288,8 +288,8 @@ void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const
   });
 }
 
-// The same for units. Many units are fetched several at a time: with tiny heads the fetching would cost much, and
-// threads would write to the same cache lines.
+// The same for units. Many units are fetched several at a time. With tiny heads, fetching them one by one would take
+// long, and threads would write to the same cache lines.
 constexpr int64_t kUnitsAtOnce = 128;
 
 template <typename Work>
@@ -306,8 +306,8 @@ void over_units(const Tensor& like, const UnitList& units, int64_t scratch_bytes
   });
 }
 
-// Gradients of at least this many bytes leave the caches before they are read. Written past the caches, their lines
-// need not be read first.
+// Gradients of at least this many bytes do not stay in the caches until they are read. They are written past the
+// caches, so that their lines need not be read first.
 constexpr int64_t kStreamedBytes = int64_t{32} << 20, kCacheLine = 64;
 
 bool rows_are_whole_lines(const Tensor& t) {
@@ -319,7 +319,7 @@ bool rows_are_whole_lines(const Tensor& t) {
 
 Tensor no_rows(const Tensor& like, ScalarType type) { return empty(like, {0}, type); }
 
-// (B, H, L) of a (B, H, L, D) tensor, (T, H) of a packed one.
+// An empty float32 tensor with the shape of t without D: (B, H, L), or (T, H) if packed.
 Tensor empty_rows(const Tensor& t) {
   Sizes sizes = sizes_of(t);
   sizes.pop_back();
@@ -371,8 +371,9 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
-// Sums of `dims` numbers over the sequences, and over the heads too if they share the parameter, in the parameter's
-// shape and type. `partial` has `stride` numbers for each sequence and head, in that order.
+// Sums partial gradients of a parameter over the sequences, and over the heads if they share it; returns the sum in the
+// parameter's shape and dtype. `partial` has `stride` numbers for each sequence and head, of which the first `dims` are
+// summed.
 Tensor reduced(const float* partial, int64_t stride, int64_t dims, const Problem& p, const Tensor& like,
                int64_t dims_if_shared) {
   const bool shared = like.dim() == dims_if_shared;

@@ -1,8 +1,9 @@
-// The backward of one sequence and head, equations 9 to 14: scores are computed again in tiles of one row block and one
-// span of keys; eight products a tile.
+// The backward of one sequence and head, equations 9 to 14. Scores are computed again, in tiles of one row block and
+// one span of keys, with eight products per tile.
 //
-// run() does both sides at once. run_rows() and run_keys() do them apart (five and six products), so that threads can
-// share a single head; every sum has the same order, so results are bitwise equal.
+// run() computes the gradients of queries and keys together. run_rows() and run_keys() compute them separately (five
+// and six products), so that several threads can work on one head. Every sum has the same order, so results are bitwise
+// equal.
 #pragma once
 
 #include "forward.h"
@@ -28,11 +29,12 @@ class Backward {
       : p_(p), g_(g), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    // Rows of up to kSpan keys are one span, which gives delta in the same sweep. Each block of rows reads and writes
-    // the sums over queries and reads the packed keys: short spans allow larger blocks.
+    // Rows of up to kSpan keys are one span, so delta is computed in the same sweep. Each block of rows reads the
+    // packed keys, and reads and writes the sums over queries. With short spans these take less memory, so blocks of
+    // rows can be larger.
     const bool whole = keys <= kSpan;
     span_ = smaller(keys, whole ? kSpan : kSpan / 2);
-    // Of few queries, a span's operands and gradients stay in the second-level cache.
+    // With few queries, shorter spans keep their operands and gradients in the second-level cache.
     if (ReadsInPlace<Engine> && p.softmax_out.data) span_ = smaller(keys, kKeyBlock);
     if constexpr (ReadsInPlace<Engine>) few_queries_ = longest_query <= Engine::kFewQueries;
     const int64_t summed = few_queries_ ? 0 : keys;
@@ -67,7 +69,7 @@ class Backward {
   Backward(const Backward&) = delete;
   int64_t used() const { return used_; }
 
-  // `next` as in Forward::run.
+  // Computes a unit, and meanwhile prefetches the operands of the next one (if any).
   void run(qacg::Unit unit, const qacg::Unit* next) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
     if constexpr (ReadsInPlace<Engine>) {
@@ -96,7 +98,7 @@ class Backward {
       const int64_t count = smaller(span_, s.keys - key), seen = smaller(count, keys - key);
       few_queries_tiles(s, b, key, count, seen, delta_in_tile);
       if (seen > 0) add_to_queries(b, key, seen, round_up(seen, Engine::kKeyStep));
-      // A row gate's key gradients, which are of one span, need what end_rows() finds.
+      // The key gradients of a row gate, which has one span here, depend on results of end_rows().
       if (key + count == s.keys) end_rows(s, b, keys);
       write_keys(s, b, key, count, seen);
     }
@@ -157,7 +159,7 @@ class Backward {
                             blocks * Engine::steps(s.keys, dim_, 3, 2, 3) + s.queries * spans);
   }
 
-  // Makes right operands of scores of keys [key, key + count).
+  // Packs keys [key, key + count) as right operands of scores.
   void begin_panels(const Sequence& s, int64_t key, int64_t count) {
     const auto panels = [&](const qacg::Tensor4& t, Packed* to) {
       return panels_of<Engine>(row_of<const Scalar>(t, s, key), t.row, count, p_.head_dim, to);
@@ -263,7 +265,7 @@ class Backward {
     }
     begin_keys(s, key, count);
     const int64_t cols = round_up(count, Engine::kKeyStep);
-    // Under causality no query before the block's first key sees it.
+    // In a causal call no query before the block's first key sees the block.
     const int64_t start = p_.is_causal ? key / row_block_ * row_block_ : 0;
     for (int64_t first = start; first < s.queries; first += row_block_) {
       const Block b = begin_rows(s, first, smaller(row_block_, s.queries - first));
@@ -277,7 +279,7 @@ class Backward {
     end_keys(s, key, count);
   }
 
-  // The three score-shaped products against packed columns from `packed` on.
+  // Computes the three products of queries and keys (scores, context scores, dA), for packed columns from `packed` on.
   void scores(const Block& b, int64_t packed, int64_t cols) {
     engine_.scores(b.rows, cols, dim_, b.query, right_keys_, packed, softmax_, stride_);
     engine_.scores(b.rows, cols, dim_, b.context_query, right_context_keys_, packed, quasi_, stride_);
@@ -323,14 +325,14 @@ class Backward {
     float factor, shift, context_factor, normalise, keep_scale;
   };
 
-  // Masks the row's scores and draws its kept cells.
+  // Masks a row's scores, and draws which of its entries dropout keeps.
   RowState begin_row(const Sequence& s, const Block& b, int64_t r, int64_t key, int64_t count, float* scores,
                      float* context_scores) {
     const int64_t i = b.first + r;
     int64_t seen = seen_keys(p_, s, i) - key;
     seen = seen < 0 ? 0 : smaller(seen, count);
     const float row_max = at(p_.row_max, s, i), row_sum = at(p_.row_sum, s, i);
-    // A row that saw nothing has P = 0.
+    // A row that sees no key has P = 0.
     const bool empty = row_max == -kInfinity && row_sum == 0;
     float shift = row_max == -kInfinity ? 0.0f : row_max;
     float factor = scale_row<Scalar>(p_, s, i, key, seen, scores), context_factor = factor;
@@ -354,8 +356,8 @@ class Backward {
     return p_.has_dropout ? keep_where(load_mask(keep_ + j), g) : g;
   }
 
-  // Turns a row of the three tiles into A (softmax_), dT (grad_attention_) and dTc (quasi_), without their factor
-  // scale. Keys count from `key` in the sequence and from `packed` in the packed operands.
+  // Replaces a row of the three tiles by A (softmax_), dT (grad_attention_) and dTc (quasi_), without the factor scale.
+  // The tile's first key is `key` in the sequence and `packed` in the packed operands.
   void gradient_row(const Sequence& s, const Block& b, int64_t r, int64_t key, int64_t packed, int64_t count,
                     int64_t cols, bool delta_in_tile, bool keys_too) {
     float* softmax = softmax_ + r * stride_;
@@ -447,8 +449,8 @@ class Backward {
     add(quasi_, summed_context_keys_, context_query_sum_);
   }
 
-  // Writes the gradients of keys [key, key + count), of which the tiles' rows see the first `seen`, straight from the
-  // tiles.
+  // Writes the gradients of keys [key, key + count) directly from the tiles, whose rows see the first `seen` of these
+  // keys.
   void write_keys(const Sequence& s, const Block& b, int64_t key, int64_t count, int64_t seen) {
     if (p_.column_gate) {
       for (int64_t j = 0; j < count; ++j) column_logit(s, key, j);
@@ -474,7 +476,8 @@ class Backward {
     write(softmax_, summed_grads_, g_.value, 1.0f, 0);
   }
 
-  // total * scale + logit * vector, to a row of the output; the vector is one of the four gate vectors.
+  // Writes total * scale + logit * vector to a row of the output; `vector` is the index of one of the four gate
+  // vectors.
   void write_gradient(const float* total, float logit, int vector, const Sequence& s, Scalar* to) const {
     if (!p_.gate_vectors) return write_row(total, p_.scale, p_.head_dim, to, g_.streams);
     const float* v = p_.gate_vectors + (vector * p_.heads + s.head) * p_.head_dim;
@@ -509,7 +512,7 @@ class Backward {
     }
   }
 
-  // From the gradient of a gate sigmoid(x) to that of x, with what came in from outside.
+  // The gradient of x from that of a gate sigmoid(x), to which the upstream gradient of the gate is added.
   static float logit_gradient(const Sequence& s, int64_t i, float gradient, const qacg::Rows& gate,
                               const qacg::Rows& incoming) {
     if (incoming.data) gradient += at(incoming, s, i);

@@ -1,8 +1,9 @@
 // Measures how many products per second vdpbf16ps computes relative to float32's multiply-add, on registers only.
 //
-// Measured and not looked up by the processor's name: the rate differs between makers and will between generations, and
-// a virtual machine may hide both. Alternating bursts of less than a microsecond, the shortest of each kind: an
-// interrupt, a change of clock or the widest registers' waking up, which lengthen some, do not move the ratio.
+// It is measured instead of looked up by the processor's name, because the rate differs between makers and generations,
+// and a virtual machine may hide both. Bursts of less than a microsecond alternate between the two instructions, and
+// the shortest burst of each counts. So an interrupt, a change of the clock rate or the power-up of wide registers,
+// which lengthen some bursts, do not change the ratio.
 #pragma once
 
 #include "vec.h"

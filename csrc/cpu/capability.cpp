@@ -53,8 +53,8 @@ struct Kind {
 };
 
 #if defined(__x86_64__)
-// By cpuid and not by __builtin_cpu_supports, which depends on the compiler's runtime (Zig's does not support it). The
-// names of the bits are those of Intel's manual.
+// Uses cpuid, because __builtin_cpu_supports depends on the compiler's runtime (Zig's does not support it). The names
+// of the bits are from Intel's manual.
 enum Register { kA, kB, kC, kD };
 
 bool has(unsigned leaf, unsigned part, Register place, int bit) {
@@ -106,7 +106,7 @@ Kind kind_of(Level level) {
   switch (level) {
 #if !defined(QACG_WITHOUT_AMX)
     case kAmx:
-      // float16 is widened: tiles of float16 are on no processor that has run this code.
+      // float16 is widened to float32, because no processor with float16 tiles has run this code.
       return {&kAmxFloat32, &kAmxBfloat16, &kAvx512Float16};
 #endif
     case kAvx512Bf16:
@@ -120,8 +120,8 @@ Kind kind_of(Level level) {
   }
 }
 
-// vdpbf16ps also requires narrowed weights, so that at float32's rate it is slower. Processors compute either about as
-// many products per second as in float32 (Intel's) or twice as many (AMD's).
+// vdpbf16ps also requires weights narrowed to bfloat16, so it is slower unless its rate is higher than float32's.
+// Intel's processors compute about as many products per second as in float32, AMD's twice as many.
 constexpr double kLeastGain = 1.5;
 
 struct Measured {
@@ -196,8 +196,8 @@ Choice choose(Element element) {
 
 }  // namespace qacg
 
-// For qacg_kernels/backends/cpu.py. Elements count from 0 as in problem.h. The kernels' name is null where `why` is an
-// error; `why` is to be copied before the next call on this thread.
+// Functions for qacg_kernels/backends/cpu.py. `element` is a number of Element in problem.h. The kernels' name is null
+// if `why` is an error. The caller must copy `why` before the next call on this thread.
 #define QACG_EXPORTED extern "C" __attribute__((visibility("default")))
 
 QACG_EXPORTED const char* qacg_cpu_instruction_set(int element) {

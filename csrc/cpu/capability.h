@@ -10,8 +10,8 @@ struct Choice {
   const char* why;
 };
 
-// QACG_CPU_CAPABILITY ("plain", "avx2", "avx512", "avx512_bf16", "amx"; on aarch64 "neon", "neon_bf16") lowers the
-// choice to what an older processor would run; it is read anew each time.
+// Chooses the kernels for an element type. QACG_CPU_CAPABILITY ("plain", "avx2", "avx512", "avx512_bf16", "amx"; on
+// aarch64 "neon", "neon_bf16") limits the choice to older instruction sets; each call reads it again.
 Choice choose(Element element);
 
 }  // namespace qacg

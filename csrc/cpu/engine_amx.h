@@ -27,7 +27,7 @@ struct alignas(64) TileConfiguration {
   uint16_t bytes_per_row[16];
   uint8_t rows[16];
 };
-// In memory, because the intrinsic declares that it reads only eight bytes.
+// A variable in memory, because the intrinsic declares that it reads only eight bytes.
 constexpr TileConfiguration kTiles = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
 template <int kRowTiles>
@@ -142,14 +142,14 @@ struct AmxEngine {
     return round_up(rows, kTileSide) * round_up(cols, kTileDepth) * kParts;
   }
 
-  // Pairs of the lanes of two registers, as one register for each part, kTileSize apart from `to` on. The first part is
-  // rounded, so that what is left is of either sign; the others are cut off, and the last is exact.
+  // Stores pairs of the lanes of two registers, as one register for each part, kTileSize apart from `to` on. The first
+  // part is rounded, so the rest may have either sign. Later parts are truncated, and the last one is exact.
   static QACG_INLINE void store_pairs(Vec low, Vec high, Packed* to) {
     constexpr uint32_t kUpperHalf = 0xffff0000u, kHalfUnit = 0x8000u;
 #pragma GCC unroll 3
     for (int part = 0; part < kParts; ++part, to += kTileSize) {
       UintVec a = (UintVec)low, b = (UintVec)high;
-      // A NaN that the addition turns into a number stays in the rest.
+      // If the addition turns a NaN into a number, the rest is still NaN.
       if (part == 0) a += kHalfUnit, b += kHalfUnit;
       const UintVec pairs = (UintVec)_mm512_mask_blend_epi16(0xAAAAAAAA, (__m512i)(a >> 16), (__m512i)b);
       memcpy(to, &pairs, sizeof(pairs));
@@ -179,7 +179,7 @@ struct AmxEngine {
     return {to, next};
   }
 
-  // Pairs (32 bits) change places in each of the tiles.
+  // Transposes the pairs (32 bits) in each of the tiles.
   static void transpose_tiles(Packed* tile, int64_t tiles) {
     for (; tiles > 0; --tiles, tile += kTileSize) {
       Vec block[kLanes];
@@ -362,8 +362,8 @@ struct AmxEngine {
   template <typename F>
   void product(int64_t rows, int64_t cols, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride, bool accumulate,
                const F& stored) {
-    // The compiler does not see that tile instructions access memory. They load what was packed just before, and what
-    // they store is read just after.
+    // The compiler does not know that tile instructions access memory, although they load operands that were just
+    // packed, and their results are read soon after.
     const auto memory_changes = []() QACG_INLINE_LAMBDA { asm volatile("" ::: "memory"); };
     const auto between = [&]() QACG_INLINE_LAMBDA { prefetch.step(), keys_ahead.step(); };
     memory_changes();

@@ -11,7 +11,7 @@ struct Float32Engine {
   using Scalar = InputScalar;
   using Packed = float;
   using Left = QACG_ISA::Left;
-  // Scores come in multiples of kKeyStep columns; a left operand has kRowStep rows at least.
+  // Scores are computed in multiples of kKeyStep columns; a left operand has at least kRowStep rows.
   static constexpr int64_t kKeyStep = kLanes;
   static constexpr int64_t kRowStep = 1;
   static constexpr int64_t kRowBlock = 64;
@@ -65,7 +65,7 @@ struct Float32Engine {
     for (int64_t i = 0; i < rows; ++i) widen_row(from + i * stride, head_dim, dim, to + i * dim);
   }
 
-  // `rows` rows as what key_sums() sums.
+  // Packs `rows` rows as the operand that key_sums() sums.
   static void pack_summed(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     pack_rows(from, stride, rows, head_dim, to);
   }
@@ -80,8 +80,8 @@ struct Float32Engine {
   }
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return rows * dim; }
 
-  // A row of a tile that becomes a left operand: f(j, lanes) for its registers up to `seen`, zeros up to `cols`. Here
-  // it is written to the tile; a packed operand would be written to `left`.
+  // Writes a row of a tile that becomes a left operand: f(j, lanes) in its registers up to `seen`, zeros up to `cols`.
+  // Here the row is written to the tile; engines with packed operands write it to `left`.
   static constexpr bool kPacksTiles = false;
   template <typename F>
   static QACG_INLINE void put_row(float* row, Packed*, int64_t, int64_t seen, int64_t cols, const F& f) {

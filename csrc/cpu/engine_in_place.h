@@ -1,9 +1,9 @@
-// Products that read keys and values in place, for calls with few queries or few keys: packing costs more than it saves
-// where an operand is used once or twice (NOTES.md).
+// Products that read keys and values in place, for calls with few queries or few keys: if an operand is used only once
+// or twice, packing it takes longer than it saves (NOTES.md).
 //
-// A score is a dot product along the head size: of kKeysAtOnce keys and up to kRowsAtOnce queries at once, into one
-// register each, whose lanes are then added up for kLanes keys together. Sums over keys run down the rows of values.
-// Operands of 16 bits are widened when they are read.
+// A score is a dot product along the head size. kKeysAtOnce keys and up to kRowsAtOnce queries are processed together,
+// with one register per score; the lanes of kLanes such registers are then added up together. Sums over keys add rows
+// of values. Operands of 16 bits are widened when they are read.
 #pragma once
 
 #include "engine_f32.h"
@@ -70,8 +70,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
 
   static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
   static constexpr int64_t kLargestPairs = 256 / (2 * kLanes);  // registers of the largest head size
-  // Whether there are so few queries, or so few keys, that packing does not pay. The head size must fill whole
-  // registers.
+  // Whether a call has so few queries or keys that packing does not save time. The head size must fill whole registers.
   static bool takes(const qacg::Problem& p, int64_t longest_query, int64_t longest_key) {
     return p.head_dim % kLanes == 0 && (longest_query <= kFewQueries || longest_key <= kFewKeys);
   }

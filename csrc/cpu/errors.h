@@ -1,6 +1,6 @@
-// Errors, and how torch raises them. The library and torch may have different C++ runtimes (wheels contain one), and no
-// exception of one may pass through the other: the library catches its exceptions here, and torch throws one of its
-// own.
+// Errors, and how torch raises them. The library and torch may have different C++ runtimes, since wheels contain one,
+// and exceptions must not pass from one to the other. So the library catches its exceptions here, and torch throws a
+// new one.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -42,7 +42,7 @@ __attribute__((noinline)) bool fails(StableIValue* stack, uint64_t inputs, uint6
   } catch (const std::exception& error) {
     std::strncpy(message, error.what(), kLongestMessage - 1);
   } catch (...) {
-    std::strncpy(message, "backend 'cpu': an exception that is no std::exception", kLongestMessage - 1);
+    std::strncpy(message, "backend 'cpu': got an exception that is no std::exception", kLongestMessage - 1);
   }
   return true;
 }

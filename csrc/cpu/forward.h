@@ -12,7 +12,7 @@
 
 namespace QACG_ISA {
 
-// A masked score (in powers of two) this low hides the key: its sigmoid is exactly 0, as that of -10000 should be.
+// A masked score (in powers of two) at or below this has a sigmoid of exactly 0, as a mask value of -10000 should have.
 constexpr float kHiddenScore = -125.0f;
 // Above this, lambda alpha times a row's sum could overflow in its products with values.
 constexpr float kLargestWeight = 0x1p64f;
@@ -22,8 +22,8 @@ constexpr int64_t kSpan = 512;  // a multiple of kChunk
 constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
-// The distance of a tile's rows is no multiple of 4096 bytes: a column would otherwise fall into two sets of the
-// first-level cache.
+// The distance between a tile's rows in memory, which is no multiple of 4096 bytes: with such a distance, a column
+// would use only two sets of the first-level cache.
 constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
 constexpr int64_t kChunkStride = tile_stride(kChunk);
 
@@ -137,7 +137,7 @@ class Forward {
     }
   }
 
-  // lambda_i; for the column gate only its part 1 - beta lq_i.
+  // Computes lambda_i of some rows; for a column gate only the part 1 - beta lq_i.
   void row_gates(const Sequence& s, int64_t first, int64_t rows) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r;
@@ -215,7 +215,7 @@ class Forward {
     const Right<Engine> queries{row_of<const Scalar>(p_.query, s, 0), p_.query.row, s.queries};
     const Right<Engine> context_queries{row_of<const Scalar>(p_.context_query, s, 0), p_.context_query.row, s.queries};
     const int64_t cols = round_up(rows, kLanes);
-    // Of heads that adjoin, the next ones' rows.
+    // If heads are adjacent in memory, prefetches the rows of the next ones.
     for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
       engine_.fetch_ahead(row_of<const Scalar>(*t, s, 0), t->row, p_.head_dim);
     }
@@ -243,7 +243,7 @@ class Forward {
 
   void softmax_scores(int64_t rows, int64_t key, int64_t count, Left query) {
     const int64_t cols = round_up(count, Engine::kKeyStep);
-    // A few columns ahead of the product.
+    // Prefetches a few columns ahead of the product.
     constexpr int64_t kAhead = 32;
     fetch_packed(engine_.keys_ahead, keys_, key + kAhead,
                  Engine::steps(kChunk, dim_, 1, 0, 0) * rows / Engine::kRowBlock, count - kAhead);
@@ -334,13 +334,14 @@ class Forward {
     sum_[r] += sum(total);
   }
 
-  // Whether lambda G times the row's sum is too large for its products with values.
+  // Whether lambda G times the row's sum could overflow in products with values.
   QACG_INLINE bool too_large(int64_t r) const {
     const float gate = __builtin_fabsf(lambda_[r]) + (p_.column_gate ? __builtin_fabsf(p_.gamma) : 0.0f);
     return gate * __builtin_fabsf(p_.quasi_scale) * sum_[r] > kLargestWeight;
   }
 
-  // P and lambda G are added multiplied by the row's sum. Where that is too large, P is divided by the sum first.
+  // P and lambda G are added after multiplication by the row's sum. If that could overflow, P is divided by the sum
+  // first.
   void bound_weights(int64_t r, int64_t count) {
     divisor_[r] = sum_[r];
     if (!too_large(r)) return;
@@ -433,7 +434,9 @@ class Forward {
     const float keep_scale = p_.has_dropout ? p_.keep_scale : 1.0f;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r;
-      // A NaN sum must reach the output; a row that sees no key is 0. The softmax of scores that are all -inf is NaN.
+      // If the sum is NaN, the output must be NaN. A row that sees no key is 0, but the softmax of scores that are all
+      // -inf is
+      // NaN.
       bool empty = max_[r] == -kInfinity && sum_[r] == 0;
       if (empty && sees_a_key<Scalar>(p_, s, i, seen_keys(p_, s, i))) {
         sum_[r] = divisor_[r] = __builtin_nanf("");

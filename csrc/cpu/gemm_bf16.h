@@ -47,7 +47,7 @@ QACG_INLINE void pair_block(int64_t depth, const HalfBits* a, int64_t a_stride, 
 template <int kVecs>
 void pair_columns(int64_t rows, int64_t depth, const HalfBits* a, int64_t a_stride, const HalfBits* b, int64_t b_stride,
                   float* c, int64_t c_stride, bool accumulate) {
-  // Rows are dealt out evenly: five and five keep the units busier than six and four.
+  // Rows are distributed evenly, because five and five keep the units busier than six and four.
   int64_t groups = (rows + kPairRows - 1) / kPairRows;
   for (; rows > 0; --groups) {
     const int64_t take = (rows + groups - 1) / groups;

@@ -61,7 +61,8 @@ QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      // Added at the end and not the start: sums of kDepth terms, then of these, round less than one long sum.
+      // Added at the end instead of the start: summing kDepth terms first, and then these sums, has smaller rounding
+      // errors than one long sum.
       float* to = c + m * c_stride + v * kLanes;
       store(to, accumulate ? load(to) + acc[m][v] : acc[m][v]);
     }
@@ -70,7 +71,7 @@ QACG_INLINE void block_product(int64_t depth, Left a, const float* b, int64_t b_
 template <int kVecs>
 void column_product(Prefetch& prefetch, int64_t rows, int64_t depth, Left a, const float* b, int64_t b_stride, float* c,
                     int64_t c_stride, bool accumulate) {
-  // Rows are dealt out evenly: five and five keep the units busier than six and four.
+  // Rows are distributed evenly, because five and five keep the units busier than six and four.
   int64_t groups = (rows + kBlockRows - 1) / kBlockRows;
   for (; rows > 0; --groups) {
     const int64_t take = (rows + groups - 1) / groups;

@@ -1,11 +1,11 @@
 // Huge pages for the outputs of a call.
 //
-// A result of many megabytes is often fresh memory, which the kernel clears at the first access, 4 KB at a time: at 128
-// keys that is a fifth of a call (NOTES.md). With pages of 2 MB it is a quarter of that, and all threads can share it.
-// Memory that is already mapped is not changed.
+// A result of many megabytes is often new memory, which the operating system clears at the first access, 4 KB at a
+// time. At 128 keys this takes a fifth of a call (NOTES.md). With pages of 2 MB it takes a quarter of that, and all
+// threads can do a share. Memory that is already mapped is not changed.
 //
-// In the mode "madvise" a process requests huge pages. If free memory is fragmented, the kernel then moves other pages,
-// which takes milliseconds. A call that loses time by it stops requesting them.
+// In the mode "madvise" a process must request huge pages. If free memory is fragmented, the operating system then
+// moves other pages, which takes milliseconds. If a call loses too much time this way, it stops requesting huge pages.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class HugePages {
     constexpr int kPopulateForWriting = 23;  // MADV_POPULATE_WRITE, since Linux 5.14; older headers lack the name
     for (size_t n = worker; n < pieces_.size(); n += workers) {
       if (is_mapped(pieces_[n])) continue;
-      // Processor time: on a busy machine the wall time of every piece is long.
+      // Processor time, because on a busy machine the wall time includes waits.
       const int64_t start = processor_time();
       if (!advise(pieces_[n], kPopulateForWriting)) return;
       const int64_t saved = kSmallPages - (processor_time() - start);
@@ -64,7 +64,7 @@ class HugePages {
     return madvise(reinterpret_cast<void*>(range.begin), range.end - range.begin, advice) == 0;
   }
 
-  // Whether memory has been reused: finding that out takes 1.4 us for 2 MB, and populating it again 63 us.
+  // Whether memory is already mapped, because it is reused. This test takes 1.4 us for 2 MB, populating it again 63 us.
   static bool is_mapped(const Range& piece) {
     unsigned char pages[kHugePage / kPage];
     if (mincore(reinterpret_cast<void*>(piece.begin), piece.end - piece.begin, pages) != 0) return false;

@@ -40,7 +40,7 @@ QACG_INLINE float& at(const qacg::Rows& r, const Sequence& s, int64_t i) {
   return r.data[s.index * r.batch + s.head * r.head + (s.first_row + i) * r.row];
 }
 
-// Query i sees keys below this, as far as lengths and causality go.
+// The number of keys that lengths and causality leave visible to query i.
 QACG_INLINE int64_t seen_keys(const qacg::Problem& p, const Sequence& s, int64_t i) {
   return p.is_causal ? smaller(s.keys, i + 1) : s.keys;
 }
@@ -49,12 +49,12 @@ QACG_INLINE constexpr float hiding_bias(const float*) { return qacg::kHidingFloa
 QACG_INLINE constexpr float hiding_bias(const HalfBits*) { return qacg::kHidingBfloat16; }
 QACG_INLINE constexpr float hiding_bias(const Float16*) { return qacg::kHidingFloat16; }
 
-// Where the mask's values for query i and key `first` begin, in elements.
+// The offset of the mask's value for query i and key `first`, in elements.
 QACG_INLINE int64_t mask_offset(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first) {
   return s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + first * p.mask_strides[3];
 }
 
-// scale_row() where a plain factor is not enough.
+// The part of scale_row() for calls with a mask or hidden keys, for which a factor is not sufficient.
 template <typename Scalar>
 inline float mask_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
                       float* scores) {

@@ -25,7 +25,7 @@ QACG_INLINE Vec load(const HalfBits* p) {
   return (Vec)(__builtin_convertvector(narrow, UintVec) << 16);
 }
 
-// Round to nearest even; a NaN stays a (quiet) NaN. The instruction for it of AVX-512 makes 0 of what is below 2^-126.
+// Rounds to nearest even; a NaN stays a (quiet) NaN. AVX-512's instruction also flushes numbers below 2^-126 to 0.
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 QACG_INLINE HalfVec narrow(Vec v) { return (HalfVec)vcvt_bf16_f32((float32x4_t)v); }
 #elif defined(__AVX512BF16__)
@@ -64,7 +64,8 @@ QACG_INLINE void widen_row(const Scalar* from, int64_t count, int64_t padded, fl
   for (; d < padded; ++d) to[d] = 0;
 }
 
-// factor * from, to a row of the output type; `streams` requires rows of whole cache lines.
+// Writes factor * from to a row of the output type; past the caches if `streams`, which requires rows of whole cache
+// lines.
 template <typename Scalar>
 QACG_INLINE void write_row(const float* from, float factor, int64_t count, Scalar* to, bool streams = false) {
   int64_t d = 0;
@@ -180,7 +181,7 @@ QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes
 #endif
 }
 
-// The same where only `rows` rows and `columns` columns exist, zeros for the others; of any element type.
+// The same for any element type, if only `rows` rows and `columns` columns exist; the others are zeros.
 template <typename Scalar>
 QACG_INLINE void load_columns(const Scalar* from, int64_t stride, int64_t rows, int64_t columns, Vec (&v)[kLanes]) {
   if (rows >= kLanes && columns >= kLanes) {

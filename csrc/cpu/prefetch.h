@@ -1,4 +1,4 @@
-// Prefetches operands into the second-level cache a few lines at a time between products, which leave memory idle.
+// Prefetches operands into the second-level cache, a few lines at a time between products, during which memory is idle.
 #pragma once
 
 #include "vec.h"
@@ -13,7 +13,7 @@ class Prefetch {
     if (count > 0) ranges_[added_++] = {static_cast<const char*>(rows), stride, count, 0, written};
   }
 
-  // Spreads the first `row_bytes` of every added row over `steps` calls of step(). Rows that adjoin are one.
+  // Spreads the first `row_bytes` of every added row over `steps` calls of step(). Adjacent rows count as one.
   void spread(int64_t row_bytes, int64_t steps) {
     int64_t lines = 0;
     for (int r = 0; r < added_; ++r) {

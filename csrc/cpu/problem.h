@@ -1,5 +1,5 @@
-// One call, as pointers and strides: plain data that attention.cpp and the kernels of all instruction sets share.
-// Without functions, so that code compiled for one instruction set cannot be linked into another.
+// One call as pointers and strides: plain data that attention.cpp and the kernels of all instruction sets share. It has
+// no functions, because the linker could use a copy that was compiled for another instruction set.
 #pragma once
 
 #include <stdint.h>
@@ -25,13 +25,13 @@ struct Problem {
   Element element;
   int64_t sequences, heads, head_dim;
   int64_t query_length, key_length;  // of every sequence, unless packed
-  const int32_t* cu_seqlens;         // packed: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]
-  const int32_t* key_lengths;        // or null
+  const int32_t* cu_seqlens;  // packed: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]
+  const int32_t* key_lengths;  // or null
 
   Tensor4 query, key, value, context_query, context_key;
-  Rows lambda;                // or null: then the gate vectors are there
+  Rows lambda;  // or null: then the gate vectors are there
   const float* gate_vectors;  // (4, H, D): query, context query, key, context key
-  const float* gate_biases;   // (2, H): query, key
+  const float* gate_biases;  // (2, H): query, key
   bool column_gate;
   float beta, gamma;
 
@@ -46,23 +46,24 @@ struct Problem {
   uint32_t drop_threshold;  // of 65,536
   float keep_scale;
 
-  // Of every row of scores: the maximum, times log2 e unless the mask is additive, and the sum of 2^((score - maximum)
-  // log2 e). Their joint logarithm would round P in proportion to the size of the scores.
+  // The maximum of every row of scores, times log2 e unless the mask is additive, and the sum of 2^((score - maximum)
+  // log2 e). A single logarithm of the sum would round P in proportion to the size of the scores.
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
 };
 
 struct Gradients {
-  Tensor4 out;                 // incoming
-  Rows query_gate, key_gate;   // incoming, or null
+  Tensor4 out;  // incoming
+  Rows query_gate, key_gate;  // incoming, or null
   Tensor4 query, key, value, context_query, context_key;
-  Rows lambda;                 // outgoing: d lambda, or null
-  float* gate_vectors;         // outgoing, (B * H, 4, D) partial sums, or null
-  float* gate_biases;          // outgoing, (B * H, 2) partial sums
-  // Whether the five are written past the caches: they are large, and their rows are whole cache lines.
+  Rows lambda;  // outgoing: d lambda, or null
+  float* gate_vectors;  // outgoing, (B * H, 4, D) partial sums, or null
+  float* gate_biases;  // outgoing, (B * H, 2) partial sums
+  // Whether the gradients of the five operands are written past the caches. They must be large, with rows of whole
+  // cache lines.
   bool streams;
-  // Per row, between the passes: delta, and what reaches the logits of the two gates.
+  // Values per row that one pass hands to the next: delta, and the gradients of the two gates' logits.
   Rows delta, query_logit, key_logit;
 };
 
@@ -71,7 +72,7 @@ struct Unit {
   int64_t sequence, head, first, last;
 };
 
-// `count` units for one thread, and the unit that it runs next, or null: its operands are prefetched.
+// `count` units for one thread, and the unit that it runs next, whose operands are prefetched; or null.
 struct Units {
   const Unit* data;
   int64_t count;
@@ -94,8 +95,8 @@ struct Kernels {
   void (*forward)(const Problem&, Units, Scratch);
   // The whole backward of each (sequence, head), whatever the units' blocks.
   void (*backward)(const Problem&, const Gradients&, Units, Scratch);
-  // The same, bitwise, in two passes that can be split further: first row blocks (gradients of queries and gates), then
-  // key blocks.
+  // The same results, bitwise, in two passes whose units may be parts of a head: first row blocks (gradients of queries
+  // and gates), then key blocks.
   void (*backward_rows)(const Problem&, const Gradients&, Units, Scratch);
   void (*backward_keys)(const Problem&, const Gradients&, Units, Scratch);
   // Last: gradients of the gate vectors from one (sequence, head).

@@ -32,7 +32,8 @@ inline Sizes sizes_of(const Tensor& t) {
 
 inline int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
 
-// On the CPU, as `like` is. By the C function: torch::stable::new_empty looks the operator up by its name in each call.
+// An empty tensor on the CPU. Uses the C function, because torch::stable::new_empty looks the operator up by name each
+// time.
 inline Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   int32_t number = torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));
   AtenTensorHandle made = nullptr;
@@ -42,13 +43,13 @@ inline Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   if (failed) {
     std::string text;
     for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-    refuse("backend 'cpu': torch made no ", torch::headeronly::toString(type), " tensor of shape (", text,
-           "), and printed why; where memory is short, a smaller batch needs less");
+    refuse("backend 'cpu': expected memory for a ", torch::headeronly::toString(type), " tensor of shape (", text,
+           "), got none from torch, which printed the reason. If memory is short, use a smaller batch");
   }
   return Tensor(made);
 }
 
-// Memory order as ops.empty_dense_like states it.
+// An empty tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
 inline Tensor empty_dense_like(const Tensor& t) {
   const Sizes s = sizes_of(t);
   if (s.size() != 4 || t.stride(1) >= t.stride(2)) return empty(t, s, t.scalar_type());
@@ -95,7 +96,7 @@ std::vector<int32_t> integers_of(const Tensor& t) {
   const int64_t stride = t.stride(0);
   std::vector<int32_t> result(t.size(0));
   for (int32_t& number : result) {
-    // Clamped and not wrapped: a length of 2^32 + 3 is not 3.
+    // Clamped, because a length of 2^32 + 3 would wrap to 3.
     number = static_cast<int32_t>(std::clamp<int64_t>(*from, INT32_MIN, INT32_MAX));
     from += stride;
   }

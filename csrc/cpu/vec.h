@@ -1,9 +1,9 @@
 // One SIMD register of floats and the few operations that differ between instruction sets.
 //
-// Written on the compiler's vector extensions, so that the same source serves every instruction set. Everything
-// lives in a namespace named after it: two translation units built with different flags must not share an inline
-// function, or the linker could keep the copy that an older CPU cannot run. For the same reason the kernel headers
-// include no header that defines inline functions beyond the intrinsics.
+// Written with the compiler's vector extensions, so that the same source works for every instruction set. Everything is
+// in a namespace named after the instruction set. Otherwise translation units built with different flags would share
+// inline functions, and the linker could keep the copy that an older CPU cannot run. For the same reason the kernel
+// headers include no header that defines inline functions, except those of the intrinsics.
 #pragma once
 
 #include <stdint.h>
@@ -40,7 +40,7 @@ typedef float UnalignedVec __attribute__((vector_size(4 * kLanes), aligned(4), m
 
 QACG_INLINE Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
 QACG_INLINE void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
-// To memory without a place in the caches; `p` is a multiple of the register. Other threads see it after end_streams().
+// Stores past the caches; `p` must be aligned to the register. Other threads see the value after end_streams().
 #if defined(__AVX512F__)
 QACG_INLINE void stream(float* p, Vec v) { _mm512_stream_ps(p, (__m512)v); }
 #elif defined(__AVX2__)
@@ -62,7 +62,7 @@ QACG_INLINE Vec splat(float x) { return Vec{x, x, x, x}; }
 #endif
 QACG_INLINE IntVec bits(Vec v) { return (IntVec)v; }
 
-// x * factor - shift: one multiply-add wherever there is one, so that forward and backward round it alike. The compiler
+// x * factor - shift, by one multiply-add if the CPU has it, so that forward and backward round it alike. The compiler
 // would not contract it across a branch.
 #if defined(__AVX512F__)
 QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) {
@@ -80,7 +80,7 @@ QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) {
 QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) { return x * factor - shift; }
 #endif
 
-// Both return `v` where it is NaN: a NaN in the input must reach the output.
+// Both return `v` if it is NaN, because a NaN in the input must reach the output.
 #if defined(__AVX512F__)
 QACG_INLINE Vec at_least(Vec v, Vec low) { return (Vec)_mm512_max_ps((__m512)low, (__m512)v); }
 QACG_INLINE Vec at_most(Vec v, Vec high) { return (Vec)_mm512_min_ps((__m512)high, (__m512)v); }
@@ -102,7 +102,7 @@ QACG_INLINE Vec reciprocal(Vec v) {
   return y + y * (1.0f - v * y);
 }
 #elif defined(__aarch64__)
-// An estimate of 8 bits and two steps of Newton's: five operations that overlap, where a division is one that does not.
+// An estimate of 8 bits and two Newton steps: five operations that overlap with others, unlike a division.
 QACG_INLINE Vec reciprocal(Vec v) {
   float32x4_t y = vrecpeq_f32((float32x4_t)v);
   y *= vrecpsq_f32((float32x4_t)v, y);
@@ -112,7 +112,7 @@ QACG_INLINE Vec reciprocal(Vec v) {
 QACG_INLINE Vec reciprocal(Vec v) { return 1.0f / v; }
 #endif
 
-// Over the lanes, halving: the result is in every order of the same tree.
+// Sums of lanes halve the register repeatedly, so all instruction sets add in the order of the same tree.
 typedef float Quad __attribute__((vector_size(16)));
 #if defined(__AVX512F__)
 QACG_INLINE Quad halved(Vec v, Quad (*join)(Quad, Quad)) {
@@ -131,7 +131,7 @@ QACG_INLINE float sum(Vec v) {
   const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a + b; });
   return (q[0] + q[1]) + (q[2] + q[3]);
 }
-// NaN lanes may be passed over: a NaN score shows in the sum of its row.
+// May ignore NaN lanes, because a NaN score makes the sum of its row NaN.
 QACG_INLINE float largest(Vec v) {
   const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a > b ? a : b; });
   const float low = q[0] > q[1] ? q[0] : q[1], high = q[2] > q[3] ? q[2] : q[3];

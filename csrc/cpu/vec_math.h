@@ -29,7 +29,8 @@ QACG_INLINE Vec exp2(Vec x) {
   const Vec shifted = x + kShift;
   const Vec f = x - (shifted - kShift);
 #if defined(__aarch64__)
-  // By pairs: a multiply-add overwrites what it adds to, so that each constant costs a move, and of pairs only half do.
+  // Evaluated by pairs: a multiply-add overwrites its addend, so each constant as an addend costs a move. With pairs,
+  // only half of the constants are addends.
   Vec p = 1.3276472454890609e-3f * f + 9.675540961325169e-3f;
   p = p * (f * f) + (5.550713092088699e-2f * f + 2.4022120237350464e-1f);
   p = p * (f * f) + (6.931469440460205e-1f * f + 1.0f);
@@ -45,7 +46,7 @@ QACG_INLINE Vec exp2(Vec x) {
 }
 #endif
 
-// While one lives, results too small for a normal float are 0 on its thread.
+// While an object of this class exists, results too small for a normal float are 0 on its thread.
 class FlushDenormals {
  public:
 #if defined(__AVX512F__)

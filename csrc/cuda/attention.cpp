@@ -64,7 +64,7 @@ Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   return torch::stable::new_empty(like, sizes, type);
 }
 
-// Memory order as ops.empty_dense_like states it.
+// An empty tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
 Tensor empty_dense_like(const Tensor& t) {
   if (t.dim() == 4 && t.stride(1) < t.stride(2)) {
     return torch::stable::transpose(empty(t, {t.size(0), t.size(2), t.size(1), t.size(3)}, t.scalar_type()), 1, 2);
@@ -78,7 +78,7 @@ Tensor dense_copy(const Tensor& t) {
   return copy;
 }
 
-// (B, H, L) of a (B, H, L, D) tensor, (T, H) of a packed one.
+// The shape of t without D: (B, H, L), or (T, H) if packed.
 Sizes row_sizes(const Tensor& t) {
   Sizes sizes = sizes_of(t);
   sizes.pop_back();
@@ -141,7 +141,7 @@ Element element_of(const Tensor& query) {
     case ScalarType::BFloat16:
       return Element::kBfloat16;
     default:
-      STD_TORCH_CHECK(false, "query: expected dtype float32, float16 or bfloat16 for backend 'cuda'");
+      STD_TORCH_CHECK(false, "query: expected dtype float32, float16 or bfloat16 for backend 'cuda', got another");
   }
 }
 
@@ -150,7 +150,7 @@ void check_device(const Tensor& t, const Tensor& query, const char* name) {
                   ": expected a tensor on query's device");
 }
 
-// Must run before anything that assumes query's device, such as the stream's guard.
+// Must run before any code that assumes query's device, such as the guard of the stream.
 void check_devices(const Arguments& a) {
   STD_TORCH_CHECK(is_on_own_device(a.query), "query: expected a tensor on a CUDA device for backend 'cuda'");
   check_device(a.key, a.query, "key");
@@ -252,7 +252,7 @@ Call describe(const Arguments& a) {
   p.is_causal = a.is_causal;
   p.scale = static_cast<float>(a.scale);
   p.quasi_scale = static_cast<float>(a.quasi_scale);
-  // As dropout.py rounds it: p to a multiple of 2^-16.
+  // p is rounded to a multiple of 2^-16, as in dropout.py.
   p.drop_threshold = qacg::drop_threshold(a.dropout_p);
   p.keep_scale = qacg::keep_scale(p.drop_threshold);
   if (p.drop_threshold > 0) p.seed = static_cast<const int64_t*>(a.dropout_seed->data_ptr());
@@ -400,7 +400,7 @@ BackwardResult attention_backward(
 
   Gradients g{};
   const bool tensor_cores = suits_tensor_cores(arguments) && (!p.softmax_out.data || has_aligned_rows(softmax_out));
-  // Autograd chooses the layout of incoming gradients: that of a sum has strides of 0.
+  // Autograd may pass gradients in any layout; for example, that of a sum has strides of 0.
   g.out = wide(tensor_cores && !has_aligned_rows(grad_out) ? call.keep(dense_copy(grad_out)) : grad_out);
   std::vector<Tensor> results;
   Tensor4* slots[] = {&g.query, &g.key, &g.value, &g.context_query, &g.context_key};

@@ -1,5 +1,5 @@
-// CUDA as the kernels use it: threads, barriers, shared memory, launches. Apart from mma.h and wgmma.h, kernels use
-// nothing else of CUDA, so that tests can run their source on a CPU: tests/cuda_emulator defines the same names.
+// The CUDA features that the kernels use: threads, barriers, shared memory, launches. Apart from mma.h and wgmma.h,
+// kernels use no others, so that tests can run their source on a CPU: tests/cuda_emulator defines the same names.
 #pragma once
 
 #include <stdint.h>
@@ -28,8 +28,8 @@ QACG_DEVICE void synchronise_block() { __syncthreads(); }
 QACG_DEVICE void synchronise_warp() { __syncwarp(); }
 QACG_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
-// Returns x, hidden from the optimiser. Values derived from it are computed where they are used: hoisted out of a loop,
-// the addresses alone would exceed the registers.
+// Returns x, but the optimiser does not know that it is x. So values derived from it are computed where they are used;
+// addresses that are hoisted out of a loop would exceed the registers.
 template <typename Word>
 QACG_DEVICE Word opaque(Word x) {
   static_assert(sizeof(Word) == 4);
@@ -48,7 +48,7 @@ template <typename... Parameters>
 const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, int64_t shared_bytes, void* stream,
                    const Parameters&... parameters) {
   if (blocks == 0) return nullptr;
-  if (blocks > 0x7fffffff) return "the call needs more than 2^31 - 1 thread blocks; split the batch";
+  if (blocks > 0x7fffffff) return "expected at most 2^31 - 1 thread blocks for the call, got more; split the batch";
   const char* refused = allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   if (refused) return refused;
   // clang-format off: it takes the end of a launch in a header for two templates

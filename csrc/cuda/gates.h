@@ -10,7 +10,8 @@ QACG_DEVICE float warp_sum(float x) {
   return x;
 }
 
-// Whether lambda is computed. The pointer of a lambda tensor does not tell: it is null without queries.
+// Whether lambda is computed from gate vectors. The pointer of the lambda tensor cannot decide this: without queries it
+// is null too.
 QACG_DEVICE bool has_gate_vectors(const Problem& p) { return p.gate_vectors[0].data != nullptr; }
 
 QACG_DEVICE float gate_vector(const Problem& p, const Sequence& s, int vector, int d) {
@@ -85,8 +86,8 @@ QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Se
   return query_logit;
 }
 
-// The same for key j: `d_lambda` is the sum over queries, which only a column gate uses. Stores the gradient of the key
-// gate's logit, and returns its share in the key's gradient.
+// Eq. 13 and 14 for key j; `d_lambda` is the sum over queries, which only a column gate uses. Stores the gradient of
+// the key gate's logit and returns it for the key's gradient.
 QACG_DEVICE float finish_key_gate(const Problem& p, const Gradients& g, const Sequence& s, int j, float d_lambda) {
   if (!has_gate_vectors(p)) return 0.0f;
   if (!p.column_gate) return at(g.key_logit, s, j);

@@ -7,7 +7,7 @@
 #include "shared_memory.h"
 #endif
 
-// The build passes it along with nvcc's flags, for example 8.0:9.0a:10.0+PTX.
+// The build passes QACG_GPUS with nvcc's flags, for example 8.0:9.0a:10.0+PTX.
 #if !defined(QACG_GPUS)
 #define QACG_GPUS
 #endif

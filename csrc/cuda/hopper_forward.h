@@ -97,9 +97,10 @@ hopper_forward(QACG_PARAMETER Problem p) {
   float scores[kFragments][4], context_scores[kFragments][4];
   uint32_t softmax_weights[kFragments / 2][4], quasi_weights[kFragments / 2][4];
   KeepBits keep{};
-  // ptxas waits after each product (C7513, C7515) if a path joins on which the sums of products in flight come from
-  // elsewhere, or if weights or sums of another product are written meanwhile. So the loop ends with its own wait, and
-  // the code after a softmax or a sigmoid waits for all products.
+  // ptxas makes the code wait after each product (C7513, C7515) in two cases: if paths join on which the accumulators
+  // of products in flight come from different code, or if operands or accumulators of another product are written
+  // meanwhile. So the loop ends with a wait of its own, and the code after a softmax or a sigmoid waits for all
+  // products.
   int first_key = 0, stage = 0;
   if (keys > 0) {
 #pragma unroll 1
@@ -112,7 +113,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
       const int next_key = first_key + kKeys, next_stage = stage + 1 < Shape::kStages ? stage + 1 : 0;
       if (next_key < keys) load(next_key, next_stage);
       if (p.seed && first_key % kDropoutBlock == 0) keep = draw_keep_bits(p, s, first_row, first_key);
-      // G V of the previous tile: its weights occupy the registers of the context scores.
+      // Waits for G V of the previous tile, whose weights occupy the registers of the context scores.
       wait_for_products<1>();
       fence_registers();
       begin_scores<Scalar>(context_scores, context_query, group_row, tile_of(stage, kContextKeyTile));
@@ -160,7 +161,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
     } while (first_key < keys);
     wait_for_products<0>(quasi_sum);
   }
-  // Without keys no wait has covered the copies, and the outputs are staged in the queries' tile.
+  // If there are no keys, nothing has waited for the copies of queries, whose tile the outputs now use as a buffer.
   wait_for_copies<0>();
   synchronise_block();
 

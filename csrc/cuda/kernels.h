@@ -9,7 +9,7 @@ namespace qacg::cuda {
 // The column gate's lk, into p.key_gate; before a forward with a column gate.
 const char* run_key_gates(const Problem& p, void* stream);
 
-// The plain path takes every problem.
+// The plain path supports every problem.
 const char* run_plain_forward(const Problem& p, void* stream);
 const char* run_plain_backward(const Problem& p, const Gradients& g, void* stream);
 

@@ -31,8 +31,8 @@ QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, in
          first_key + count <= seen_keys(p, s, first_row);
 }
 
-// Of the keys from `first` to `last`, all from the result on are hidden by a mask that is the same for all queries,
-// such as padding. By a whole warp; another mask is not read.
+// Returns the first key between `first` and `last` from which on a mask hides all keys. Reads only masks that are the
+// same for all queries, such as padding. Called by a whole warp.
 constexpr int kMostExactInFloat32 = 1 << 24;
 
 QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int last) {

@@ -65,7 +65,7 @@ QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t
   }
 }
 
-// c += rows of `left` times rows of `right`, dim by dim: a strip against 8 kTiles rows.
+// c += rows of `left` times rows of `right`, summed over dims: a strip of 16 rows with 8 kTiles rows.
 template <typename Scalar, int kTiles, int kDim>
 QACG_DEVICE void add_products(float (&c)[kTiles][4], const Tile<kDim>& left, int left_row, const Tile<kDim>& right,
                               int right_row) {
@@ -164,7 +164,7 @@ QACG_DEVICE void pipelined(int count, const Load& load, const Body& body) {
     body(n, n % 2);
     synchronise_block();
   }
-  // Without tiles no wait has covered earlier copies, some of which belong to other threads.
+  // If there are no tiles, nothing has waited for earlier copies, some of which other threads started.
   wait_for_copies<0>();
   synchronise_block();
 }

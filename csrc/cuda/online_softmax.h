@@ -9,7 +9,8 @@ namespace qacg::cuda {
 struct OnlineSoftmax {
   float maximum = -INFINITY, sum = 0.0f;
 
-  // The exponent of 1. If no key is visible so far every score is -inf, and a shift of 0 keeps NaN out.
+  // The number that is subtracted from scores. While no key is visible, all scores are -inf, and a shift of 0 avoids
+  // NaN.
   QACG_DEVICE float shift() const { return maximum == -INFINITY ? 0.0f : maximum; }
 
   // Includes a tile's largest score. Returns the factor for everything that was summed up before.

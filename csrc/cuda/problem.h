@@ -70,7 +70,7 @@ struct Gradients {
   Rows query_gate, key_gate;  // incoming, or null
   Tensor4 query, key, value, context_query, context_key;
   Rows lambda;  // outgoing, of the element type
-  // Per row, between the passes: RowTerms, and what reaches the logits of the two gates.
+  // Values per row that one pass hands to the next: RowTerms, and the gradients of the two gates' logits.
   Rows terms, query_logit, key_logit;
   // Sums over parts of the rows, (parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
   float* gate_sums;

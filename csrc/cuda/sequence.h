@@ -17,7 +17,7 @@ struct Sequence {
 
 QACG_DEVICE int64_t clamped(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-// The host does not read lengths and offsets: clamping keeps wrong values inside the tensors.
+// The host does not validate lengths and offsets, so they are clamped to stay inside the tensors.
 QACG_DEVICE Sequence sequence_of(const Problem& p, int64_t index, int64_t head) {
   if (p.cu_seqlens) {
     const int64_t first = clamped(p.cu_seqlens[index], 0, p.packed_rows);

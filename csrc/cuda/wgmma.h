@@ -17,8 +17,8 @@ namespace qacg::cuda {
 
 constexpr int kAtomBytes = 1024;
 
-// `rows_apart` bytes lie between an atom and that of the next eight rows. Where the rows lie across the sum, more than
-// 64 columns are several atoms side by side, `columns_apart` bytes from one another; else that is not used.
+// `rows_apart` is the distance in bytes from an atom to that of the next eight rows. If rows lie across the sum, more
+// than 64 columns are several atoms, `columns_apart` bytes apart; otherwise `columns_apart` is not used.
 QACG_DEVICE uint64_t matrix_descriptor(uint32_t address, uint32_t columns_apart, uint32_t rows_apart) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   return kSwizzle128 | static_cast<uint64_t>(rows_apart >> 4) << 32 | static_cast<uint64_t>(columns_apart >> 4) << 16 |
@@ -41,11 +41,11 @@ QACG_DEVICE uint64_t advanced(uint64_t descriptor, uint32_t bytes) { return desc
 
 namespace qacg::cuda {
 
-// Shared memory that this thread has written, by cp.async too once waited for, may be read by products behind the next
+// Makes this thread's writes to shared memory, including completed cp.async, visible to products after the next
 // barrier.
 QACG_DEVICE void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A register as it is now: the compiler keeps what it does to it on its own side of this.
+// Keeps the compiler from moving accesses to a register across this point.
 QACG_DEVICE void keep_in_place(float& x) { asm volatile("" : "+f"(x)); }
 QACG_DEVICE void keep_in_place(uint32_t& x) { asm volatile("" : "+r"(x)); }
 template <typename Register, int kTiles>

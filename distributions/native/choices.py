@@ -11,13 +11,13 @@ from native import compilers, cpu, cuda, environment, ninja_file, platforms, tor
 
 
 def why_no_library() -> str | None:
-    """The reason why no library can be built on this machine, or None."""
+    """The reason why no library can be built on this machine; None if libraries can be built."""
     if reason := torch_headers.why_not():
         return reason
     if ninja_file.ninja() is None:
         return "ninja was not found at installation"
     if platforms.target() and importlib.util.find_spec("ziglang") is None:
-        return "QACG_BUILD_FOR is set, and the package ziglang with its compiler is not installed"
+        return "QACG_BUILD_FOR requires the compiler of the package ziglang, which is not installed"
     cxx = compilers.compiler()
     if cxx is None or not shutil.which(shlex.split(cxx)[0]):
         return f"no C++ compiler was found at installation (looked for {cxx or 'c++, g++, clang++'})"
@@ -28,9 +28,9 @@ class Library(NamedTuple):
     """A compiled library of the package.
 
     Attributes:
-        variable: environment variable that controls its build.
-        by_default: whether it is built when the variable is not set.
-        why_not: returns the reason why it cannot be built, or None.
+        variable: environment variable that controls the build.
+        by_default: whether the library is built when the variable is not set.
+        why_not: returns the reason why it cannot be built; None if it can.
         write_ninja: writes its ninja file.
     """
 
@@ -47,9 +47,9 @@ LIBRARIES = {
 
 
 def why_not_built(library: Library) -> str | None:
-    """The reason why a library is not built, with the command that builds it, or None if it is built."""
+    """The reason why a library is not built, with the command that would build it; None if it is built."""
     if platforms.platform_tag() == "any" or (platforms.target() and library.variable != "QACG_BUILD_CPU"):
-        return f"this wheel has none; {install_command(library)} builds it"
+        return f"this wheel has no compiled library; {install_command(library)} builds it"
     value = environment.build_option(library.variable)
     if value == "0":
         return f"{library.variable}=0 was set at installation"
@@ -67,15 +67,15 @@ def must_be_built(library: Library) -> bool:
 
 
 def install_command(library: Library) -> str:
-    """The command that builds a library or fails.
+    """The command that builds a library, or fails if that is impossible.
 
-    pip's cache may hold a wheel without the library, so the command does not use it. The CUDA library is built against
-    the installed torch, which pip's build isolation hides.
+    The command does not use pip's cache, which may have a wheel without the library. For the CUDA library it turns off
+    pip's build isolation, which would hide the installed torch.
     """
     isolation = "" if library.write_ninja is cpu.write_ninja else "--no-build-isolation "
     return f"{library.variable}=1 pip install --no-cache-dir {isolation}. in a checkout"
 
 
 def note(name: str) -> str:
-    """Name of the file in which qacg_kernels/utils/native_libraries.py finds the reason for a missing library."""
+    """The name of the file with the reason for a missing library, which utils/native_libraries.py reads."""
     return f"_build{name}.json"

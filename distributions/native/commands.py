@@ -15,7 +15,7 @@ PACKAGE = ninja_file.ROOT / "qacg_kernels"
 
 
 def run_ninja(library: choices.Library, folder: Path, path: Path) -> None:
-    """Compiles and links a library; again if the first attempt changes the ninja file (`cuda.SERIALISED`)."""
+    """Compiles and links a library. If that fails and changes the ninja file (`cuda.SERIALISED`), tries once more."""
     jobs = environment.jobs()
     command = [ninja_file.ninja(), "-C", str(folder), *(["-j", str(jobs)] if jobs else [])]
     file = folder / "build.ninja"
@@ -31,10 +31,10 @@ def run_ninja(library: choices.Library, folder: Path, path: Path) -> None:
 
 
 class BuildWithNinja(build_ext):
-    """build_ext that runs ninja, or writes the reason why a library is not built."""
+    """The command build_ext: runs ninja, or stores the reason why a library is not built."""
 
     def get_ext_filename(self, fullname):
-        # The name has no version of Python: torch loads the libraries, which use no symbol of Python.
+        # Without Python's version in the name: torch loads the libraries, and they use no symbols of Python.
         return str(Path(*fullname.split("."))) + ".so"
 
     def build_extension(self, ext):
@@ -46,7 +46,7 @@ class BuildWithNinja(build_ext):
         if reason:
             if environment.build_option(library.variable) == "1":
                 raise RuntimeError(f"{library.variable}=1, but {reason}")
-            # pip would cache the wheel of an isolated build that finds no torch.
+            # Fails instead of building a wheel without the library, which pip would cache.
             if choices.must_be_built(library) and (missing := torch_headers.why_not()):
                 raise RuntimeError(missing)
             print(f"qacg_kernels: {path.name} is not built: {reason}", file=sys.stderr)
@@ -59,7 +59,7 @@ class BuildWithNinja(build_ext):
         run_ninja(library, folder, path)
 
     def get_outputs(self):
-        # The file with the reason takes the place of a library that is not built.
+        # If a library is not built, its output is the file with the reason.
         built = (Path(p) for p in super().get_outputs())
         return [str(p if p.exists() else p.parent / choices.note(p.name.partition(".")[0])) for p in built]
 
@@ -75,14 +75,14 @@ class BuildWithNinja(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """A wheel for every version of Python; for any platform if it contains no library."""
+    """The command bdist_wheel: makes a wheel for every version of Python, and for any platform if it has no library."""
 
     def run(self):
         self.run_command("build")
         self.skip_build = True
         if not any((Path(self.get_finalized_command("build").build_lib) / "qacg_kernels").glob("*.so")):
             self.root_is_pure = True
-            self.distribution.ext_modules = []  # then the files go to purelib
+            self.distribution.ext_modules = []  # so that the wheel is a pure one
         super().run()
 
     def get_tag(self):

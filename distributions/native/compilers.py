@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine, Zig's for other platforms, and nvcc."""
+"""Finds the C++ compiler of this machine, Zig's compiler for other platforms, and nvcc."""
 
 import importlib.util
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from native import platforms
 
-# Flags of every C++ file. None may assume that NaN does not occur.
+# Flags for every C++ file. Flags that assume that there are no NaN, such as -ffast-math, are forbidden.
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 # Zig's names for these flags.
 ZIG_FLAGS = {"-march=armv8-a": "-mcpu=generic", "-march=armv8.2-a+bf16": "-mcpu=generic+v8_2a+bf16"}
 
 
 def compiler() -> str | None:
-    """Command of the C++ compiler, or None."""
+    """The command of the C++ compiler; None if there is none."""
     if other := platforms.target():
         # -I keeps the current folder off the import path.
         return f"{shlex.quote(sys.executable)} -I -m ziglang c++ -target {other.triple}"
@@ -26,18 +26,18 @@ def compiler() -> str | None:
 
 
 def accepts(flags: list[str]) -> bool:
-    """Whether the compiler has these flags (GCC has AMX since version 11, bfloat16 on aarch64 since version 10)."""
+    """Whether the compiler supports these flags. GCC supports AMX from version 11, bfloat16 on aarch64 from 10."""
     command = [*shlex.split(compiler()), *translated(flags), "-x", "c++", "-fsyntax-only", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def translated(flags: list[str]) -> list[str]:
-    """Flags in the spelling of the compiler."""
+    """Translates flags to the spelling of the compiler: Zig has other names for some."""
     return [ZIG_FLAGS.get(flag, flag) for flag in flags] if platforms.target() else flags
 
 
 def stand_in(name: str, folder: Path) -> Path:
-    """Makes a folder with an empty library of that name, to link against in place of the one found at run time."""
+    """Makes an empty library with this name and returns its folder. Linking against it records the name only."""
     made = folder / "stand_in"
     made.mkdir(exist_ok=True)
     # Without -nostdlib Zig would compile a C++ runtime first.
@@ -48,7 +48,7 @@ def stand_in(name: str, folder: Path) -> Path:
 
 
 def nvcc() -> str | None:
-    """Path of the CUDA compiler, or None: of CUDA_HOME, else on the path, in /usr/local/cuda or of pip's packages."""
+    """Path of nvcc in CUDA_HOME, else on the path, in /usr/local/cuda or in pip's packages; None if there is none."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         return shutil.which("nvcc", path=str(Path(home) / "bin"))
@@ -57,7 +57,7 @@ def nvcc() -> str | None:
 
 
 def pip_toolkits() -> list[Path]:
-    """The folders of a CUDA toolkit of pip's packages, such as nvidia-cuda-nvcc, which share the package `nvidia`."""
+    """The folders of CUDA toolkits that pip installed, such as nvidia-cuda-nvcc, in the package `nvidia`."""
     found = importlib.util.find_spec("nvidia")
     parents = (found and found.submodule_search_locations) or ()
     return [home for parent in parents for home in sorted(Path(parent).glob("cu[0-9]*"), reverse=True)]

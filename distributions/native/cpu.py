@@ -21,9 +21,9 @@ SOURCES = {
     "csrc/cpu/kernels_neon.cpp": [*KERNEL, "-march=armv8-a"],
     "csrc/cpu/kernels_neon_bf16.cpp": [*KERNEL, "-march=armv8.2-a+bf16"],
 }
-# Parts of the names of sources that one processor has or omits. Every aarch64 has NEON and omits the plain kernels.
+# Parts of the names of sources, by the processor that they are for. Every aarch64 has NEON, so it omits plain kernels.
 X86_ONLY, ARM_ONLY, NOT_ARM = ("avx2", "avx512", "amx"), ("neon",), ("plain",)
-# Kernels that older compilers cannot compile, and the flag of attention.cpp for a library without them.
+# Kernels that older compilers cannot compile, and the flag for attention.cpp in a library without them.
 OPTIONAL_SOURCES = {
     "csrc/cpu/kernels_amx.cpp": "-DQACG_WITHOUT_AMX",
     "csrc/cpu/kernels_neon_bf16.cpp": "-DQACG_WITHOUT_NEON_BF16",
@@ -34,10 +34,10 @@ def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], lis
     """Selects the sources for a processor.
 
     Args:
-        processor: such as "x86_64"; None for the target of the build.
+        processor: name of the processor, such as "x86_64"; that of the build's target when None.
 
     Returns:
-        The flags of each source, and flags for attention.cpp that name kernels the compiler cannot compile.
+        The flags of each source, and flags for attention.cpp that list the kernels that the compiler cannot compile.
     """
     processor, without = (processor or platforms.machine()).lower(), []
     others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]
@@ -58,7 +58,7 @@ def write_ninja(path: Path, library: Path) -> None:
     headers = torch_headers.include_folder()
     torch_flags = [f"-isystem{headers}", torch_headers.CPU_FLAG, *without]
     links = link_flags(path.parent, library.name)
-    # Errors name their source file, so paths of this machine are replaced.
+    # Errors contain the path of their source file, so the path of this machine is replaced.
     here = [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ninja_file.ROOT}/="]
     lines, objects = ninja_file.rules(f"$cxx -shared $in {ninja_file.escaped(links)}"), []
     for source, flags in sources.items():
@@ -70,19 +70,19 @@ def write_ninja(path: Path, library: Path) -> None:
 
 
 def mac_links(name: str) -> list[str]:
-    """Linker flags for macOS: torch's functions are resolved at load time, and the name has no path of this machine."""
+    """Linker flags for macOS: torch's functions are resolved at load time; no path of this machine is recorded."""
     return ["-undefined", "dynamic_lookup", "-install_name", f"@rpath/{name}"]
 
 
 def link_flags(folder: Path, name: str) -> list[str]:
-    """Linker flags of the library. An empty stand-in for libtorch_cpu.so provides its name.
+    """Returns the linker flags of the library, and writes the files that they refer to.
+
+    The library is linked against an empty libtorch_cpu.so, of which only the name is recorded. A library for another
+    platform contains Zig's C++ runtime, whose symbols are hidden.
 
     Args:
-        folder: where the stand-in and the list of exported symbols are written.
+        folder: folder for the empty library and the list of exported symbols.
         name: file name of the library.
-
-    Returns:
-        Flags. A library for another platform contains Zig's C++ runtime, optimised as the link is, and hides it.
     """
     other = platforms.target()
     if not (other.is_linux if other else sys.platform != "darwin"):

@@ -1,4 +1,4 @@
-"""The CUDA library: the GPUs it is built for, and the flags of nvcc."""
+"""The CUDA library: the GPUs that it is built for, and the flags of nvcc."""
 
 import os
 import re
@@ -18,11 +18,11 @@ KERNEL_SOURCES = (
     "csrc/cuda/kernels_hopper_bfloat16.cu",
 )
 OLDEST_NVCC = (12, 0)
-OLDEST_GPU = (8, 0)  # the first with the instructions in csrc/cuda/mma.h
-# Default GPUs, and the first nvcc that supports each.
+OLDEST_GPU = (8, 0)  # the oldest with the instructions in csrc/cuda/mma.h
+# Default GPUs, and the oldest nvcc that supports each.
 DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
-# Some versions of ptxas serialise Hopper's matrix products and print a note. Then the kernel waits after each product.
-# A compilation with that note fails and leaves a file named SERIALISED + nvcc's version in ninja's folder.
+# Some versions of ptxas serialise Hopper's matrix products and print a note; the kernel then waits after each product.
+# If the note appears, the compilation fails and leaves a file named SERIALISED + nvcc's version in ninja's folder.
 SERIALISED = "serialised-by-nvcc-"
 FAIL_IF_SERIALISED = (
     "> $out.log 2>&1; status=$$?; cat $out.log; test $$status -eq 0 && "
@@ -31,7 +31,7 @@ FAIL_IF_SERIALISED = (
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
-    """GPUs to build for, such as "9.0a" or "10.0+PTX", without those that lack the kernels' instructions."""
+    """The GPUs to build for, such as "9.0a" or "10.0+PTX", without those that the kernels do not support."""
     listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if not listed:
         supported = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
@@ -40,25 +40,28 @@ def gpus(version: tuple[int, int]) -> list[str]:
     for gpu in re.split(r"[\s;,]+", listed.strip()):
         number = re.fullmatch(r"(\d+)\.(\d+)[af]?(\+PTX)?", gpu)
         if number is None:
-            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: got {gpu!r}, expected numbers such as '8.0 9.0a 10.0+PTX'")
+            raise RuntimeError(f"TORCH_CUDA_ARCH_LIST: expected numbers such as '8.0 9.0a 10.0+PTX', got {gpu!r}")
         if (int(number[1]), int(number[2])) >= OLDEST_GPU:
             chosen.append(gpu)
         else:
-            print(f"qacg_kernels: the CUDA kernels require compute capability 8.0: {gpu} is omitted", file=sys.stderr)
+            print(
+                f"qacg_kernels: {gpu} is omitted, because the CUDA kernels require compute capability 8.0 or newer",
+                file=sys.stderr,
+            )
     return with_hopper_instructions(chosen)
 
 
 def with_hopper_instructions(gpus: list[str]) -> list[str]:
-    """Replaces 9.0 by 9.0a, which alone has Hopper's instructions in csrc/cuda/wgmma.h.
+    """Replaces 9.0 by 9.0a, which the Hopper instructions in csrc/cuda/wgmma.h require.
 
-    PTX of 9.0a runs on no later GPU, so an entry with +PTX gets the PTX of 9.0.
+    PTX of 9.0a does not run on later GPUs, so an entry with +PTX gets the PTX of 9.0.
     """
     replaced = {"9.0": ["9.0a"], "9.0+PTX": ["9.0a", "9.0+PTX"], "9.0a+PTX": ["9.0a", "9.0+PTX"]}
     return list(dict.fromkeys(gpu for listed in gpus for gpu in replaced.get(listed, [listed])))
 
 
 def gpu_flags(gpus: list[str]) -> list[str]:
-    """Flags of nvcc for these GPUs, with the list that csrc/cuda/library_info.cu returns."""
+    """The flags of nvcc for these GPUs, and for the list of GPUs that csrc/cuda/library_info.cu returns."""
     flags = [flag for gpu in gpus for flag in code_flags(gpu)]
     if "9.0a" in gpus:
         flags = [flag for flag in flags if not flag.endswith("code=sm_90")]  # one machine code per GPU
@@ -66,18 +69,18 @@ def gpu_flags(gpus: list[str]) -> list[str]:
 
 
 def code_flags(gpu: str) -> list[str]:
-    """Flags of nvcc for the machine code of a GPU, and with +PTX for code that later GPUs translate."""
+    """The flags of nvcc for the machine code of a GPU, and with +PTX for code that drivers translate for later GPUs."""
     number = gpu.removesuffix("+PTX").replace(".", "")
     flags = [f"-gencode=arch=compute_{number},code=sm_{number}"]
     return [*flags, f"-gencode=arch=compute_{number},code=compute_{number}"] if gpu.endswith("+PTX") else flags
 
 
 def why_not() -> str | None:
-    """The reason why the CUDA library cannot be built here, or None."""
+    """The reason why the CUDA library cannot be built on this machine; None if it can."""
     try:
         import torch
     except ImportError:
-        return "torch was not found at installation (pip's build isolation hides it: --no-build-isolation)"
+        return "torch was not found at installation (pip's build isolation hides it; pass --no-build-isolation)"
     path = compilers.nvcc()
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
@@ -94,7 +97,7 @@ def why_not() -> str | None:
     if torch.version.cuda is None and environment.build_option("QACG_BUILD_CUDA") == "auto":
         return (
             f"torch {torch.__version__} was built without CUDA: install a CUDA build of torch, or build the library "
-            "for another installation"
+            "anyway, for another machine"
         )
     if torch.version.cuda is not None and int(torch.version.cuda.split(".")[0]) != version[0]:
         return (
@@ -102,23 +105,23 @@ def why_not() -> str | None:
             f"a toolkit of CUDA {torch.version.cuda.split('.')[0]}, or install a torch for CUDA {version[0]}"
         )
     if not gpus(version):
-        return "TORCH_CUDA_ARCH_LIST names no GPU of compute capability 8.0 or newer"
+        return "TORCH_CUDA_ARCH_LIST: expected a GPU of compute capability 8.0 or newer, got none"
     return None
 
 
 def write_ninja(path: Path, library: Path) -> None:
-    """Writes the ninja file; without 9.0a if a build in this folder found that this nvcc serialises products."""
+    """Writes the ninja file. If an earlier build in this folder found that nvcc serialises products, omits 9.0a."""
     from torch.utils.cpp_extension import include_paths, library_paths
 
     folder, cuda_compiler = path.parent, compilers.nvcc()
     libraries = [Path(p) for p in library_paths()]
     if not any((p / "libtorch_cuda.so").exists() for p in libraries):
-        # This torch has no CUDA. The library must name libtorch_cuda.so for a torch that has it.
+        # This torch has no CUDA, but the library must refer to libtorch_cuda.so, for use with a torch that has it.
         libraries.append(compilers.stand_in("torch_cuda", folder))
-    # Linked statically: torch may have another minor version of the runtime, and imports need no driver.
+    # Linked statically: torch may have another minor version of the runtime, and the import then requires no driver.
     links = ["-cudart=static", *(f"-L{p}" for p in libraries), "-ltorch_cpu", "-Xlinker=--no-as-needed", "-ltorch_cuda"]
     links += ["-Xlinker=--exclude-libs=ALL"]
-    # pip's packages have the static runtime there, where their nvcc does not look.
+    # pip's packages have the static runtime in this folder, in which their nvcc does not look.
     runtime = Path(cuda_compiler).resolve().parents[1] / "lib" / "libcudart_static.a"
     if runtime.exists():
         links.append(f"-L{runtime.parent}")
@@ -132,12 +135,12 @@ def write_ninja(path: Path, library: Path) -> None:
     targets = gpus(version)
     if serialised.exists() and "9.0a" in targets:
         print(
-            f"qacg_kernels: nvcc {'.'.join(map(str, version))} serialises Hopper's matrix products: the CUDA "
+            f"qacg_kernels: nvcc {'.'.join(map(str, version))} serialises Hopper's matrix products, so the CUDA "
             "library is built without 9.0a and backend 'hopper'. Another release of nvcc can build it.",
             file=sys.stderr,
         )
         targets = list(dict.fromkeys("9.0" if gpu == "9.0a" else gpu for gpu in targets))
-    # Cores that ninja leaves free compile the GPUs of one source in parallel.
+    # If there are more cores than sources, nvcc compiles one source for several GPUs in parallel.
     jobs = environment.jobs() or os.cpu_count() or 1
     kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
     optimise = ["-O0", "-g"] if environment.debugging() else ["-O2", "-DNDEBUG"]

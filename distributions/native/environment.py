@@ -4,10 +4,10 @@ import os
 
 
 def build_option(variable: str) -> str:
-    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto", "0" or "1"."""
+    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto", "0" or "1"; "auto" if it is not set."""
     value = os.environ.get(variable, "auto")
     if value not in ("auto", "0", "1"):
-        raise RuntimeError(f"{variable}: got {value!r}, expected 0, 1 or auto")
+        raise RuntimeError(f"{variable}: expected 0, 1 or auto, got {value!r}")
     return value
 
 
@@ -16,10 +16,10 @@ def debugging() -> bool:
 
 
 def jobs() -> int | None:
-    """Number of compile jobs at a time (MAX_JOBS), or None if it is not set."""
+    """The number of compile jobs at a time (MAX_JOBS); None if it is not set."""
     value = os.environ.get("MAX_JOBS")
     if not value:
         return None
     if not value.isdecimal() or not int(value):
-        raise RuntimeError(f"MAX_JOBS: got {value!r}, expected a positive integer")
+        raise RuntimeError(f"MAX_JOBS: expected a positive integer, got {value!r}")
     return int(value)

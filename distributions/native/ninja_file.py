@@ -1,4 +1,4 @@
-"""Lines of ninja files, and the program ninja."""
+"""Finds the program ninja, and writes the lines of its files."""
 
 import shlex
 import shutil
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def ninja() -> str | None:
-    """Path of ninja, on the path or in the package of that name, or None."""
+    """Path of ninja, on the path or in the package `ninja`; None if there is none."""
     if found := shutil.which("ninja"):
         return found
     try:

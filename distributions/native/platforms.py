@@ -1,4 +1,4 @@
-"""Platforms of the wheels, and the processor of the current build."""
+"""The platforms of the wheels, and the processor that the current build is for."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A platform of a wheel (QACG_BUILD_FOR): processor, and target triple of the compiler."""
+    """A platform of a wheel (QACG_BUILD_FOR): its processor, and the compiler's target triple."""
 
     machine: str
     triple: str
@@ -16,7 +16,7 @@ class Target(NamedTuple):
         return "linux" in self.triple
 
 
-# By the platform tag of the wheel; "any" is a wheel without a library.
+# Platforms by the tag of their wheel; the tag "any" is for a wheel without a library.
 TARGETS = {
     "manylinux_2_28_x86_64": Target("x86_64", "x86_64-linux-gnu.2.28"),
     "manylinux_2_28_aarch64": Target("aarch64", "aarch64-linux-gnu.2.28"),
@@ -28,7 +28,7 @@ def platform_tag() -> str | None:
     """The platform tag in QACG_BUILD_FOR, or None for this machine."""
     tag = os.environ.get("QACG_BUILD_FOR")
     if tag and tag != "any" and tag not in TARGETS:
-        raise RuntimeError(f"QACG_BUILD_FOR: got {tag!r}, expected any, {', '.join(TARGETS)}")
+        raise RuntimeError(f"QACG_BUILD_FOR: expected any, {', '.join(TARGETS)}, got {tag!r}")
     return tag or None
 
 
@@ -38,6 +38,6 @@ def target() -> Target | None:
 
 
 def machine() -> str:
-    """The processor of the build, such as x86_64."""
+    """The processor that the build is for, such as "x86_64"."""
     other = target()
     return other.machine if other else platform.machine().lower()

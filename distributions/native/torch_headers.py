@@ -5,8 +5,8 @@ import re
 import sysconfig
 from pathlib import Path
 
-# The oldest torch that the libraries run on; they use its stable ABI only, also with newer headers. Repeated in
-# qacg_kernels/utils/native_libraries.py, which rejects older versions.
+# The oldest torch that the libraries run on. They use only its stable ABI, even if newer headers are installed.
+# qacg_kernels/utils/native_libraries.py repeats the number and rejects older versions.
 OLDEST_TORCH = (2, 10)
 CPU_FLAG = "-DTORCH_TARGET_VERSION=0x020a000000000000"
 # 2.9, whose headers make tensors without looking the operator up by name.
@@ -20,9 +20,10 @@ ADVICE = (
 
 
 def torch_folder() -> Path | None:
-    """The installed torch: the one that this Python imports, else that of the environment it belongs to.
+    """Folder of the installed torch; None if there is none.
 
-    pip's build isolation hides the packages of that environment from imports, but builds with its interpreter.
+    It is the torch that this Python can import, else that of the environment to which the interpreter belongs: pip's
+    build isolation hides the environment's packages from imports, but builds with its interpreter.
     """
     spec = importlib.util.find_spec("torch")
     found = [Path(spec.origin).parent] if spec is not None and spec.origin else []
@@ -34,7 +35,7 @@ def include_folder() -> Path:
     """The folder of torch's headers.
 
     Raises:
-        RuntimeError: `why_not` has a reason.
+        RuntimeError: the headers cannot be used; the message is that of `why_not`.
     """
     if reason := why_not():
         raise RuntimeError(reason)
@@ -42,7 +43,7 @@ def include_folder() -> Path:
 
 
 def why_not() -> str | None:
-    """The reason why the libraries cannot be compiled against the installed torch, or None."""
+    """The reason why the libraries cannot be compiled against the installed torch; None if they can."""
     folder = torch_folder()
     if folder is None:
         return f"torch: expected an installed torch, got none; {ADVICE}"

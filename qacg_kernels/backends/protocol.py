@@ -62,7 +62,7 @@ class Backend(Protocol):
 def outside_limits(backend: Backend, problem: Problem) -> list[str]:
     """The limits of a backend that a call exceeds, one line each.
 
-    A new limit may depend only on what is in the cache key of `dispatch.select`.
+    `dispatch.select` caches its result, so limits may depend only on what its cache key contains.
     """
     query, reasons = problem.query, []
     if backend.DEVICE is not None and query.device.type != backend.DEVICE:

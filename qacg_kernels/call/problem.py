@@ -19,9 +19,9 @@ _FORM_COUNT = len(FORMS)
 class Problem:
     """A validated call; nothing modifies it. Field order and names are those of the operators' schema.
 
-    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the
-    four gate vectors are given. `attn_mask` has four dimensions, each 1 or full. Lengths and offsets are int32. Where
-    their values cannot be read, as on a GPU, they may be int64; `with_int32_lengths` converts them.
+    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four
+    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1. Lengths and offsets are
+    int32. Where their values cannot be read, as on a GPU, they may be int64; `with_int32_lengths` converts them.
     """
 
     query: Tensor

@@ -129,7 +129,7 @@ def check_problem(p: Problem) -> None:
         if p.column_gate:
             raise ValueError("gate_form: expected gate vectors for a column gate, got gate_lambda")
     else:
-        vectors = cast(_GateTensors, p.gate_parameters)  # absent ones are found as those of a public call are
+        vectors = cast(_GateTensors, p.gate_parameters)  # absent ones raise the error of a public call
         gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
     if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
@@ -313,7 +313,7 @@ def _check_options(
 
 
 def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
-    """Validates a mask and returns a view with four dimensions, each 1 or full, which backends broadcast by stride."""
+    """Validates a mask and returns a view with four dimensions, each of full size or of size 1, to be broadcast."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor):

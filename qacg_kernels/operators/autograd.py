@@ -127,8 +127,8 @@ class EagerForward(torch.autograd.Function):
     def forward(ctx, backend, problem, residuals, *tensors):
         o = _forward_below_autograd(backend, problem, residuals)
         if backend in python_kernels:
-            # An operator returns empty tensors where a Python kernel may return None. The second forward of activation
-            # checkpointing may call the other of the two, and must save the same number of tensors.
+            # A Python kernel returns None where an operator returns an empty tensor. Of the two forwards of activation
+            # checkpointing, one may call the kernel and one the operator; both must save the same number of tensors.
             has_vectors = problem.gate_lambda is None
             o = o._replace(
                 softmax_out=o.softmax_out if residuals.save_softmax_out else None,

@@ -158,7 +158,7 @@ def of_backward(tensors: Sequence[Tensor | None], options: dict[str, object]) ->
 
 
 def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
-    """Returns the results of a forward after `out`, with empty tensors instead of None, as operators require."""
+    """Returns the results of a forward that follow `out`, with empty tensors instead of None, as operators require."""
     if all(t is not None for t in results):
         return results
     dtypes = [query.dtype] * 2 + [row_dtype(query)] * 4

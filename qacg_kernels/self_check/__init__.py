@@ -134,7 +134,7 @@ class Kernel:
         return self._fall_back(variant, mode, problem, others)
 
     def _wrong_forward_of(self, problem: Problem, others: Others) -> tuple | None:
-        """If the forward of this backward was wrong, so that the reference saved its rows, that variant; else None."""
+        """Returns the variant of a backward's forward if it was wrong; the backward then uses the reference too."""
         if isinstance(others, Residuals):
             return None
         saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))

@@ -76,7 +76,7 @@ class Call:
 
     def sample(self) -> tuple[Part, bool, bool]:
         """Returns the part to compare, whether it has every slice, and whether it has every row of its slices."""
-        # Not empty packed sequences, which have no row.
+        # Empty packed sequences are left out, because they have no row.
         sequences = (
             self.lengths.nonzero()[:, 0].tolist() if self.problem.packed else list(range(self.problem.sequences))
         )
@@ -93,7 +93,7 @@ class Call:
         return part, len(heads) * len(sequences) == all_slices, len(rows) == self.queries
 
     def index(self, part: Part, rows: Tensor) -> tuple[Tensor, ...]:
-        """Index that reads some rows of a part, (sequences, heads, rows), from (B, H, N, ...) or packed (T, H, ...).
+        """An index that reads some rows of (B, H, N, ...) or packed (T, H, ...) as (sequences, heads, rows, ...).
 
         For rows beyond the length of a packed sequence, it reads the sequence's first row.
         """
@@ -114,7 +114,7 @@ class Call:
         return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
     def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yields name, tensor and rows of each upstream gradient, for some query rows; a column gate has all keys."""
+        """Yields name, tensor and rows of each upstream gradient: the given rows, but all keys of a column gate."""
         of_keys = self.every_key if self.problem.column_gate else rows
         for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
             t = getattr(saved, name)
@@ -220,7 +220,7 @@ class Comparison:
         return None
 
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
-        """For some rows of a group, by name: eager results, exact results and squared rounding scales, stacked."""
+        """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name."""
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)
@@ -237,7 +237,7 @@ class Comparison:
         return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 
     def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
-        """Upstream gradients of some rows. Each chunk of rows gets a share of a column gate's gradient of the keys."""
+        """Upstream gradients of some rows. The gradient of a column gate's keys is divided among the chunks of rows."""
         found = dict.fromkeys(("grad_query_gate", "grad_key_gate"))
         for name, t, along in self._call.upstream(saved, rows):
             share = 1.0 if along is rows else len(rows) / len(group.rows)

@@ -8,8 +8,9 @@ mean square of its errors,
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
 
-with a factor of 2 for outputs and 3 for gradients. Half of the dtype's smallest number is no error, because results
-are rounded to multiples of it. Elements whose scale is zero (masked out, by construction) must be exactly zero.
+with a factor of 2 for outputs and 3 for gradients. An error of up to half the dtype's smallest number is ignored,
+because results are rounded to multiples of that number. Elements whose scale is zero (masked out, by construction) must
+be exactly zero.
 """
 
 from typing import NamedTuple, Protocol
@@ -58,7 +59,7 @@ class Verdict(NamedTuple):
 def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
     """The distance of each element from `exact`, divided by `scale`; infinite if scale is 0 and the distance is not."""
     scale = torch.maximum(scale, exact.abs())
-    # Scales below eps of the largest count as that, because exp may flush such elements to zero.
+    # Scales are at least eps times the largest one, because exp may flush smaller elements to zero.
     floor = torch.finfo(got.dtype).eps * scale.max() if scale.numel() else 0.0
     distance = (got.double() - exact).abs()
     # Rounding a result to the dtype may change it by half of the smallest number: 3e-8 in float16, negligible in
@@ -181,8 +182,8 @@ def squared_scales(
     """Squared rounding scales of the results of a dense call, by name.
 
     For a result that is a sum of products a b, the square is the sum of a^2 b^2. If the rounding errors of the terms
-    are independent, they add up to about eps times its root. A lambda that the kernel computes is itself such a sum:
-    1 - beta lq - gamma lk.
+    are independent, they add up to about eps times the root of this sum. A lambda that the kernel computes is itself
+    such a sum: 1 - beta lq - gamma lk.
 
     Args:
         maps: the maps of the call, in float64.

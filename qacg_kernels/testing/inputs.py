@@ -17,9 +17,9 @@ BIASES = ("gate.query_bias", "gate.key_bias")
 
 @dataclass(frozen=True)
 class Case:
-    """Describes a call. `batch`, `heads`, `queries`, `keys` (None: as many) and `head_dim` are B, H, L, S and D.
+    """Describes a call: `batch`, `heads`, `queries`, `keys` and `head_dim` are B, H, L, S and D.
 
-    With `sequences`, the lengths of the sequences, it is a packed call.
+    `keys` None means as many as queries. With `sequences`, the lengths of the sequences, it is a packed call.
     """
 
     name: str

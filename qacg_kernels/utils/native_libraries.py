@@ -72,7 +72,7 @@ def _elf(data: bytes) -> tuple[str, int]:
     programs, sections = struct.unpack_from("<QQ", data, 32)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
     size = max(programs + program_size * program_count, sections + section_size * section_count)
-    return _ELF_MACHINES.get(number, f"machine {number} of ELF"), size
+    return _ELF_MACHINES.get(number, f"ELF machine {number}"), size
 
 
 def _has_sections(path: Path, data: bytes) -> bool:
@@ -101,4 +101,4 @@ def _mach_o(data: bytes) -> tuple[str, int]:
             offset, in_file = struct.unpack_from("<QQ", data, at + 40)
             size = max(size, offset + in_file)
         at += length
-    return _MACH_O_MACHINES.get(number, f"machine {number:#x} of Mach-O"), size
+    return _MACH_O_MACHINES.get(number, f"Mach-O machine {number:#x}"), size

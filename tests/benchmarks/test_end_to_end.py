@@ -139,7 +139,7 @@ def test_quick_run_stores_all_records(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(end_to_end, "measure", lambda *_: pytest.fail("measured again"))
     assert end_to_end.main(arguments) == 0
     assert records.load([path]) == measured
-    assert capsys.readouterr().out.count(": kept") == 2
+    assert capsys.readouterr().out.count(": already measured") == 2
 
 
 def test_wrong_implementation_is_not_measured(monkeypatch, capsys):

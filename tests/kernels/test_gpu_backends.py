@@ -183,7 +183,7 @@ def test_gluon_missing_names_version_gpu_or_interpreter(machine, monkeypatch):
         (dict(head_dim=64), None),
         (dict(head_dim=128, is_causal=True, key_lengths=(9,)), None),
         (dict(head_dim=48), "head size: expected 64 or 128, got 48"),
-        (dict(head_dim=64, mask="boolean"), "attn_mask: expected none, got one"),
+        (dict(head_dim=64, mask="boolean"), "attn_mask: expected None, got a mask"),
         (dict(head_dim=64, dropout_p=0.1), "dropout_p: expected 0, got 0.1"),
         (dict(head_dim=64, gate="shared", form="column"), "gate.form: expected 'row' or a lambda tensor, got 'column'"),
     ],

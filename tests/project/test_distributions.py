@@ -103,7 +103,7 @@ def test_sdist_without_a_header_fails(sdist, tmp_path):
         for member in whole.getmembers():
             if not member.name.endswith("csrc/common/checks.h"):
                 archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
-    with pytest.raises(checks.CheckError, match=r"lacks \['csrc/common/checks.h'\]"):
+    with pytest.raises(checks.CheckError, match=r"expected the files \['csrc/common/checks.h'\]"):
         checks.check_sdist(short, ROOT)
 
 
@@ -113,7 +113,7 @@ def test_sdist_with_a_built_library_fails(sdist, tmp_path):
         for member in whole.getmembers():
             archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
         archive.addfile(tarfile.TarInfo("qacg_kernels-0/qacg_kernels/_cpu.so"), io.BytesIO())
-    with pytest.raises(checks.CheckError, match="has files built on this machine"):
+    with pytest.raises(checks.CheckError, match="expected no files built on this machine, got"):
         checks.check_sdist(more, ROOT)
 
 
@@ -124,7 +124,7 @@ def test_models_wheel_without_pin_or_command_fails(missing, models_wheel, tmp_pa
     with zipfile.ZipFile(models_wheel) as whole, zipfile.ZipFile(other, "w") as archive:
         for name in whole.namelist():
             archive.writestr(name, whole.read(name).replace(missing.encode(), b"x"))
-    with pytest.raises(checks.CheckError, match=r"does not (require|install)"):
+    with pytest.raises(checks.CheckError, match=r"expected the (requirement|command)"):
         checks.check_models_wheel(other, ROOT, qacg_kernels.__version__)
 
 
@@ -168,7 +168,7 @@ def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
 
 def test_unknown_platform_raises(monkeypatch):
     monkeypatch.setenv("QACG_BUILD_FOR", "win_amd64")
-    with pytest.raises(RuntimeError, match="QACG_BUILD_FOR: got 'win_amd64', expected any, manylinux_2_28_x86_64"):
+    with pytest.raises(RuntimeError, match=r"QACG_BUILD_FOR: expected any, manylinux_2_28_x86_64.*got 'win_amd64'"):
         platforms.platform_tag()
 
 

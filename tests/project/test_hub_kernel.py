@@ -150,9 +150,9 @@ def test_imports_are_made_relative(path, line, expected):
 
 
 def test_import_without_a_relative_form_raises():
-    with pytest.raises(checks.CheckError, match=r"line 2: `import .* has no relative form"):
+    with pytest.raises(checks.CheckError, match=r"line 2: expected .* got `import "):
         hub_kernel.relative("\nimport qacg_kernels.operators.schema\n", "qacg_kernels/info.py")
-    with pytest.raises(checks.CheckError, match="line 1: the import has its module on another line"):
+    with pytest.raises(checks.CheckError, match="line 1: expected `from MODULE` on one line"):
         hub_kernel.relative("from \\\n  qacg_kernels import ops\n", "qacg_kernels/info.py")
 
 

@@ -59,7 +59,7 @@ def test_truncated_library_is_not_loadable(size, reason):
 def test_library_with_a_zero_end_is_not_loadable(reason):
     whole = elf(X86)
     text = reason(whole[:SECTIONS] + bytes(len(whole) - SECTIONS))
-    assert text == ("_cpu.so: expected a table of sections, got zeros at the end of 1,128 bytes. Reinstall the package")
+    assert text == ("_cpu.so: expected a section table, got zeros at the end of 1,128 bytes. Reinstall the package")
 
 
 def test_other_file_is_not_loadable(reason):
@@ -68,7 +68,7 @@ def test_other_file_is_not_loadable(reason):
 
 
 def test_library_for_another_processor_is_not_loadable(reason, monkeypatch):
-    assert "expected code for x86_64, for which this Python is, got aarch64" in reason(elf(ARM))
+    assert "expected code for x86_64, like this Python, got aarch64" in reason(elf(ARM))
     monkeypatch.setattr(native_libraries.platform, "machine", lambda: "aarch64")
     assert reason(elf(ARM)) is None
 

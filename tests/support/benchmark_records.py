@@ -23,14 +23,14 @@ SMALL = Case(Shape(2, 3, 20, 8))
 
 
 def times(case=SMALL, **seconds):
-    """Records of a case from the seconds of each implementation."""
+    """Makes the records of a case from the seconds of each implementation."""
     names = {"eager": EAGER, "compiled": COMPILED, "one_map": ONE_MAP}
     by_name = {names.get(name, name): values for name, values in seconds.items()}
     return time_records(case, {name: IMPLEMENTATIONS[name] for name in by_name}, by_name, 0.01, ORIGIN)
 
 
 def time_of(case, name, milliseconds, peak=None):
-    """The record of one implementation, with the rate of the matrix product in GFLOP/s."""
+    """Makes the record of one implementation; `peak` is the rate of the matrix product in GFLOP/s."""
     (record,) = time_records(case, {name: IMPLEMENTATIONS[name]}, {name: [1e-3 * milliseconds]}, 0.0, ORIGIN, peak)
     return record
 

@@ -20,12 +20,13 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 MISSING = (
-    f"no browser on this machine: none of {', '.join(NAMES)} is on the path; `apt-get install chromium` brings one,"
-    " and nothing else is needed"
+    f"no browser on this machine: none of {', '.join(NAMES)} is on the path; `apt-get install chromium` installs "
+    "one, without further packages"
 )
-PATIENCE = 120  # seconds per answer; starting a browser is slow on a busy machine
+PATIENCE = 120  # seconds to wait for an answer; starting a browser is slow on a busy machine
 
-# The browser reads file descriptor 3 and writes 4. Both ends move first, because one may have that number.
+# The browser reads from file descriptor 3 and writes to 4. Both pipe ends first get higher numbers, because one of them
+# may have the number 3 or 4.
 _LAUNCH = (
     "import fcntl, os, sys; ends = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]];"
     " os.dup2(ends[0], 3); os.dup2(ends[1], 4); os.execv(sys.argv[3], sys.argv[3:])"
@@ -43,7 +44,7 @@ _FLAGS = (
 
 
 def find() -> str | None:
-    """Path of a browser, or None."""
+    """Path of a browser; None if there is none."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -51,8 +52,8 @@ class Browser:
     """One browser with one tab.
 
     Attributes:
-        messages: what the current page wrote to the console, with errors and violations of its policy.
-        requests: the addresses that the current page requested, its own among them.
+        messages: texts that the current page wrote to the console, errors, and violations of its security policy.
+        requests: the addresses that the current page requested, including its own.
     """
 
     def __init__(self, path: str, profile: Path):
@@ -76,7 +77,7 @@ class Browser:
             self._call(f"{domain}.enable")
 
     def show(self, address: str, width: int = 1280, scheme: str = "light", height: int = 900) -> None:
-        """Load a page into a window `width` CSS pixels wide, under a colour scheme, and wait until it is loaded."""
+        """Loads a page into a window of this size in CSS pixels, with a colour scheme, and waits until it is loaded."""
         self.resize(width, height)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Page.navigate", url="about:blank")  # an address that differs only by its fragment is not reloaded
@@ -85,27 +86,27 @@ class Browser:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Change the window's size, in CSS pixels; a narrow one is a phone."""
+        """Changes the window's size, in CSS pixels; narrow windows emulate a phone."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._call("Emulation.setDeviceMetricsOverride", **size)
 
     def wait(self, condition: str) -> None:
-        """Wait until a JavaScript expression is true."""
+        """Waits until a JavaScript expression is true."""
         until = time.monotonic() + PATIENCE
         while not self.value(f"Boolean({condition})"):
             if time.monotonic() > until:
-                raise TimeoutError(f"the page: {condition} is not true after {PATIENCE} s")
+                raise TimeoutError(f"page: expected {condition} within {PATIENCE} s, got false")
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:
-        """Value of a JavaScript expression in the page, or of a promise; it must fit JSON."""
+        """Returns the value of a JavaScript expression in the page, or of its promise, which JSON must represent."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", answer["exceptionDetails"]))
         return answer["result"].get("value")
 
     def named(self) -> list[dict]:
-        """The accessibility tree of the page: role, name and `focusable` of each element."""
+        """Returns the accessibility tree of the page: role, name and `focusable` of each element."""
         found = []
         for node in self._call("Accessibility.getFullAXTree")["nodes"]:
             if node.get("ignored"):
@@ -116,7 +117,7 @@ class Browser:
         return found
 
     def tap(self, selector: str) -> None:
-        """Touch the middle of an element, after scrolling it into view."""
+        """Scrolls an element into view and touches its middle."""
         middle = "((box) => [box.left + box.width / 2, box.top + box.height / 2])"
         find = f"document.querySelector({json.dumps(selector)})"
         self.value(f"{find}.scrollIntoView({{ block: 'center' }})")
@@ -125,7 +126,7 @@ class Browser:
         self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def press(self, key: str, shift: bool = False) -> None:
-        """Press and release a key by its name in `KeyboardEvent.key`; letters and digits are not needed here."""
+        """Presses and releases a key, by its name in `KeyboardEvent.key`; does not support letters and digits."""
         code = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
         fields = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
         text = {"Enter": "\r", " ": " "}.get(key)
@@ -133,18 +134,18 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyUp", **fields)
 
     def type(self, text: str) -> None:
-        """Type a text into the element with the focus."""
+        """Types a text into the element with the focus."""
         self._call("Input.insertText", text=text)
 
     def picture(self, path: Path, top: float = 0, height: float | None = None) -> None:
-        """Write the page from `top`, as wide as the window, `height` pixels of it or all, as PNG."""
+        """Writes a picture of the page as PNG: the window's width, and `height` pixels from `top`, or all when None."""
         width, whole = self.value("[innerWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": top, "width": width, "height": height or whole - top, "scale": 1}
         answer = self._call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def close(self) -> None:
-        """End the browser."""
+        """Ends the browser."""
         with contextlib.suppress(OSError):
             self._send({"id": 0, "method": "Browser.close"})
         try:
@@ -165,7 +166,7 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
                 return answer["result"]
             self._note(answer)
-        raise RuntimeError(f"{method}: the browser ended")
+        raise RuntimeError(f"{method}: expected an answer, got the end of the browser")
 
     def _note(self, event: dict) -> None:
         params = event.get("params", {})
@@ -188,7 +189,7 @@ class Browser:
         while True:
             while b"\0" not in self._received:
                 if not select.select([self._read], [], [], PATIENCE)[0]:
-                    raise TimeoutError(f"the browser did not answer within {PATIENCE} s")
+                    raise TimeoutError(f"browser: expected an answer within {PATIENCE} s, got none")
                 part = os.read(self._read, 1 << 20)
                 if not part:
                     return

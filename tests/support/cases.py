@@ -1,8 +1,8 @@
 """The calls with which every backend is tested.
 
-No size is a multiple of a tile. The CPU kernel has single-tile rows of up to 512 keys and tiles longer ones; up to
-2,048 keys it saves no branch output. Cases are on both sides of these limits, with masks, causality, dropout and both
-kinds of gate.
+No size is a multiple of a tile. Cases have masks, causality, dropout and both kinds of gate on both sides of two limits
+of the CPU kernels: rows of up to 512 keys are processed in one tile, and calls with up to 2,048 keys save no branch
+output.
 """
 
 from qacg_kernels.testing.inputs import Case
@@ -68,7 +68,7 @@ LAYOUT_CASES = tuple(
     for layout, gate in (("fused_projection", "shared"), ("strided", "lambda"), ("rows_first", "lambda"))
 )
 
-# Too large for the oracle; compared with float64.
+# Too large for the oracle, so they are compared with eager PyTorch in float64.
 TILED = (
     Case("111 x 111 x 64", queries=111, head_dim=64, gate="shared", bias="shared", mask="minus_10000"),
     Case("130 x 130 x 80", batch=1, queries=130, head_dim=80, gate="per_head", is_causal=True),
@@ -105,15 +105,15 @@ TILED = (
     Case("packed long causal", heads=1, sequences=(63, 530), head_dim=33, is_causal=True, layout="fused_projection"),
 )
 
-# |T| reaches 10,000: most rows are one-hot, and their softmax is as exact as the scores.
+# Scores reach 10,000: most rows of the softmax are one-hot, and the softmax is only as exact as the scores.
 LARGE_SCORES = (
     Case("large scores", queries=63, head_dim=16, score_size=2500.0),
     Case("large scores, long rows", batch=1, queries=63, keys=700, head_dim=16, score_size=2500.0),
     Case("large scores, masked", queries=63, head_dim=16, score_size=2500.0, mask="boolean", gate="shared"),
 )
 
-# For kernels on tensor cores, with strips of 16 rows and head sizes that are multiples of 8: padded head sizes, masks
-# that end inside a strip, both sides of 128 keys.
+# For kernels on tensor cores, which compute strips of 16 rows and support head sizes that are multiples of 8: padded
+# head sizes, masks that end inside a strip, and lengths on both sides of 128 keys.
 STRIPS = (
     Case("strips, 8 dims", queries=40, keys=70, head_dim=8, mask="additive"),
     Case("strips, 24 dims, column", queries=70, keys=131, head_dim=24, gate="per_head", bias="shared", form="column"),

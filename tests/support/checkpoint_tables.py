@@ -1,11 +1,11 @@
-"""Names and orientation of the tensors of checkpoints, written out by hand from published files and code.
+"""Names and orientation of the tensors of checkpoints, copied by hand from published files and code.
 
-Independent of `qacg_models.checkpoints.tensor_names`, which is compared with these tables.
+Tests compare `qacg_models.checkpoints.tensor_names` with these tables.
 """
 
 import torch
 
-# Our name, that of TensorFlow (a star: the matrix is transposed there), that of a TensorFlow-converted file.
+# Our name, TensorFlow's name (a star: the matrix is transposed there), and the name in a converted TensorFlow file.
 EMBEDDINGS = """
 bert.embeddings.word_embeddings.weight bert/embeddings/word_embeddings embeddings.word_embeddings.weight
 bert.embeddings.position_embeddings.weight bert/embeddings/position_embeddings embeddings.position_embeddings.weight
@@ -55,7 +55,11 @@ lambda_k_context_layer  lambda_Kc
 
 
 def rows(layers):
-    """(our name, TensorFlow's, whether transposed there, converted) of every tensor of a BERT with a classifier."""
+    """Lists all tensors of a BERT with a classifier.
+
+    Each row has the name here, the name in TensorFlow, whether TensorFlow stores it transposed, and the name after
+    conversion.
+    """
     table = [line.split() for line in (EMBEDDINGS + POOLER + CLASSIFIER).split("\n") if line]
     for i in range(layers):
         for line in LAYER.strip().split("\n"):
@@ -86,13 +90,13 @@ def as_tensorflow(state):
 
 
 def as_converted(state):
-    """Names without a prefix, like the file that the released code starts from; a classifier keeps its name."""
+    """Renames tensors as in the file that the released code starts from, without a prefix except in the classifier."""
     table = {ours: converted for ours, _, _, converted in rows(99)}
     return {table[name]: tensor for name, tensor in state.items()}
 
 
 def as_released(state, wrapped=False, gate=True):
-    """A full state dict: gamma and beta, and an attention gate that nothing uses."""
+    """Renames tensors as in a released state dict, with gamma and beta, and adds a gate that its code does not use."""
     norm = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     found = {}
     for name, tensor in state.items():

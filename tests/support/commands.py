@@ -4,10 +4,10 @@ from qacg_models.cli import main
 
 
 def error_of(capsys, *arguments) -> str:
-    """Runs a command that must fail with status 2 and print one line to stderr; returns what it prints there.
+    """Runs a command that must fail with status 2 and print one line of error to stderr; returns its stderr.
 
-    Before the error, train describes its data on stdout; suggest prints the number of sentences to stderr, and predict
-    and evaluate print their batch size and threads there.
+    Other lines are allowed before the error: train describes its data on stdout, suggest prints the number of sentences
+    to stderr, and predict and evaluate print their batch size and threads there.
     """
     capsys.readouterr()
     assert main(list(map(str, arguments))) == 2
@@ -20,7 +20,7 @@ def error_of(capsys, *arguments) -> str:
 
 
 def fails(capsys, arguments, *parts) -> str:
-    """Like `error_of`; the error must have all `parts`."""
+    """Runs a command like `error_of`, and checks that its error contains all `parts`; returns its stderr."""
     error = error_of(capsys, *arguments)
     for part in parts:
         assert part in error

@@ -25,7 +25,7 @@ MODULES = {"tiles": tiles, "gates": gates, "forward": forward, "backward": backw
 SOURCES = {name: Path(module.__file__).read_text() for name, module in MODULES.items()}
 SHORT = dict(batch=2, heads=1, queries=20, head_dim=16)
 LONG = dict(batch=1, heads=1, queries=140, head_dim=16)
-# Module, text, its replacement, and a call whose result the edit changes.
+# By name of the edit: module, text, its replacement, and a call whose result the edit changes.
 EDITS = {
     "causal ignores key_lengths": (
         "tiles",
@@ -100,11 +100,11 @@ EDITS = {
 
 
 def load(edited: str, old: str, new: str) -> None:
-    """Executes the sources of all modules, one of them with an edit."""
+    """Executes the sources of all kernel modules, one of them with a text replaced."""
     for name, module in MODULES.items():
         text = SOURCES[name]
         if name == edited:
-            assert old in text, f"{edited}.py: expected the text {old!r}"
+            assert old in text, f"{edited}.py: expected the text {old!r} once, got another number of times"
             text = text.replace(old, new)
         file = f"<{name} with an edit of {edited}: {new}>"
         # The interpreter reads a kernel's source again.

@@ -1,4 +1,4 @@
-"""Small encoders of transformers with random weights, for tests of heads."""
+"""Small encoders of the library transformers with random weights, for tests of heads."""
 
 import torch
 import transformers
@@ -40,7 +40,7 @@ FAMILIES = {
 
 
 def build(model_class, config, dtype=torch.float32, strong=True):
-    """A model in evaluation mode."""
+    """Makes a model in evaluation mode, with `strong` with large weights."""
     torch.manual_seed(0)
     model = model_class(config).eval()
     return (strengthen(model) if strong else model).to(dtype)

@@ -9,10 +9,10 @@ from qacg_models.data import DataError
 
 
 def raises(error: str):
-    """Expects an error, for example `with raises("ValueError: heads: expected at least 1, got 0"):`.
+    """Returns a context that expects an error, as in `with raises("ValueError: heads: expected at least 1, got 0"):`.
 
     Args:
-        error: its type and a part of its message; "..." stands for any text.
+        error: the error's type and a part of its message; "..." stands for any text.
     """
     name, _, message = error.partition(": ")
     kind = DataError if name == "DataError" else getattr(errors, name, None) or getattr(builtins, name)
@@ -20,5 +20,5 @@ def raises(error: str):
 
 
 def error_cases(cases: dict):
-    """Parametrises a test over `error` and `given`, from a dict of errors as in `raises` and what causes them."""
+    """Parametrises a test over `error` and `given`: keys of the dict are errors as in `raises`, values are causes."""
     return pytest.mark.parametrize(("error", "given"), cases.items(), ids=cases)

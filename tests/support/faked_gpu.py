@@ -1,4 +1,4 @@
-"""A faked GPU: tensors without values on "cuda", backends that support them, and any measurements."""
+"""Fakes a GPU: tensors without values on "cuda", backends that support them, and measurements of `tune`."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ DEVICE = torch.device("cuda", 0)
 
 
 def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] = ()) -> None:
-    """For one test, the named GPU backends support calls on DEVICE, and `choices` were measured there."""
+    """Makes the named GPU backends support calls on DEVICE for one test, as if `tune` had measured `choices` there."""
     for module in (cuda, triton, hopper, gluon):
         here = module.NAME in names
         monkeypatch.setattr(module, "missing", list if here else lambda: ["not on the faked GPU"])
@@ -25,7 +25,7 @@ def install(monkeypatch, names=("triton", "cuda"), choices: tuple[Choice, ...] =
 
 
 def call(dtype=torch.bfloat16, length=128, head_dim=64, training=False):
-    """The arguments of a call with a lambda tensor on DEVICE, which cannot be computed."""
+    """The arguments of a call with a lambda tensor on DEVICE; the tensors have no values."""
     with FakeTensorMode():
         x = torch.empty(2, 3, length, head_dim, dtype=dtype, device=DEVICE, requires_grad=training)
         return x, x, x, x, x, torch.empty(2, 3, length, dtype=dtype, device=DEVICE)

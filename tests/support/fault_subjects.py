@@ -1,4 +1,4 @@
-"""Subjects of check_faults.py: short trainings and predictions that write often and are deterministic."""
+"""Subjects of check_faults.py: short training runs and predictions that write often and are deterministic."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from qacg_models.data import sample_directory
 ROWS = {"train": 240, "dev": 80, "test": 80}
 SMALL = ["--layers=1", "--hidden-size=16", "--heads=2", "--intermediate-size=32", "--epochs=2", "--batch-size=16"]
 SMALL += ["--learning-rate=3e-3", "--eval-every=10", "--checkpoint-every=4"]
-# Dropout, balanced sampling and the optimizer of the released code each have a state that --resume restores.
+# Dropout, balanced sampling and the optimizer of the released code each have a state that --resume must restore.
 TRAININGS = {
     "training": [*SMALL, "--dropout=0.1"],
     "training, released protocol": [*SMALL, "--protocol=released", "--balance=0.5"],
 }
 SEEDS = "training, two seeds"
-# The parts of records that contain no times.
+# The parts of records that contain no times and so are deterministic.
 RECORDS = {
     "training.json": ("metrics", "majority", "selected", "steps", "loss", "data"),
     "seeds.json": ("seeds", "metrics", "majority"),
@@ -35,9 +35,9 @@ class Subject:
         name: name in reports.
         command: arguments of qacg, without the output.
         output: name of the output in the working folder.
-        unfinished: name of the files of an unfinished run there.
-        only_killed: whether full disks and damaged files are skipped.
-        expected: `contents` of an undisturbed run.
+        unfinished: name of the folder of an unfinished run, in the working folder.
+        only_killed: whether to skip trials with full disks and damaged files.
+        expected: `contents` of the undisturbed run.
         seconds: duration of the undisturbed run.
     """
 
@@ -61,7 +61,7 @@ class Subject:
         return self.verb == "train"
 
     def contents(self, folder: Path) -> dict[str, object]:
-        """The files of the output; of records, the parts that contain no times."""
+        """The contents of the output's files, by name; of records, only the parts that contain no times."""
         output = folder / self.output
         if not self.trains:
             return {output.name: output.read_bytes()}
@@ -76,15 +76,17 @@ class Subject:
         return found
 
     def undisturbed(self, folder: Path) -> Outcome:
-        """Runs the command and stores the expected output."""
+        """Runs the command without a fault, stores its output as the expected one, and returns the outcome."""
         outcome = run(self.arguments(folder), folder.with_name("log"))
         if outcome.status:
-            raise RuntimeError(f"{self.name}: the undisturbed run ended with {outcome.status}\n{outcome.err}")
+            raise RuntimeError(
+                f"{self.name}: expected status 0 of the undisturbed run, got {outcome.status}\n{outcome.err}"
+            )
         self.expected, self.seconds = self.contents(folder), outcome.seconds
         return outcome
 
     def wrong_end(self, folder: Path) -> str | None:
-        """What is wrong with the folder of a run that has ended; None if it has the expected files only."""
+        """What is wrong in the working folder after a run; None if it has exactly the expected files."""
         names = sorted(path.name for path in folder.iterdir())
         if names != [self.output]:
             return f"left {', '.join(names) or 'nothing'}"
@@ -92,11 +94,11 @@ class Subject:
         other = [
             name for name in sorted(self.expected.keys() | found.keys()) if self.expected.get(name) != found.get(name)
         ]
-        return f"other {', '.join(other)} than in the undisturbed run" if other else None
+        return f"{', '.join(other)} differ from the undisturbed run" if other else None
 
 
 def write_inputs(folder: Path) -> tuple[Path, Path]:
-    """Writes a small data set and a file of texts."""
+    """Writes a small data set and a file of texts; returns their paths."""
     data, texts = folder / "data", folder / "texts.txt"
     data.mkdir()
     for split, rows in ROWS.items():
@@ -109,7 +111,7 @@ def write_inputs(folder: Path) -> tuple[Path, Path]:
 
 
 def subjects(folder: Path) -> list[Subject]:
-    """Trainings, and predictions of the first model, after an undisturbed run of each."""
+    """Makes all subjects (training runs, and predictions by the first trained model) and runs each once undisturbed."""
     data, texts = write_inputs(folder)
     every = [
         Subject(name, ["train", "--data", str(data), *flags], "model", "model.unfinished")

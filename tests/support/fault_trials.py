@@ -22,7 +22,7 @@ NO_ROOM = ("No space left on device", "File too large")
 
 @dataclass
 class Report:
-    """Results of trials: counts by name, and a line for each wrong one. Prints each trial unless quiet."""
+    """Collects results of trials: counts by kind, and a line for each wrong one. Prints each trial unless quiet."""
 
     folder: Path
     quiet: bool = False
@@ -30,7 +30,7 @@ class Report:
     wrong: list[str] = field(default_factory=list)
 
     def take(self, kind: str, trial: str, wrong: str | None, place: Path) -> None:
-        """Counts and prints a trial, and deletes its folder, except that of the first wrong one."""
+        """Counts and prints a trial. Deletes its folder, except that of the first wrong trial."""
         self.counts[kind] += 1
         self.counts[f"{kind} right"] += wrong is None
         if not self.quiet:
@@ -43,13 +43,13 @@ class Report:
 
 
 class Trials:
-    """The trials of one call.
+    """The trials of one run of check_faults.py.
 
     Args:
         folder: working folder.
-        generator: random numbers of the trials.
-        report: receives the results.
-        before: called first in the process of every command.
+        generator: random number generator of the trials.
+        report: collects the results.
+        before: a function that the process of every command calls first.
     """
 
     def __init__(self, folder: Path, generator: random.Random, report: Report, before: Callable[[], None]):
@@ -62,14 +62,14 @@ class Trials:
         return path
 
     def end(self, subject: Subject, place: Path) -> tuple[Outcome, str | None]:
-        """Resumes a run to its end; returns what is wrong with that, or None."""
+        """Resumes a run to its end; returns its Outcome, and what is wrong with it or None."""
         outcome = run(subject.arguments(place, "--resume"), self.log, before=self.before)
         if outcome.status and not was_done(subject, outcome):
-            return outcome, f"--resume ended with {outcome.status}: {outcome.last_line}"
+            return outcome, f"--resume: expected status 0, got {outcome.status}: {outcome.last_line}"
         return outcome, subject.wrong_end(place)
 
     def kill(self, subject: Subject) -> None:
-        """Kills a run once or several times, at random times within the duration of the undisturbed run."""
+        """A trial that kills a run once or several times, at random times within the undisturbed run's duration."""
         place, kills, wrong = self.place(), [], None
         for number in range(self.random.randint(1, MOST_KILLS)):
             after = self.random.uniform(0, subject.seconds)
@@ -81,7 +81,7 @@ class Trials:
                 break
             self.report.counts["kills"] += 1
             kills.append(f"{after:.2f} s ({state(subject, place)})")
-            if subject.wrong_end(place) is None:  # complete: a prediction cannot be resumed then
+            if subject.wrong_end(place) is None:  # complete; a complete prediction cannot be resumed
                 break
         if wrong is None and subject.wrong_end(place) is not None:
             _, wrong = self.end(subject, place)
@@ -89,7 +89,7 @@ class Trials:
         self.report.take(kind, f"{subject.name}{', after ' if kills else ''}{', '.join(kills)}", wrong, place.parent)
 
     def fill(self, subject: Subject, mounts: bool, size: int | None = None) -> None:
-        """Runs on a small disk, of random size if not given, and resumes where there is space."""
+        """A trial that runs on a small disk, of random size when None, and resumes on a disk with enough space."""
         place = self.place()
         size = self.disk_size(subject, mounts) if size is None else size
         outcome = run_with_little_room(subject.arguments(place), place, size, self.log, mounts, self.before)
@@ -102,10 +102,10 @@ class Trials:
         self.report.take("full disk", f"{trial} ({outcome.last_line.rpartition('/')[2]})", wrong, place.parent)
 
     def disk_size(self, subject: Subject, mounts: bool) -> int:
-        """Random size in bytes: of a file system, up to what an undisturbed run needs, or of the largest file."""
+        """A random limit in bytes: on all files if the disk is mounted, else on a single file."""
         files = [path for path in (self.folder / subject.name).rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files]
-        # A training keeps two checkpoints and the best weights, each with an optimizer of twice the size.
+        # A training run keeps two checkpoints and the best weights, each with an optimizer state of twice the size.
         most = (10 * sum(sizes) if subject.trains else 2 * sum(sizes)) if mounts else 2 * max(sizes)
         return self.random.randint(1, most)
 
@@ -116,7 +116,7 @@ class Trials:
         self.report.take("resumed", subject.name, self.end(subject, place)[1], place.parent)
 
     def damage(self, subject: Subject, unfinished: Path, file: Path, way: str) -> None:
-        """Damages one file of an unfinished run and resumes it."""
+        """A trial that damages one file of an unfinished run and resumes the run."""
         place = self.place()
         work = shutil.copytree(unfinished, place / unfinished.name)
         path = work / file
@@ -124,17 +124,17 @@ class Trials:
         outcome, wrong = self.end(subject, place)
         notices = (" set aside as ", "encoding the rows again", "it is made again")
         reported = [line for line in outcome.out.splitlines() if any(notice in line for notice in notices)]
-        # A damaged file of digests is reported by its folder.
+        # If the file of digests is damaged, the error names its folder.
         named = path.parent if path.name == "digests.json" else path
-        # A missing part is one that has not been written yet.
+        # A missing part counts as one that has not been written yet.
         noticed = any(line.startswith(str(named)) for line in reported) or (way == "missing" and not subject.trains)
         if wrong is None and not noticed:
-            wrong = "the damage was not named"
+            wrong = "the damaged file was not named"
         self.report.counts["noticed"] += noticed
         self.report.take("damaged", f"{subject.name}, {file} {way}", wrong, place.parent)
 
     def died(self, subject: Subject) -> Path:
-        """Files of a run that is killed after several checkpoints or parts."""
+        """Starts a run that kills itself after several checkpoints or parts; returns its folder."""
         place = self.folder / f"died {subject.name}"
         place.mkdir()
         outcome = run(subject.arguments(place), self.log, before=dying_late)
@@ -144,12 +144,12 @@ class Trials:
 
 
 def was_done(subject: Subject, outcome: Outcome) -> bool:
-    """Whether a prediction was complete: the last run was killed while it removed its parts."""
+    """Whether a resumed prediction only reports that its output exists, because the killed run had completed it."""
     return not subject.trains and outcome.status == 2 and outcome.last_line.endswith(ALREADY_THERE)
 
 
 def state(subject: Subject, place: Path) -> str:
-    """The progress of a killed run."""
+    """Describes the progress of a killed run, by the files that it has written."""
     work = place / subject.unfinished
     if work.exists() and work.name == subject.output:
         return ", ".join(sorted(path.name for path in work.iterdir())) or "no file"
@@ -165,16 +165,16 @@ def state(subject: Subject, place: Path) -> str:
 
 
 def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
-    """What is wrong with the end of a run on a full disk, or None."""
+    """What is wrong with how a run ended on a full disk; None if nothing is."""
     line = outcome.last_line
     if outcome.status != 2 or "Traceback" in outcome.err:
         return f"expected status 2, got {outcome.status}: {outcome.err[-2000:]}"
     if not line.startswith(f"qacg {subject.verb}: ") or str(place) not in line:
-        return f"the last line does not name the place: {line}"
+        return f"expected the place in the last line, got {line}"
     if not any(reason in line for reason in NO_ROOM):
-        return f"the last line does not have the reason: {line}"
+        return f"expected the reason in the last line, got {line}"
     if (place / subject.output).exists():
-        return "an output was published"
+        return "expected no output, got one"
     return None
 
 
@@ -193,7 +193,7 @@ WAYS = {"missing": lambda path, _: path.unlink(), "cut": cut, "flipped": flip}
 
 
 def dying_late() -> None:
-    """Makes a command kill itself at its fifth checkpoint, or when all its parts are written."""
+    """Makes this process's command kill itself at its fifth checkpoint, or when all its parts are written."""
     from qacg_models.inference import bulk_prediction
     from qacg_models.training.trainer import AspectTrainer
 
@@ -210,7 +210,7 @@ def dying_late() -> None:
 
 
 def damageable(unfinished: Path) -> list[Path]:
-    """Relative paths of the newest checkpoint's files, its best weights and features, or of all parts."""
+    """Relative paths of files to damage: the newest checkpoint's, its best weights and features, or all parts."""
     folder = RunFolder(unfinished.with_suffix(""))
     newest = folder.checkpoints()[-1:]
     # Better weights may have been written after the checkpoint; they are not used.

@@ -1,7 +1,7 @@
 """Commands of qacg as forked processes, which tests kill, run on a small disk, or change.
 
-A fork has everything imported, so that a kill at a random moment meets the work and not Python's start. The process
-that forks must not have computed anything with torch, whose threads no fork would have.
+A fork has everything imported, so that a kill at a random moment interrupts the command and not the start of Python.
+The forking process must not have computed anything with torch, because a fork would lack torch's threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def preload() -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a command: exit status (negative: the signal), output, and duration in seconds."""
+    """The result of a command: exit status (negative: the signal that ended it), output, and duration in seconds."""
 
     status: int
     out: str
@@ -67,9 +67,10 @@ def run(
     """Runs `qacg` with these arguments.
 
     Args:
-        log: what the command writes goes to the files log.out and log.err.
-        kill_after: seconds after which it gets SIGKILL, if it has not ended by then.
-        before, after: called in the fork, around the command.
+        arguments: the command's arguments.
+        log: path without suffix of the files log.out and log.err, which get the command's output.
+        kill_after: seconds after which the command gets SIGKILL, if it has not ended by then.
+        before, after: functions that the fork calls before and after the command.
     """
     files = [log.with_suffix(suffix) for suffix in (".out", ".err")]
     sys.stdout.flush()
@@ -107,7 +108,7 @@ def _in_fork(arguments: list[str], files: list[Path], before: Callable[[], None]
 
 
 def mount_small_disk(folder: Path, size: int) -> None:
-    """Mounts an empty file system of `size` bytes for this process only, which must have one thread.
+    """Mounts an empty file system of `size` bytes for this process only. The process must have a single thread.
 
     Raises:
         OSError: new namespaces, or mounts in them, are not allowed here.
@@ -140,7 +141,7 @@ def can_mount(folder: Path) -> bool:
 
 
 def limit_files(size: int) -> None:
-    """Limits the size of this process's files, as on a full disk."""
+    """Limits the size of each file that this process writes, which causes errors as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
@@ -148,10 +149,15 @@ def limit_files(size: int) -> None:
 def run_with_little_room(
     arguments: list[str], folder: Path, size: int, log: Path, mounts: bool, before: Callable[[], None]
 ) -> Outcome:
-    """Runs a command that writes into `folder`, which has space for `size` bytes, and keeps its files.
+    """Runs a command that writes to `folder`, which has limited space, and keeps the files that it wrote.
 
     Args:
-        mounts: by a file system of that size; else no single file can become larger.
+        arguments: the command's arguments.
+        folder: the folder.
+        size: the space in bytes.
+        log: path without suffix of the files that get the command's output.
+        mounts: whether the folder is a file system of this size; else no single file can become larger.
+        before: a function that the fork calls before the command.
     """
 
     def confined() -> None:

@@ -7,12 +7,12 @@ import pytest
 
 
 def member(*values: object, id: str, fast: bool) -> object:
-    """A `pytest.param` with the mark `full` unless it is fast."""
+    """A `pytest.param` that has the mark `full` unless it is fast."""
     return pytest.param(*values, id=id, marks=() if fast else pytest.mark.full)
 
 
 def members(values: Iterable, fast: Iterable) -> list[object]:
-    """Values of one argument; those not in `fast` have the mark `full`."""
+    """Parameters for the values of one argument; those not in `fast` have the mark `full`."""
     fast = list(fast)
     return [member(value, id=str(getattr(value, "name", value)), fast=value in fast) for value in values]
 
@@ -20,7 +20,11 @@ def members(values: Iterable, fast: Iterable) -> list[object]:
 def one_other_each(
     cases: Iterable, others: Sequence, slow: Callable[[object], bool] = lambda case: False
 ) -> list[object]:
-    """The product of named cases and `others`, of which the n-th case with the n-th of `others` (cyclic) is fast."""
+    """Parameters for all pairs of a named case and a member of `others`.
+
+    The pair of the n-th case and the n-th of `others` (cyclically) is fast, unless the case is `slow`. All other pairs
+    have the mark `full`.
+    """
     pairs = itertools.product(enumerate(cases), enumerate(others))
     return [
         member(case, other, id=f"{case.name}-{other}", fast=m == n % len(others) and not slow(case))

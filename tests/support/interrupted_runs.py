@@ -1,4 +1,4 @@
-"""Runs that are interrupted at a given call, and the comparison of a resumed run with an uninterrupted one."""
+"""Interrupts runs at a given call, and compares a resumed run with an uninterrupted one."""
 
 import itertools
 from contextlib import contextmanager
@@ -8,11 +8,11 @@ import torch
 
 
 class Interrupted(BaseException):
-    """No code catches this exception by mistake."""
+    """An exception that no code under test catches."""
 
 
 def interrupt_at(patch, owner, name, call=1, *, after=False, error=Interrupted):
-    """Makes the `call`-th call of a function raise an error, before it runs or after."""
+    """Makes the `call`-th call of a function raise an error, before or after the function runs."""
     plain, count = getattr(owner, name), itertools.count(1)
 
     def interrupting(*args, **kwargs):
@@ -29,14 +29,14 @@ def interrupt_at(patch, owner, name, call=1, *, after=False, error=Interrupted):
 
 @contextmanager
 def interrupted(owner, name, call=1, *, after=False):
-    """Interrupts the block at a call, as `interrupt_at` does, and expects that this ends it."""
+    """A context whose block must be ended by an interruption at a call, as in `interrupt_at`."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
         interrupt_at(patch, owner, name, call, after=after)
         yield
 
 
 def assert_same_run(trained, expected):
-    """The weights, the tokenizer and the record of two runs are equal, apart from their times."""
+    """Asserts that weights, tokenizer and record of two runs are equal, except for times."""
     weights, expected_weights = trained.model.state_dict(), expected.model.state_dict()
     for name, value in expected_weights.items():
         assert torch.equal(weights[name], value), name

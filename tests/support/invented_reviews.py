@@ -1,16 +1,16 @@
-"""Invented reviews with the label of every (text, aspect) pair, for tests of `qacg suggest` and of what it leads to.
+"""Invented reviews with the label of every (text, aspect) pair, for tests of `qacg suggest` and the steps after it.
 
-Restaurant reviews are sentences with articles. Opinions often name no noun ("we paid far too much"), nouns often stand
-without an opinion ("a friend had read of the soup"), and long sentences have several aspects. A sheet of short
-sentences that have a noun is therefore easier than the texts.
+Restaurant reviews are sentences with articles. Opinions often have no noun ("we paid far too much"), nouns often have
+no opinion ("a friend had read of the soup"), and long sentences have several aspects. A sheet that had only short
+sentences with nouns would therefore be easier than the texts.
 
-Terse reviews have small letters, few verbs and hardly an article.
+Terse reviews are in lower case, with few verbs and almost no articles.
 """
 
 import random
 
 POSITIVE, NEGATIVE, NONE = "positive", "negative", "none"
-# By aspect: its nouns, frequent ones first; then good and bad verdicts of its own, and opinions without a noun.
+# By aspect: its nouns, frequent ones first; good and bad verdicts of this aspect only; and opinions without a noun.
 RESTAURANT = {
     "food": (
         "food|soup|pasta|dessert|menu|salad|bread|fish",
@@ -56,7 +56,7 @@ CLAUSES = (1, 1, 2, 2, 3, 4, 5)
 
 
 def restaurant_reviews(count, seed):
-    """`count` different sentences, by text, each with the label of every aspect of RESTAURANT."""
+    """Makes `count` different sentences: a dict from texts to the label of every aspect of RESTAURANT."""
     draw, found = random.Random(f"restaurant {seed}"), {}
     while len(found) < count:
         labels = dict.fromkeys(RESTAURANT, NONE)
@@ -67,7 +67,7 @@ def restaurant_reviews(count, seed):
 
 
 def _clause(draw, name, labels):
-    """A clause, about an aspect if `name` is one; an opinion is entered into the labels."""
+    """Makes a clause, about an aspect if `name` is one. If it has an opinion, enters its label into `labels`."""
     kind = draw.random() if name in RESTAURANT else 1.0
     if kind > 0.85:
         return draw.choice(FILLERS.split("|"))
@@ -87,7 +87,7 @@ def aspect_of(noun):
     return next((name for name, parts in RESTAURANT.items() if noun in parts[0].split("|")), None)
 
 
-# By aspect: how often it is written about, and what is written. None of it was taken from a real review.
+# By aspect: its relative frequency, and remarks about it. No remark is from a real review.
 APP = {
     "ads": (
         22,
@@ -125,7 +125,7 @@ APP = {
     "sync": (7, "sync fails|sync between devices works great|lost all notes after sync|backup gone|backup works"),
     "sound": (5, "volume too low|sound stutters|great sound|no sound on bluetooth|music stops randomly"),
 }
-# Written after the word lists of `suggestion/function_words.py`, which were made with APP in view.
+# Written later than the word lists of `suggestion/function_words.py`, which may be adapted to APP.
 HEADPHONES = {
     "comfort": (14, "ear pads hurt|comfy pads|headband squeezes|clamp too tight|light weight, comfy|pads peel off"),
     "sound": (22, "bass muddy|bass slaps|treble harsh|awesome bass|mids missing|no bass at all|tinny treble"),
@@ -154,10 +154,12 @@ REMARKS = {
 
 
 def terse_reviews(kind, count=600, seed=0):
-    """`count` reviews of an app or of headphones, each with the aspects that it is about.
+    """Makes reviews of an app or of headphones, each with the aspects that it is about.
 
     Args:
         kind: a key of REMARKS.
+        count: number of reviews.
+        seed: seed of the choice.
     """
     aspects = {"app": APP, "headphones": HEADPHONES}[kind]
     draw, found = random.Random(f"{kind} {seed}"), []

@@ -1,4 +1,4 @@
-"""Comparison of backends with the float64 reference by the error rule."""
+"""Compares backends with the float64 reference by the error rule."""
 
 import functools
 
@@ -17,28 +17,28 @@ from qacg_kernels.testing.inputs import make_inputs
 
 @functools.cache
 def judged_by(case, dtype, device):
-    """`judges_of` for the inputs of a case, computed once for all backends."""
+    """Returns `judges_of` the inputs of a case; computed once for all backends."""
     return judges_of(make_inputs(case, dtype, device))
 
 
 def judges_of(inputs):
-    """The inputs with the results of eager PyTorch, the exact results and the rounding scales."""
-    # Backends accumulate 16-bit inputs in float32. Eager PyTorch in 16 bits rounds its scores and would allow ten times
-    # their error, so the bound is that of eager in float32.
+    """Returns inputs with the results of eager PyTorch, the exact results and the rounding scales."""
+    # For 16-bit inputs, eager is computed in float32, as backends accumulate in float32. Eager in 16 bits rounds its
+    # scores and would allow ten times the error.
     narrow = inputs.grad_out.dtype in (torch.bfloat16, torch.float16)
     eager = evaluate(inputs.to(torch.float32) if narrow else inputs, through_eager)
     return inputs, eager, evaluate_exactly(inputs), rounding_scales(inputs)
 
 
 def compare(results, judges, where):
-    """Checks results by the error rule; `where` names the call in messages."""
+    """Checks results by the error rule; `where` is the call's name for messages."""
     _, eager, exact, scales = judges
     for name, t in results.items():
         assert_within_budget(name, t, eager[name], exact[name], scales[name], where=where)
 
 
 def check(case, backend, dtype, device):
-    """Checks a case on a backend: shapes and dtypes, then every tensor, with and without gradients."""
+    """Checks a case with a backend: shapes and dtypes, then the values of every tensor, with and without gradients."""
     judges = judged_by(case, dtype, device)
     inputs = judges[0]
     results = evaluate(inputs, through_backend(backend))
@@ -55,6 +55,6 @@ def check(case, backend, dtype, device):
 
 
 def assert_same_bits(results, expected):
-    """Checks that tensors by name equal others of the same names, bit for bit."""
+    """Checks that two dicts of tensors have the same names, and equal tensors bit for bit."""
     assert results.keys() == expected.keys()
     assert [name for name, t in expected.items() if not torch.equal(results[name], t)] == []

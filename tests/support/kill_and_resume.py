@@ -1,4 +1,4 @@
-"""The training that test_resume.py kills: `kill_and_resume.py DATA OUTPUT`."""
+"""The training run that test_resume.py kills: `kill_and_resume.py DATA OUTPUT`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Compares Triton's descriptions of a model's launches with those of the builds.
+"""Checks that the builds of `triton_builds` compile the same kernels as the calls of a model.
 
-`python tests/support/launched_calls.py` prints one JSON object: by build, the functions that a model's call launched
-and the differences of their descriptions from the build's. It replaces Triton's driver, so it requires a separate
+`python tests/support/launched_calls.py` prints one JSON object: by build, the functions that a model's call launched,
+and the differences between their Descriptions and the build's. It replaces Triton's driver, so it requires a separate
 process without the interpreter.
 """
 
@@ -17,13 +17,13 @@ from benchmarks.static.compile import AbsentGPU, Description, describing
 from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import tile_tables
 
-# Different from those of the builds: a description must fit calls of other sizes.
+# Other sizes than those of the builds, because a Description must be the same for calls of other sizes.
 BATCH, HEADS, TILED_LENGTH = 3, 20, 384
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The call of a model's attention, and the variant of the build that represents it."""
+    """A kind of call by a model's attention, and the variant of the builds that represents it."""
 
     variant: str
     gate: str = "lambda"  # or "row", "column"
@@ -65,7 +65,7 @@ KINDS = (
 
 
 def model_call(kind: Kind, head_dim: int, length: int) -> None:
-    """Projections, the attention, and the backward."""
+    """Makes a model's call: projections, the attention, and the backward."""
     lengths = [length, length // 3, length - 7]
     keys = length
     queries = kind.queries or length
@@ -123,7 +123,7 @@ def builds_of(kind: Kind, head_dim: int) -> list[Build]:
 
 
 def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
-    """Descriptions of a model's launches: single-tile rows with or without a gradient, or tiled rows."""
+    """Returns the Descriptions of a model's launches, in a call of the lengths and gradients that the build is for."""
     table = table_of(build)
     whole = build.kernel.startswith("whole_row")
     length = (length_of(build, table) if whole else TILED_LENGTH) - kind.shortened_by
@@ -140,7 +140,7 @@ def launched(kind: Kind, build: Build) -> dict[str, list[Description]]:
 
 
 def differences(real: dict[str, list[Description]], built: dict[str, list[Description]]) -> list[str]:
-    """The differences between the descriptions of two calls."""
+    """Lists the differences between the Descriptions of two calls, as text."""
     if {name: len(calls) for name, calls in real.items()} != {name: len(calls) for name, calls in built.items()}:
         return [f"launched {sorted(real)}, built {sorted(built)}"]
     found = []
@@ -157,7 +157,7 @@ def differences(real: dict[str, list[Description]], built: dict[str, list[Descri
 
 
 def flat(value: object, path: str = "") -> dict[str, object]:
-    """The leaves of nested dicts and tuples, by path."""
+    """Returns the leaves of nested dicts and tuples, by path."""
     if isinstance(value, dict):
         members = value.items()
     elif hasattr(value, "_asdict"):
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def _differences_of_unlike_calls() -> list[str]:
-    """Differences that `differences` must find: strides and a size that are 1 in one of two calls."""
+    """Returns the differences of two calls that must differ: strides and a size are 1 in only one of them."""
     packed = next(kind for kind in KINDS if kind.variant == "packed, dropout")
     build = builds_of(packed, 64)[0]
     return differences(launched(packed, build), launched(replace(packed, heads=1), build))

@@ -1,4 +1,4 @@
-"""Every model class of the package with small sizes and inputs, for the tests that all of them share."""
+"""Every model class of the package with small sizes and inputs, for tests that all models have in common."""
 
 from dataclasses import dataclass, field
 
@@ -29,15 +29,15 @@ def checkpoint_activations(model, reentrant):
 
 @dataclass(frozen=True)
 class Case:
-    """A model class and what it takes.
+    """A model class with its configuration and inputs.
 
     Attributes:
         model, config: names of the classes.
-        task: the hub's name for what it does.
+        task: the hub's name for its task.
         auto: the auto class that it is registered with.
-        extra, labels: inputs beside TOKENS.
-        settings: fields of its configuration beside SIZES; for a head, of the head.
-        implementations: of its attention, the default first.
+        extra, labels: inputs in addition to TOKENS.
+        settings: fields of its configuration in addition to SIZES; for a head, those of the head's configuration.
+        implementations: implementations of its attention, the default first.
     """
 
     model: str
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def is_head(self):
-        """Whether it is a head over any encoder."""
+        """Whether the model is a head over any encoder."""
         return "encoder" in self.config_class().to_dict()
 
     @property
@@ -67,7 +67,7 @@ class Case:
         return {name: t.clone() for name, t in {**TOKENS, **self.extra}.items()}
 
     def make_config(self, dropout=0.1, **settings):
-        """Its configuration; `settings` are fields of the head for a head, and sizes of SIZES go to its encoder."""
+        """Makes a configuration. For a head, settings that are in SIZES go to its encoder, and others to the head."""
         sizes = {**SIZES, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
         if not self.is_head:
             return self.config_class(**{**sizes, **self.settings, **settings})
@@ -77,7 +77,7 @@ class Case:
         return self.config_class(**{"encoder": encoder, own: dropout, **self.settings, **settings})
 
     def build(self, seed=1, **settings):
-        """A model with strong weights, in evaluation mode."""
+        """Makes a model in evaluation mode, with large weights."""
         torch.manual_seed(0)
         model = strengthen(self.model_class(self.make_config(**settings)), seed).eval()
         if hasattr(model, "encoder") and hasattr(model.encoder, "pos_emb"):
@@ -85,7 +85,7 @@ class Case:
         return model
 
     def scalar(self, model):
-        """The loss, or for a model without one a weighted sum of its outputs."""
+        """Runs a model and returns its loss; for a model without a loss, a weighted sum of its outputs."""
         out = model(**self.inputs, **self.labels)
         return out.loss if self.labels else weighted_sum(out.to_tuple())
 

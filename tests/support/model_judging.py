@@ -1,4 +1,4 @@
-"""Comparison of a model with its formulas: every output, and the gradient of every parameter."""
+"""Compares a model with its formulas: every output, and the gradient of every parameter."""
 
 import statistics
 
@@ -7,14 +7,14 @@ from parity import strengthen, weighted_sum
 
 
 def flat(found):
-    """Named outputs; lists over layers become one entry per layer."""
+    """Flattens outputs by name: a list over layers becomes one entry per layer."""
     pairs = [(name, value) for name, value in found.items() if isinstance(value, torch.Tensor)]
     lists = [(name, value) for name, value in found.items() if not isinstance(value, torch.Tensor)]
     return dict(pairs + [(f"{name}[{i}]", t) for name, values in lists for i, t in enumerate(values)])
 
 
-# What scaled_dot_product_attention needs for gradients: queries and keys see dA - delta, which cancels, so their
-# terms are several times as large as the result.
+# The gradient_band that scaled_dot_product_attention requires: gradients of queries and keys contain dA - delta, whose
+# terms cancel and are several times as large as the result.
 SDPA_GRADIENT_BAND = 64
 
 
@@ -22,13 +22,15 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
     """Compares a model in one implementation with its formulas, relative to the error of eager in the same dtype.
 
     Args:
-        build: implementation name and dtype to a model.
-        implementation: the one to judge; "eager" itself is judged too.
-        results: a model to its named outputs, tensors or lists of tensors.
-        truth: float64 weights by name, and the configuration, to outputs of the same names, among others.
-        gradient_band: roundings of the largest element that a gradient may be off beside the rule.
-        draws: of weights; the medians of their errors are compared. Where few numbers are judged, one draw compares
-            eager's luck to a kernel's, and the largest of several do no better: one in eight is three times the rest.
+        build: function of implementation name and dtype that returns a model.
+        implementation: the implementation to check, which may be "eager" itself.
+        dtype: dtype of the model.
+        results: function of a model that returns its outputs by name, as tensors or lists of tensors.
+        truth: function of float64 weights by name and a configuration that returns outputs with at least these names.
+        gradient_band: allowed error of gradients in addition to the rule, in units in the last place of the largest
+            element.
+        draws: number of draws of weights; medians of their errors are compared. With few elements, the error of a
+            single draw is too random. The largest of several is too: one error in eight is three times the others.
     """
     found = {}
     for seed in range(1, draws + 1):
@@ -44,13 +46,13 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
         # With so few elements the error of eager is random, 0.1 to 5 roundings of the largest element. Kernels keep
         # scores in powers of two, whose rounded factor log2 e causes errors in P of the size of a score.
         band = gradient_band if name.startswith("gradient of ") else 16
-        assert error <= 2 * own + band, f"{name}: {error:.3g} roundings, eager's {own:.3g}"
+        assert error <= 2 * own + band, f"{name}: error of {error:.3g} units in the last place, eager's {own:.3g}"
         # The error of eager itself must be rounding, through two layers and back.
-        assert own <= 100, f"eager {name}: {own:.3g} roundings"
+        assert own <= 100, f"eager {name}: error of {own:.3g} units in the last place"
 
 
 def _errors(build, implementation, dtype, results, truth):
-    """The largest error of every output and gradient, and that of eager, in roundings of its scale."""
+    """The largest error of every output and gradient, and eager's, in units in the last place of its scale."""
     outputs, gradients = {}, {}
     for kind in (implementation, "eager"):
         model = build(kind, dtype)

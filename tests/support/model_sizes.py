@@ -1,4 +1,4 @@
-"""Sizes of the models in tests, small and all different, and a batch for them."""
+"""Sizes of the models in tests, which are small and all different, and a batch for these models."""
 
 import torch
 

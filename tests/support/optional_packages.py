@@ -1,7 +1,7 @@
 """A pytest plugin that skips tests whose imports require optional packages that are not installed.
 
-The tests of the operators require torch and pytest only. Import errors of installed packages and of this repository's
-modules remain errors.
+Import errors of installed packages and of this repository's modules remain errors. So the tests of the operators run
+with torch and pytest only.
 """
 
 import importlib.util
@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 
-# Modules of the dependencies and extras of both distributions, and numpy, which they bring.
+# Modules of the dependencies and extras of both distributions, and numpy, which is installed with them.
 OPTIONAL = {
     *("transformers", "safetensors", "tokenizers", "accelerate", "sklearn", "matplotlib", "tqdm", "pyarrow", "yaml"),
     *("filelock", "numpy", "onnx", "onnxruntime", "onnxscript", "torchao", "tensorboard", "triton", "mypy"),
@@ -18,14 +18,14 @@ OPTIONAL = {
 
 
 def missing_package(error: BaseException | None) -> str | None:
-    """Name of the optional package whose absence caused an error, or None if the error has another cause."""
+    """The name of the optional package whose absence caused an error; None if the error has another cause."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
     missing = isinstance(error, ModuleNotFoundError) and name in OPTIONAL and importlib.util.find_spec(name) is None
     return name if missing else None
 
 
 class TestModule(pytest.Module):
-    """A test module that is skipped where its imports require an optional package that is not installed."""
+    """A test module that is skipped if its imports require an optional package that is not installed."""
 
     def collect(self):
         try:

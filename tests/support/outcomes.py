@@ -1,4 +1,4 @@
-"""Pytest plugins that record the outcome of each test as a JSON line and stop after a time."""
+"""Pytest plugins that record the outcome of each test as a JSON line, and that stop after a time limit."""
 
 import json
 import time
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-LEFT_OUT = "left out: no time left"
+LEFT_OUT = "not run: the time limit is reached"
 _LONGEST_MESSAGE = 2000
 
 
 class Rows:
-    """A file of JSON lines, each written at once; the first is the origin of the run."""
+    """A file of JSON lines, each of which is written immediately; the first is the origin of the run."""
 
     def __init__(self, path: Path) -> None:
         from benchmarks import records
@@ -29,13 +29,13 @@ class Rows:
 
 
 def read(path: Path) -> list[dict[str, object]]:
-    """The rows of a file, if it exists, without an incomplete last line of a killed process."""
+    """Reads the rows of a file, without an incomplete last line of a killed process; [] if there is no file."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def not_reached(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """A row for each collected test that has none because its process ended early."""
+    """Makes a row for each collected test that has none, because its process ended early."""
     reached = {row["test"] for row in rows if row["kind"] == "test"}
     collected = [name for row in rows if row["kind"] == "collected" for name in row["tests"]]
     message = "its process ended early or was stopped at the time limit"
@@ -57,7 +57,7 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.when != "call" and report.outcome == "passed":
-            return  # of setup and teardown, only failures
+            return  # record setup and teardown only if they fail
         outcome, message = report.outcome, ""
         if outcome == "skipped":
             message = report.longrepr[2].removeprefix("Skipped: ")
@@ -69,7 +69,7 @@ class Recorder:
 
 
 class Budget:
-    """A pytest plugin that skips tests that would start after some seconds."""
+    """A pytest plugin that skips tests that would start after a time limit in seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -80,10 +80,10 @@ class Budget:
 
 
 def in_shard(name: str, shard: str) -> bool:
-    """Whether a test belongs to a shard such as "2/8". Each test belongs to one shard, the same in every run.
+    """Whether a test belongs to a shard such as "2/8". Each test belongs to exactly one shard, the same in every run.
 
     Raises:
-        ValueError: the shard has another form.
+        ValueError: the shard is not of the form K/N.
     """
     number, _, count = shard.partition("/")
     if not (number.isdigit() and count.isdigit() and int(number) < int(count)):

@@ -1,4 +1,4 @@
-"""Comparison of a model with its oracle: large weights, a scalar of all outputs, every gradient."""
+"""Compares a model with its oracle: sets large weights, and compares all outputs and all gradients."""
 
 import torch
 
@@ -19,12 +19,12 @@ def random(*shape, seed=0, dtype=torch.float32):
 
 
 def weighted_sum(tensors):
-    """A weighted sum of all elements of all tensors, with different weights."""
+    """Returns a weighted sum of all elements of all tensors, in which all weights differ."""
     return sum((t.double() * random(*t.shape, seed=n).double()).sum() for n, t in enumerate(tensors))
 
 
 def double_leaves(module):
-    """Parameters and buffers in float64, for the gradients of an oracle."""
+    """Copies parameters and buffers to float64, by name, as leaves for the gradients of an oracle."""
     return {
         name: t.detach().double().requires_grad_(isinstance(t, torch.nn.Parameter))
         for name, t in [*module.named_parameters(), *module.named_buffers()]
@@ -32,20 +32,26 @@ def double_leaves(module):
 
 
 def assert_as_exact(name, mine, exact, scale, roundings=100):
-    """The error is rounding: at most `roundings` units of the last place of `scale`.
+    """Asserts that an error is at most `roundings` units in the last place of `scale`.
 
-    The gradient of a bias may cancel to nothing while the terms of its sum do not; `scale` then is theirs.
+    For the gradient of a bias, whose terms may cancel, `scale` is the size of the terms.
     """
     error = float((mine.detach().double() - exact.detach()).abs().max()) if mine.numel() else 0.0
     limit = roundings * torch.finfo(mine.dtype).eps * scale
-    assert mine.shape == exact.shape, f"{name}: {tuple(mine.shape)} for {tuple(exact.shape)}"
-    assert error <= limit, f"{name}: error {error:.3e}, limit {limit:.3e}"
+    assert mine.shape == exact.shape, f"{name}: expected shape {tuple(exact.shape)}, got {tuple(mine.shape)}"
+    assert error <= limit, f"{name}: expected an error of at most {limit:.3e}, got {error:.3e}"
 
 
 def check_outputs_and_gradients(module, outputs, leaves, exact, unused=(), roundings=100):
-    """Every named output, then the gradient of every parameter of `module` for a weighted sum of them all.
+    """Checks every output, then the gradient of every parameter for a weighted sum of all outputs.
 
-    leaves: float64 parameters that `exact` was computed from. unused: names that the model never reads.
+    Args:
+        module: the model.
+        outputs: its outputs by name.
+        leaves: float64 parameters by name, from which `exact` was computed.
+        exact: outputs of the oracle by name.
+        unused: names of parameters that the model does not read.
+        roundings: allowed error, in units in the last place.
     """
     assert outputs.keys() == exact.keys()
     for name, t in outputs.items():
@@ -64,6 +70,6 @@ def check_outputs_and_gradients(module, outputs, leaves, exact, unused=(), round
             assert leaves[name].grad is None, name
             continue
         scale = largest[name.rpartition(".")[0]]
-        assert scale > 0, f"{name}: the oracle has no gradient"
-        assert p.grad is not None, f"{name}: no gradient"
+        assert scale > 0, f"{name}: expected a gradient of the oracle, got None"
+        assert p.grad is not None, f"{name}: expected a gradient, got None"
         assert_as_exact(f"gradient of {name}", p.grad, leaves[name].grad, scale, roundings)

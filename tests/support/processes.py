@@ -15,8 +15,9 @@ def run_python(
     """Runs Python with these arguments and checks its exit status.
 
     Args:
+        *arguments: the arguments of Python.
         cwd: working folder.
-        status: the expected exit status; None if any is correct.
+        status: the expected exit status; None allows any.
         paths: import paths that come before those of this process's PYTHONPATH.
         variables: environment variables in addition to those of this process.
     """

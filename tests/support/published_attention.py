@@ -1,4 +1,4 @@
-"""The attention of the published models in plain PyTorch, as tests of the fused modules require it."""
+"""The attention of the published models in plain PyTorch, for tests of the fused modules."""
 
 import math
 
@@ -13,7 +13,7 @@ VISIBLE = torch.tensor([[True] * LENGTH, [True, True, True, False, False]])
 
 
 class PublishedAttention(nn.Module):
-    """The attention of QACG-BERT, in either naming and every published shape."""
+    """The attention of QACG-BERT, in both published namings and all published shapes."""
 
     def __init__(self, naming="released", projection="hidden", bias=True, dropout=0.1):
         super().__init__()
@@ -60,7 +60,7 @@ class PublishedAttention(nn.Module):
 
 
 class ContextGuidedAttention(PublishedAttention):
-    """The attention of CG-BERT: the same layers under the same names, another formula."""
+    """The attention of CG-BERT, which has the same layers with the same names, but another formula."""
 
     def forward(self, hidden_states, attention_mask, device=None, C_embed=None):
         q, k, v = (self.heads(self.apply_layer(r, hidden_states)) for r in ("query", "key", "value"))

@@ -1,8 +1,8 @@
 """Calls of the Triton backend without a GPU: Triton's own Python code runs up to the launch by the driver.
 
 `python tests/support/silent_gpu.py` prints one JSON object: the launches of a repeated call, the number of function
-calls until then, and for calls that differ in one property each, the differences of a prepared launch from Triton's
-own. It replaces Triton's driver, so it requires a separate process without the interpreter.
+calls that it takes, and the differences between prepared launches and Triton's own launches, for calls that differ in
+one property each. It replaces Triton's driver, so it requires a separate process without the interpreter.
 """
 
 import json
@@ -19,7 +19,7 @@ launched: list[list[object]] = []
 
 
 class RecordingGPU(SilentGPU):
-    """Accepts every kernel and records the arguments of each launch."""
+    """A driver that accepts every kernel and records the arguments of each launch."""
 
     kernels = 0
 
@@ -34,7 +34,7 @@ class RecordingGPU(SilentGPU):
 
 
 def described(argument: object) -> object:
-    """An argument of a launch; of a tensor, all but its address."""
+    """Describes an argument of a launch for comparisons; a tensor without its address."""
     if isinstance(argument, torch.Tensor):
         return [str(argument.dtype), list(argument.shape), list(argument.stride()), argument.data_ptr() % 16]
     if isinstance(argument, tuple):
@@ -56,7 +56,7 @@ def vectors(head_dim=64, dtype=torch.bfloat16, **form):
 
 
 def call(tensors, gate=None, backward=False, **options):
-    """One call, with its backward on request."""
+    """Makes a call, with its backward if `backward` is true."""
     *wide, gate_lambda = tensors
     attend = qk.quasi_attention_varlen if "cu_seqlens" in options else qk.quasi_attention
     with nullcontext() if backward else torch.no_grad():
@@ -68,7 +68,7 @@ def call(tensors, gate=None, backward=False, **options):
 _SEED = torch.zeros((), dtype=torch.int64)
 _OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
 _SEQUENCES = dict(cu_seqlens=_OFFSETS, max_seqlen=20)
-# Each differs from the first, or from one before it, in one property that the machine code or a launch depends on.
+# Each call differs from an earlier one in one property on which the machine code or the launch depends.
 CALLS = {
     "plain": lambda: call(inputs()),
     "other values of the same sizes": lambda: call([t + 1 for t in inputs()]),
@@ -107,7 +107,7 @@ def by_triton(*arguments) -> None:
 
 
 def differences() -> list[str]:
-    """Calls whose launches, newly prepared or reused, differ from those of Triton itself."""
+    """Lists the calls whose launches, newly prepared or reused, differ from Triton's own launches."""
     found = []
     for name, action in CALLS.items():
         first, second = recorded(action), recorded(action)
@@ -118,7 +118,7 @@ def differences() -> list[str]:
 
 
 def counted(action) -> int:
-    """The number of function calls, in Python and C."""
+    """Counts the function calls of an action, in Python and C."""
     calls = 0
 
     def count(frame, event, argument):

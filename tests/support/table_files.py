@@ -1,4 +1,4 @@
-"""Tables of reviews in several file formats."""
+"""Writes tables of reviews in several file formats."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ def write_table(path, rows, mark=",", encoding="utf-8", end="\n"):
 
 
 def half_filled(path, count=100):
-    """Rows with unusual column names; a third of the labels and one text are empty."""
+    """Writes rows with unusual column names, in which a third of the labels and one text are empty."""
     rows = [("review", "topic", "verdict")]
     rows += [(f"text {n}" if n != 7 else "", "food", ("good", "bad", "")[n % 3]) for n in range(count)]
     return write_table(path, rows)

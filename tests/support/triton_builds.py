@@ -1,7 +1,7 @@
 """Builds of the Triton kernels that are compiled without a GPU, and the limits of their machine code.
 
 A build is one kernel of the tile tables on one chip, in one dtype, for one head size and one variant of a call. "small
-kernels" are those of rows x D; "gluon_forward" is the tiled forward of backend "gluon".
+kernels" stands for the kernels without tile sizes, "gluon_forward" for the tiled forward of backend "gluon".
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from qacg_kernels.call.problem import Problem, Residuals, Saved
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
-# The chips of NVIDIA with a tile table; others use that of an older chip.
+# NVIDIA's chips that have a tile table, and chips that use the table of an older one.
 OWN_TABLE = tuple(chip for chip in shipped_architectures() if not is_amd(chip))
 AMD = ("gfx942", "gfx950")
-# Shared memory of a block; for chips that are not listed here, that of their table.
+# The most shared memory of a block, in bytes; for chips that are not listed here, it is `shared_bytes` of their table.
 SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in shipped_architectures()} | {
     "gfx950": 160 * 1024,
     "sm_80": 163 * 1024,
@@ -40,19 +40,20 @@ SHARED_BYTES = {chip: shipped(chip).shared_bytes for chip in shipped_architectur
     "sm_120": 99 * 1024,
 }
 TENSOR_COLUMNS = 512
-# On AMD's GPUs a few bytes are slots for scalar registers.
+# On AMD GPUs the stack has a few bytes for scalar registers.
 AMD_STACK = 32
-WIDE_AMD_STACK = 512  # gradients of float32 beyond 128 features: the smallest tiles spill
-# Stack of a thread in bytes. The forward uses some outside its loop over keys, none inside. The backward has three
-# accumulators and three tiles of scores; single-tile rows of float32 beyond 128 features come near this limit.
+WIDE_AMD_STACK = 512  # for gradients in float32 with head sizes above 128, where even the smallest tiles spill
+# Limits on the stack, in bytes per thread. The forward uses some outside of its loop over keys, none inside. The
+# backward has three accumulators and three tiles of scores; single-tile rows in float32 with head sizes above 128 come
+# near it.
 FORWARD_STACK = 80
 BACKWARD_STACK = 160
-PACKED_STACK = 176  # packed calls in 16 bits: Triton 3.6.0 uses all of it
+PACKED_STACK = 176  # for packed calls in 16 bits; Triton 3.6.0 uses all of it
 # Head sizes whose 16-bit tiles use wgmma on Hopper.
 WGMMA_HEAD_DIMS = (64, 128)
 TILED = ("tiled_forward", "key_gradients", "query_gradients")
-# Tiles of 128 keys of 128 features use wgmma on Hopper, which gains more than their spills cost: predicted 185 TFLOP/s
-# with dropout, compared with 75 of the mma.sync tiles without spills.
+# On Hopper, tiles of 128 keys with head size 128 spill, but use wgmma: the prediction with dropout is 185 TFLOP/s, and
+# 75 for mma.sync tiles without spills.
 WIDE_KEYS_STACK = 320
 
 ONE_QUERY = "one query"
@@ -67,7 +68,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "row gate, all at once": dict(_HEAVY, lambda_gradient=True),
     "column gate, all at once": dict(_HEAVY, form="column"),
     "packed, dropout": dict(gate="shared", bias="shared", packed=True, dropout_p=0.1),
-    # Triton compiles sizes and strides of 1 as constants, and uses whether numbers are multiples of 16.
+    # Triton specialises kernels on sizes and strides of 1, and on multiples of 16.
     "one head, packed": dict(gate="per_head", bias="per_head", packed=True, heads=1),
     ONE_QUERY: dict(gate="per_head", bias="per_head", form="column", queries=1),
     "odd sizes": dict(gate="shared", shortened_by=5),
@@ -81,12 +82,13 @@ _KEY_MASK = "key mask"
 _TF32 = ("TF32", "TF32, all at once")
 _NO_GRADIENT = "no gradient"  # saves nothing; tiled rows only, as single-tile rows never save
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-# Head sizes with masked features: one in the upper half of each entry's range, and the smallest. With sizes that are no
-# multiples of 16, rows are read one element at a time and some kernels spill, see README.md beside the tables.
+# Head sizes that are no power of two: one in the upper half of each entry's range, and the smallest. If the head size
+# is no multiple of 16, rows are read one element at a time and some kernels spill
+# (qacg_kernels/backends/triton/README.md).
 _UNEVEN_HEAD_DIMS = (48, 112, 208)
 _LEAST_HEAD_DIM = 16
 _TILED_LENGTH = 256  # longer than any single-tile row
-# As in models: heads inside rows in memory, and a number of heads that is not a power of two.
+# As in models: heads after rows in memory, and a number of heads that is not a power of two.
 _LAYOUT = "heads_inside"
 _HEADS = 12
 _FORWARD = ("whole_row_forward", "tiled_forward", "gluon_forward")
@@ -116,7 +118,7 @@ class Build:
 
 
 def every_build() -> list[Build]:
-    """Each entry of each table in each dtype at the heaviest variants; then other head sizes, variants and chips."""
+    """All builds: each entry of each table in each dtype with the heaviest variants, then other sizes and chips."""
     others = tuple(v for v in VARIANTS if v not in (*HEAVIEST, *_TF32, _NO_GRADIENT, _KEY_MASK))
     groups = (
         (OWN_TABLE, KERNELS, DTYPES, HEAD_DIMS, HEAVIEST),
@@ -154,13 +156,13 @@ def amd_builds() -> list[Build]:
 
 
 def few_amd_builds() -> list[Build]:
-    """A forward in 16 bits and gradients in float32: products of both widths."""
+    """Builds for the default tests: a forward in 16 bits and gradients in float32, with products of both widths."""
     parts = (("tiled_forward", torch.bfloat16), ("query_gradients", torch.float32))
     return [Build(AMD[0], kernel, dtype, 64, HEAVIEST[0]) for kernel, dtype in parts]
 
 
 def compile_build(build: Build) -> dict[str, Resources]:
-    """The resources of each function of a build."""
+    """Compiles a build and returns the resources of each of its functions."""
     functions = _FUNCTIONS[build.kernel]
     kernels = _kernels(build, functions.__contains__)
     if not kernels:
@@ -169,16 +171,17 @@ def compile_build(build: Build) -> dict[str, Resources]:
 
 
 def describe_build(build: Build) -> dict[str, list[Description]]:
-    """Triton's descriptions of all functions that the call of a build launches."""
+    """Returns the Descriptions of all functions that the call of a build launches."""
     with describing() as found:
         _kernels(build, lambda name: True)
     return found
 
 
 def builds_of_every_kind() -> list[Build]:
-    """Every kernel in every kind of call, in 16 bits and in float32, for one chip and one head size.
+    """Builds of every kernel in every kind of call, in 16 bits and in float32, for one chip and one head size.
 
-    Whether a version of Triton can compile a kernel depends on these, not on tiles. The 16-bit dtypes alternate.
+    They show whether a version of Triton can compile the kernels, which does not depend on tile sizes. The two 16-bit
+    dtypes alternate.
     """
     builds = []
     for number, (kernel, variant) in enumerate(itertools.product(KERNELS, VARIANTS)):
@@ -250,7 +253,10 @@ def _problem(build: Build, table: Table) -> tuple[Problem, Inputs]:
 
 
 def length_of(build: Build, table: Table) -> int:
-    """Keys of a build's call: the most of its single-tile kernel, or more than any of them supports."""
+    """The number of keys in a build's call.
+
+    For a single-tile kernel: the most that it supports. For other kernels: more than any single-tile kernel supports.
+    """
     if not build.kernel.startswith("whole_row"):
         return _TILED_LENGTH
     return table.entry(
@@ -265,7 +271,7 @@ def is_busy_variant(variant: str, head_dim: int) -> bool:
 
 
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
-    """The limits of this file that a build exceeds."""
+    """Lists the limits in this module that a build exceeds, as text."""
     found = []
     packed = VARIANTS[build.variant].get("packed") and build.dtype != torch.float32
     stack = PACKED_STACK if packed else BACKWARD_STACK
@@ -292,17 +298,17 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
             continue
         if build.kernel in _FORWARD and r.spills:
             found.append(f"{build}: {function} spills registers within a loop, in {r.spills} instructions")
-        # A single query fills no tile, so its rate does not matter.
+        # A call with a single query does not fill a tile, so its rate is not checked.
         if build.kernel in TILED and build.dtype != torch.float32 and build.variant != ONE_QUERY:
             found += [f"{build}: {function} {fault}" for fault in _slow(build, r)]
     return found
 
 
 def _slow(build: Build, r: Resources) -> Iterator[str]:
-    """Reasons why a tiled kernel of 16 bits cannot reach the full rate of the chip."""
+    """Yields reasons why a tiled 16-bit kernel cannot reach the full rate of the chip."""
     if build.architecture == "sm_90" and build.head_dim in WGMMA_HEAD_DIMS and not r.wgmma:
         yield "has no wgmma"
     busy = is_busy_variant(build.variant, build.head_dim)
     stages = table_of(build).entry(build.kernel, build.dtype, build.head_dim, busy).num_stages
     if stages > 2 and not r.loads_in_flight:
-        yield f"has no loads in flight across iterations, of {stages} stages"
+        yield f"has no loads in flight across iterations, with {stages} stages"

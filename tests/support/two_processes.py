@@ -1,7 +1,7 @@
 """The program that test_distributed.py runs under torchrun: `two_processes.py DATA OUTPUT`.
 
-The name of OUTPUT is ddp or fsdp. DDP trains two seeds. The run of FSDP2 fails after its last step, loses a file of its
-second process, and resumes from the older checkpoint.
+The name of OUTPUT is ddp or fsdp. The DDP run trains two seeds. The FSDP2 run fails after its last step; then a file of
+its second process is deleted, and the run resumes from the older checkpoint.
 """
 
 import json
@@ -30,7 +30,7 @@ OPTIONS = TrainingOptions(
 
 
 def train_and_fail(dataset, output, options):
-    """The run fails at its last step, and its newest checkpoint loses a file of the second process."""
+    """Trains a run that fails at its last step, and deletes a file of the second process from its newest checkpoint."""
     plain = AspectTrainer._determine_best_metric
 
     def failing(trainer, metrics, trial):

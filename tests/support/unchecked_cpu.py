@@ -1,4 +1,4 @@
-"""Makes the compiled CPU kernels check themselves, with a fault that `self_check` has to detect."""
+"""Turns on the self-check of the compiled CPU kernels, and adds a fault to their results that it has to detect."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from qacg_kernels import self_check
 from qacg_kernels.backends import cpu
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Saved
 
-# Changes the results of a launch, by name, in place; receives the call's tensors and options too.
+# A function that changes the results of a launch in place. It gets them by name, and the call's tensors and options.
 Fault = Callable[[dict[str, torch.Tensor], dict[str, object]], None]
 
 GRADIENTS = tuple(f"grad {name}" for name in Gradients._fields)
@@ -17,14 +17,15 @@ GRADIENTS = tuple(f"grad {name}" for name in Gradients._fields)
 
 @contextlib.contextmanager
 def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterator[list[str]]:
-    """The "cpu" operators check themselves within this context.
+    """A context with the self-check of the "cpu" operators turned on.
 
     Args:
-        fault: called after every launch of one direction.
-        backward: whether this direction is the backward.
+        fault: called after every launch of the forward, or of the backward.
+        backward: whether `fault` is for the backward.
 
     Yields:
-        The directions that checks launched, in order; a call that has passed is launched by C++ alone.
+        A list to which each launch by the self-check appends its direction. Later calls of a variant
+        that has passed the self-check append nothing.
     """
     launched: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Model folders like those of `qacg train`, with random weights."""
+"""Writes model folders like those of `qacg train`, with random weights."""
 
 from dataclasses import replace
 
@@ -26,9 +26,13 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
     """Writes a model folder and returns its path.
 
     Args:
-        fields: of the configuration.
+        folder: path of the folder.
+        task: the task.
+        kind: the model's name.
+        layers, heads: sizes of the model.
+        fields: further fields of the configuration.
         reading: data options.
-        options: training options.
+        **options: training options.
     """
     targets = ("location - 1", "location - 2") if task == SENTIHOOD else ("",)
     contexts = [task.context(target, aspect) for target in targets for aspect in task.aspects]
@@ -56,7 +60,7 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
 
 
 def record_of(task, contexts, options, reading=None):
-    """A training record with a number in every field and the metrics of random predictions."""
+    """Makes a training record with a value in every field and the metrics of random predictions."""
     figures = {name: 0.5 for name in METRIC_CLASSES[task.metrics].TITLES} | {"undefined": []}
     coin = {split: METRIC_CLASSES[task.metrics].from_json(figures) for split in ("dev", "test")}
     return TrainingRecord(

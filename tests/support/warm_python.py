@@ -1,7 +1,7 @@
-"""Python processes that start with torch and transformers imported, and with no module of this repository.
+"""Python processes that start with torch and transformers imported, but no module of this repository.
 
-They are forks of one process that has done nothing else. Importing both packages takes four seconds, several times as
-long as most of the processes that tests start. Tests of imports require a process of their own.
+They are forks of a process that has done nothing else. Importing both packages takes four seconds, several times as
+long as most processes that tests start. Tests of imports must not use this module, but start a new Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subpro
     """Runs Python with these arguments, which start with -c or -m, like `subprocess.run`.
 
     Args:
-        cwd: working folder; that of this process if not given.
+        *arguments: the arguments of Python.
+        cwd: working folder; that of this process when None.
         variables: environment variables in addition to those of this process.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -37,19 +38,19 @@ def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subpro
         source.stdin.flush()
         line = source.stdout.readline()
         if not line:
-            raise RuntimeError(f"the parent of the forks has ended with {source.wait()}")
+            raise RuntimeError(f"warm_python: expected a running parent of the forks, got exit status {source.wait()}")
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in (out, err)]
         return subprocess.CompletedProcess(order["arguments"], int(line), *texts)
 
 
 @functools.cache
 def _source() -> subprocess.Popen:
-    """The parent of the forks; it ends with this process, when its input is closed."""
+    """Starts the parent of the forks, once. It ends when its input is closed, at the end of this process."""
     return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _serve() -> None:
-    """Reads commands and answers each with an exit status; returns in a fork when its command is done."""
+    """Reads commands, forks for each, and answers with its exit status. A fork returns when its command ends."""
     sys.modules["torchao"] = None  # transformers would load it, and it prints warnings
     for name in ("torch", "sklearn.linear_model", "transformers.trainer"):
         __import__(name)

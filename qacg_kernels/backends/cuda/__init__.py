@@ -132,7 +132,7 @@ def capability(device: torch.device) -> tuple[int, int]:
 
 @constant_when_traced
 def _no_code_on(device: torch.device) -> tuple[str, ...]:
-    """Why the library cannot run on a device, as one line; empty if it has code for it."""
+    """Why the library cannot run on a device, in one line; empty if it can."""
     return _no_code_for(capability(device), _gpus)
 
 
@@ -186,7 +186,7 @@ def why_plain(problem: Problem) -> list[str]:
 
 
 def _address(t: torch.Tensor) -> int:
-    # A fake tensor has none; real memory begins at a multiple of 512.
+    # A fake tensor has no address; torch allocates memory at multiples of 512.
     return t.storage_offset() * t.element_size() if is_fake(t) else t.data_ptr()
 
 

@@ -1,7 +1,8 @@
 """The backward kernels, which loop over blocks of keys, blocks of queries, or rows.
 
-Single-tile rows: the kernel over key blocks computes all gradients. Tiled rows: `row_terms_kernel` runs first (eq. 10
-and 13), then each kernel computes the products whose sums it owns, without atomics, in 11 products.
+For single-tile rows, the kernel over key blocks computes all gradients. For tiled rows, `row_terms_kernel` runs first
+(eq. 10 and 13). Then the kernels over key blocks and over query blocks compute the gradients of keys and of queries,
+without atomics, in 11 matrix products.
 """
 
 import triton

@@ -68,7 +68,7 @@ def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
     found = [
         replace(
             entry,
-            num_warps=entry.num_warps // 2 if wide else entry.num_warps,  # as many lanes
+            num_warps=entry.num_warps // 2 if wide else entry.num_warps,  # so that the number of lanes is the same
             num_stages=min(entry.num_stages, _MOST_STAGES_OF_AMD),
             registers=0,
         )

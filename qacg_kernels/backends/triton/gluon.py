@@ -61,13 +61,13 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def without_gluon(problem: Problem) -> str | None:
-    """Why a call cannot use the forward in Gluon and runs the Triton backend's; None if its tiled rows can."""
+    """Why a call cannot use the forward in Gluon; None if it can, for its tiled rows."""
     if problem.query.dtype not in DTYPES:
         return f"dtype: expected float16 or bfloat16, got {problem.query.dtype}"
     if problem.head_dim not in _HEAD_DIMS:
         return f"head size: expected 64 or 128, got {problem.head_dim}"
     if problem.attn_mask is not None:
-        return "attn_mask: expected none, got one"
+        return "attn_mask: expected None, got a mask"
     if problem.dropout_p > 0:
         return f"dropout_p: expected 0, got {problem.dropout_p}"
     if problem.column_gate:

@@ -176,8 +176,8 @@ def compute(
                 stage = 0
                 phase ^= 1
             # ptxas moves arithmetic across waits for products, but not across waits for barriers, which are loops. So a
-            # wait for a barrier precedes each wait for products. For LLVM, the results of the arithmetic are arguments
-            # of the wait.
+            # wait for a barrier precedes each wait for products. LLVM could move the arithmetic too, so its results are
+            # arguments of the wait.
             mbarrier.wait(there.index(stage), phase)
             fence_async_shared()
             c, o2, p = warpgroup_mma_wait(0, (c_flying, o2_flying, p))

@@ -43,7 +43,7 @@ _ADDED_SUMS, _ADDED_COLUMNS = 256, 16
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
-    """A Gate of the four vectors and two biases, in the order of the operator's schema, or of their gradients."""
+    """Makes a Gate of the four vectors and two biases, or of their gradients, in the order of the operator's schema."""
     query, context_query, key, context_key, query_bias, key_bias = parameters
     return Gate(
         Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),

@@ -161,7 +161,9 @@ class Table:
                     f"entries: expected one for {key} (kernel, bits, head_dim, busy), got {have.count(key)}"
                 )
         if is_amd(self.architecture) and any(entry.registers for entry in self.entries):
-            raise ValueError("registers: expected 0 in all entries of an AMD GPU, whose compiler accepts no limit")
+            raise ValueError(
+                "registers: expected 0 in all entries of an AMD GPU, whose compiler accepts no limit, got another"
+            )
 
     @property
     def holds_tf32(self) -> bool:

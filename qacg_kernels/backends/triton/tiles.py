@@ -244,7 +244,7 @@ def _is_visible(values, dtype: tl.constexpr):
 def score_arguments(scores, context_scores, i, j, summands, place, call, config: tl.constexpr, CHECKED: tl.constexpr):
     """Returns masked scores, context scores, the factor that both still lack, and the visible entries (eq. 1 and 2).
 
-    Scores times the factor are in powers of two. `summands` is the result of `key_summands`, in the shape of j. Without
+    Scores times the factor are exponents of 2. `summands` is the result of `key_summands`, in the shape of j. Without
     CHECKED every entry is visible, and no mask is added.
     """
     ADDED: tl.constexpr = CHECKED and (call.mask is not None) and (call.mask.data.dtype.element_ty != tl.uint8)
