@@ -51,7 +51,7 @@ struct SoftmaxRow {
 
 // From the maximum and the sum that the forward saves. A row that sees no key has P = 0; a NaN sum must reach P.
 QACG_SHARED SoftmaxRow softmax_row(float row_max, float row_sum) {
-  const bool empty = row_max == -INFINITY && row_sum == 0.0f;
+  const bool empty = row_sum == 0.0f;
   // Of scores that are all NaN the maximum is -inf.
   return {row_max == -INFINITY ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum};
 }
