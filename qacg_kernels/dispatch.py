@@ -1,5 +1,6 @@
 """The choice of a backend for a call, and the reasons against the others."""
 
+import functools
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,8 @@ from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend, outside_limits
 from qacg_kernels.backends.triton import gluon, tile_tables
-from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.problem import Problem, Residuals
+from qacg_kernels.operators import autograd
 
 # A new backend is a module of `backends` and a line here.
 _REGISTERED: tuple[Backend, ...] = (
@@ -25,6 +27,8 @@ _REGISTERED: tuple[Backend, ...] = (
 )
 _MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
+# Backends whose forward another backend's backward follows, where that takes the call. Both save the same tensors.
+_FOLLOWED_BY: dict[str, Backend] = {hopper.NAME: triton}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
@@ -156,6 +160,25 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     return module
 
 
+def backward_of(module: Backend, problem: Problem) -> Backend:
+    """The backend whose backward follows a forward of `module`; that backend's `residuals` are to be saved."""
+    other = _FOLLOWED_BY.get(module.NAME)
+    return module if other is None or _reasons(other, problem) else other
+
+
+def residuals(module: Backend, problem: Problem) -> Residuals:
+    """Which branch outputs a forward of `module` saves for the backward that follows it."""
+    return backward_of(module, problem).residuals(problem)
+
+
+def _name_of_backward(module: Backend, problem: Problem) -> str:
+    return backward_of(module, problem).NAME
+
+
+for _name in _FOLLOWED_BY:
+    autograd.choose_backward[_name] = functools.partial(_name_of_backward, _BY_NAME[_name])
+
+
 def forget() -> None:
     """Clears the cache of selections, for tests that change a backend."""
     _selections.clear()
@@ -237,7 +260,12 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
 def notes(problem: Problem) -> dict[str, str]:
     """For each backend that supports `problem`, by name, a remark on how it would compute the call."""
     takers = (m for m in _MODULES if not _reasons(m, problem))
-    return {m.NAME: text for m in takers if (text := m.note(problem))}
+    return {m.NAME: text for m in takers if (text := _note(m, problem))}
+
+
+def _note(module: Backend, problem: Problem) -> str | None:
+    text, other = module.note(problem), backward_of(module, problem)
+    return text if other is module else f"{text}; the backward is that of {other.NAME!r} ({other.note(problem)})"
 
 
 def chosen_so_far() -> dict[str, dict[str, object]]:

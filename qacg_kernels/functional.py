@@ -390,7 +390,7 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
     chosen = dispatch.select(problem, backend, differentiable)
     if not chosen.READS_INT64:
         problem = problem.with_int32_lengths()
-    residuals = chosen.residuals(problem) if differentiable else autograd.SAVE_NOTHING
+    residuals = dispatch.residuals(chosen, problem) if differentiable else autograd.SAVE_NOTHING
     outputs = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
     if not return_lambda:
         return outputs.out

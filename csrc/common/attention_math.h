@@ -52,8 +52,8 @@ struct SoftmaxRow {
 // Computes them from the maximum and the sum that the forward saves. A row that sees no key has P = 0; if the sum is
 // NaN, P must be NaN.
 QACG_SHARED SoftmaxRow softmax_row(float row_max, float row_sum) {
-  const bool empty = row_max == -INFINITY && row_sum == 0.0f;
-  // The maximum is also -inf if all scores are NaN.
+  const bool empty = row_sum == 0.0f;
+  // The maximum is -inf if all scores are NaN.
   return {row_max == -INFINITY ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum};
 }
 

@@ -350,7 +350,8 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
     p.key_gate = rows(key_gate);
   }
   if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
-  run_forward(p, kPath, !save_quasi_out && suits_tensor_cores(arguments), stream.handle());
+  const bool can_save = !save_quasi_out || !p.column_gate;  // tensor cores have O2 of a row gate or lambda
+  run_forward(p, kPath, can_save && suits_tensor_cores(arguments), stream.handle());
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 

@@ -250,7 +250,7 @@ QACG_DEVICE float sigmoid_by_polynomial(float x) {
 }
 
 // Writes the outputs of a strip from its sums: P V up to the factor of each row, and G V, weighted by a column gate if
-// there is one. The outputs go through the strip's rows of `tile`.
+// there is one. The outputs go through the strip's rows of `tile`. quasi_out is of a row gate or lambda.
 template <typename Scalar, int kTiles, typename TileType>
 QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2],
                               const float* lambdas, float (&softmax_sum)[kTiles][4], float (&quasi_sum)[kTiles][4],
@@ -259,18 +259,27 @@ QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     store_row(p, s, first_row, rows[half], half);
-    const float normalise = rows[half].normalise() * keep_scale;
-    const float weight = (p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)]) * p.quasi_scale * keep_scale;
+    const float normalise = rows[half].normalise() * keep_scale, factor = p.quasi_scale * keep_scale;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) {
         softmax_sum[t][e] *= normalise;
-        quasi_sum[t][e] = softmax_sum[t][e] + weight * quasi_sum[t][e];
+        quasi_sum[t][e] *= factor;
       }
     }
   }
   if (first_row >= s.queries) return;
+  if (p.quasi_out.data) write_strip<Scalar>(p, s, tile, strip_row, quasi_sum, p.quasi_out, first_row);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float lambda = p.column_gate ? 1.0f : lambdas[strip_row + row_of(2 * half)];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) quasi_sum[t][e] = softmax_sum[t][e] + lambda * quasi_sum[t][e];
+    }
+  }
   write_strip<Scalar>(p, s, tile, strip_row, quasi_sum, p.out, first_row);
   if (p.softmax_out.data) write_strip<Scalar>(p, s, tile, strip_row, softmax_sum, p.softmax_out, first_row);
 }

@@ -1,5 +1,6 @@
 """Derivatives of the operators, and the calls of their kernels with the least launch overhead."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ from qacg_kernels.operators.schema import (
 )
 from qacg_kernels.utils import torch_internals
 
+# By forward backend, a function that returns the name of the backend whose backward runs a call; a backend without an
+# entry runs its own. `dispatch` fills it.
+choose_backward: dict[str, Callable[[Problem], str]] = {}
 SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
@@ -102,6 +106,8 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     if grad_out is None:  # a loss on lambda alone
         grad_out = torch.zeros_like(problem.query)
     saved = Saved(grad_out, grad_query_gate, grad_key_gate, *results)
+    if backend in choose_backward:
+        backend = choose_backward[backend](problem)
     # The forward has validated the inputs, and autograd the gradients.
     if torch_internals.functorch_active():
         with validated:

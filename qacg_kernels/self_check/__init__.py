@@ -139,7 +139,8 @@ class Kernel:
             return None
         saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))
         _, *variant = variant_of(self.backend, problem, Residuals(*saves))
-        backends = {"triton": ("triton", "gluon")}.get(self.backend, (self.backend,))  # gluon uses triton's backward
+        followed = {"triton": ("triton", "gluon", "hopper")}  # forwards by their backward
+        backends = followed.get(self.backend, (self.backend,))
         return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 
     def _checked(self, problem: Problem, others: Others) -> tuple[Outputs, str | None, bool]:

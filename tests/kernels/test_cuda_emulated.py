@@ -285,15 +285,18 @@ def test_host_code_requires_only_the_stable_abi():
     assert not [name for name in names if name.startswith("_Z") and re.search("2at|3c10|5torch", name)]
 
 
-def test_branch_outputs_sum_to_the_output():
-    """out = O1 + lambda O2 on the plain path, which alone saves O2. Tensor cores give the same O1."""
-    inputs = make_inputs(replace(STRIPS[5], gate="lambda", mask=None), torch.bfloat16)
+@pytest.mark.parametrize("layout", ["heads_inside", "strided"])
+def test_branch_outputs_sum_to_the_output(layout, library):
+    """out = O1 + lambda O2 on tensor cores and, with odd strides, on the plain path. Both give the same O1 alone."""
+    inputs = make_inputs(replace(STRIPS[5], gate="lambda", mask=None, layout=layout), torch.bfloat16)
+    before = library.qacg_emulator_products()
     t = inputs.tensors
     arguments = (*inputs.arguments(), *[None] * 10)
     options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=0.125, quasi_scale=1.0, beta=1.0, gamma=1.0)
     options |= dict(gate_form=0, save_softmax_out=True)
     run = torch.ops.qacg.cuda_attention
     out, softmax_out, quasi_out, *_ = run(*arguments, **options, save_quasi_out=True)
+    assert (library.qacg_emulator_products() > before) == (layout != "strided")
     fast_out, fast_softmax_out, nothing, *_ = run(*arguments, **options, save_quasi_out=False)
     assert nothing.numel() == 0
     sum_of_branches = softmax_out.float() + t["lambda"].float().unsqueeze(-1) * quasi_out.float()

@@ -1,6 +1,7 @@
 """The Hopper backend: a tiled forward with wgmma for every length (csrc/cuda/hopper_forward.h).
 
-Everything else, including the backward, is the CUDA backend's.
+Everything else is the CUDA backend's. The operator's own backward is too, but `dispatch` prefers Triton's where that is
+available.
 """
 
 import functools
@@ -51,10 +52,10 @@ def _unsupported_capability(device: torch.device) -> tuple[str, ...]:
 
 
 def note(problem: Problem) -> str:
-    """Which forward kernel a call would run, and how the CUDA backend would run its backward."""
+    """Which forward kernel a call would run, and how the CUDA backend would run the operator's own backward."""
     if why := cuda.why_plain(problem):
         return f"as backend 'cuda', without wgmma, which has the limits of the other tensor-core kernels: {why[0]}"
-    return f"forward with wgmma; the backward is that of backend 'cuda' ({cuda.note(problem)})"
+    return f"forward with wgmma, else as backend 'cuda' ({cuda.note(problem)})"
 
 
 residuals = cuda.residuals
