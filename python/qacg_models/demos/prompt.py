@@ -1,0 +1,82 @@
+"""A prompt that answers the sentences that a person types, and the commands to try next."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from qacg_models.errors import InputError
+from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+
+# Below this probability an answer is marked.
+CERTAIN = 0.7
+PROMPT = "> "
+
+
+def is_terminal() -> bool:
+    """Returns whether a person can type to this process and read its output."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def answer_sentences(ask: AspectPredictor, read: Callable[[str], str] = input) -> None:
+    """Answers each line that `read` returns, until an empty line, the end of input or Ctrl-C.
+
+    Args:
+        ask: a model whose first label means that there is no opinion.
+        read: function of the prompt; `input`, or one like it.
+    """
+    with suppress(ImportError):
+        import readline  # noqa: F401 -- `input` then has arrow keys and a history
+
+    print("\nType a sentence and press Enter; an empty line ends.", flush=True)
+    while True:
+        try:
+            text = read(PROMPT).strip()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        if not text:
+            return
+        try:
+            print("\n".join(answer_lines(ask(text), ask.labels[0])), flush=True)
+        except InputError as error:
+            print(error, flush=True)
+
+
+def answer_lines(answers: Sequence[AspectPrediction], absent: str) -> list[str]:
+    """Returns a line for each aspect with an opinion, and one that names the other aspects.
+
+    Args:
+        answers: of one text, one for each aspect.
+        absent: the label that means that there is no opinion.
+    """
+    width = max(len(answer.aspect) for answer in answers)
+    found = [answer for answer in answers if answer.label != absent]
+    lines = []
+    for answer in sorted(found, key=lambda answer: -answer.probabilities[answer.label]):
+        share = answer.probabilities[answer.label]
+        mark = "" if share >= CERTAIN else "  (uncertain)"
+        lines.append(f"  {answer.aspect:<{width}}  {answer.label} {share:.0%}{mark}")
+    others = [answer.aspect for answer in answers if answer.label == absent]
+    return [*lines, *([f"  no opinion on {', '.join(others)}"] if others else [])]
+
+
+def program() -> str:
+    """Returns how a shell in this folder starts `qacg` with the interpreter of this process."""
+    script, path = Path(sys.executable).with_name("qacg"), os.environ.get("PYTHONPATH")
+    if script.is_file() and path is None:
+        found = shutil.which("qacg")
+        return "qacg" if found is not None and Path(found) == script else shlex.quote(shown_path(script))
+    prefix = "" if path is None else f"PYTHONPATH={shlex.quote(path)} "
+    return f"{prefix}{shlex.quote(shown_path(Path(sys.executable)))} -m qacg_models.cli"
+
+
+def shown_path(path: Path) -> str:
+    """Returns the path relative to the working directory if it lies below, otherwise as it is."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
