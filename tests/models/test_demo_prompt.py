@@ -10,20 +10,25 @@ import time
 from pathlib import Path
 
 import pytest
+from qacg_models.data.task import SENTIHOOD
 from qacg_models.demos import prompt
-from qacg_models.demos.sample_demo import next_commands
+from qacg_models.demos.sample_demo import TARGETS, next_commands
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
 from qacg_models.inference.trained_model import load_trained
 from untrained import write_model
 
 ROOT = Path(__file__).parents[2]
+# In a terminal, the process takes it as its own, so that Ctrl-C reaches it.
 PROGRAM = """
+import fcntl
 import sys
+import termios
 from qacg_models.demos.prompt import answer_sentences, is_terminal
 from qacg_models.inference.aspect_predictor import AspectPredictor
 if not is_terminal():
     sys.exit(3)
-answer_sentences(AspectPredictor.from_pretrained(sys.argv[1]))
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+answer_sentences(AspectPredictor.from_pretrained(sys.argv[1]), "Type.", {"X": "location - 1", "Y": "location - 2"})
 print("after")
 """
 SECONDS = 120
@@ -31,7 +36,7 @@ SECONDS = 120
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("prompt") / "model")
+    return write_model(tmp_path_factory.mktemp("prompt") / "model", task=SENTIHOOD)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,6 @@ class Terminal:
             stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": path},
             start_new_session=True,
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
         )
         os.close(child)
         self.text = ""
@@ -85,9 +89,10 @@ def terminal(model):
 
 def test_prompt_answers_a_typed_sentence(terminal):
     terminal.wait_for(prompt.PROMPT)
-    terminal.type("the food was great\n")
+    terminal.type("X is cheap\n")
     answers = terminal.wait_for(f"\n{prompt.PROMPT}")
-    assert all(aspect in answers for aspect in ("food", "price"))
+    assert all(f"X {aspect}" in answers for aspect in SENTIHOOD.aspects)
+    assert "Y " not in answers.partition("cheap")[2]
     terminal.type("\n")
     terminal.wait_for("after")
     assert terminal.process.wait(SECONDS) == 0
@@ -104,7 +109,8 @@ def test_prompt_ends_at_ctrl_c_and_ctrl_d(terminal, key):
 def test_pipe_is_no_terminal(model):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(model)],
-        input="the food was great\n",
+        check=False,
+        input="X is cheap\n",
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python")])},
@@ -112,12 +118,20 @@ def test_pipe_is_no_terminal(model):
     assert (done.returncode, done.stdout) == (3, "")
 
 
-def test_prompt_reports_a_text_it_cannot_encode(ask, capsys):
-    lines = iter(["the food \ud800", "the food was great", ""])
-    prompt.answer_sentences(ask, lambda shown: next(lines))
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("it is cheap", "  expected X or Y in the sentence\n"),
+        ("Xavier is cheap", "  expected X or Y in the sentence\n"),
+        ("X \ud800", "expected text that UTF-8 can encode"),
+    ],
+)
+def test_prompt_continues_after_an_unusable_text(ask, capsys, typed, message):
+    lines = iter([typed, "x is cheap, Y is not", ""])
+    prompt.answer_sentences(ask, "Type.", TARGETS, lambda shown: next(lines))
     printed = capsys.readouterr().out
-    assert "expected text that UTF-8 can encode" in printed
-    assert "food" in printed.splitlines()[-1]
+    assert message in printed
+    assert "X price" in printed and "Y price" in printed
 
 
 def answer(aspect, label, share):
@@ -127,8 +141,8 @@ def answer(aspect, label, share):
 def test_answer_lines_name_opinions_and_other_aspects():
     answers = [answer("food", "none", 0.9), answer("price", "bad", 0.62), answer("service", "good", 0.987)]
     assert prompt.answer_lines(answers, "none") == [
-        "  service  good 99%",
         "  price    bad 62%  (uncertain)",
+        "  service  good 99%",
         "  no opinion on food",
     ]
 
@@ -136,11 +150,11 @@ def test_answer_lines_name_opinions_and_other_aspects():
 def test_next_commands_work_when_typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "python")]))
-    write_model(Path("model"))
+    write_model(Path("model"), task=SENTIHOOD)
     outputs = [subprocess.check_output(line, shell=True, text=True) for line in next_commands(Path("model"))]
     assert "p(" in outputs[0]
     assert (tmp_path / "model-page" / "index.html").is_file()
-    assert "reviews.csv" in outputs[2]
+    assert "strict accuracy" in outputs[2]
 
 
 def test_program_is_the_script_of_the_environment(tmp_path, monkeypatch):
@@ -158,4 +172,9 @@ def test_program_is_the_script_of_the_environment(tmp_path, monkeypatch):
 def test_program_without_a_script_is_the_module(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "my python"))
     monkeypatch.setenv("PYTHONPATH", ".:python")
-    assert shlex.split(prompt.program()) == ["PYTHONPATH=.:python", str(tmp_path / "my python"), "-m", "qacg_models.cli"]
+    assert shlex.split(prompt.program()) == [
+        "PYTHONPATH=.:python",
+        str(tmp_path / "my python"),
+        "-m",
+        "qacg_models.cli",
+    ]
