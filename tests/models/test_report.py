@@ -317,7 +317,10 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert status == 1  # one epoch of a tiny model does not beat the majority row by the margin
     assert "DOES NOT BEAT the majority row by 15 points" in out
-    assert out.splitlines()[-2].startswith("test, against the baseline (TF-IDF + logistic regression): ")
+    compared, _, _, title, *commands = out.splitlines()[-7:]
+    assert compared.startswith("test, against the baseline (TF-IDF + logistic regression): ")
+    assert title == "Commands to try next:"
+    assert commands == demo.next_commands(tmp_path / "model"), "the last lines, since there is no terminal"
     assert [int(number) for number in re.findall(r"^\[(\d)/6\]", out, re.MULTILINE)] == [1, 2, 3, 4, 5, 6]
     text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     page = Page(text)

@@ -26,7 +26,8 @@ def runs_of_words(rows, length=5):
 def test_reviews_have_every_aspect_and_no_overlap(dataset):
     assert set(dataset.task.aspects) == set(ASPECTS)
     splits = dataset.splits
-    assert {name: len(rows) // len(ASPECTS) for name, rows in splits.items()} == {"train": 534, "dev": 52, "test": 104}
+    texts = {name: len(rows) // len(ASPECTS) for name, rows in splits.items()}
+    assert texts == {"train": 1103, "dev": 125, "test": 241}
     assert not runs_of_words(splits["train"]) & runs_of_words([*splits["dev"], *splits["test"]])
     for rows in splits.values():
         assert {(row.aspect, row.label) for row in rows} == {

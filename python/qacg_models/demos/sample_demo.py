@@ -1,10 +1,14 @@
 """`qacg demo`: from the operator to a trained model and a report, on this machine, in under three minutes."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from qacg_models.data import Example, describe, load_data, sample_directory
+from qacg_models.demos.prompt import answer_sentences, is_terminal, program, shown_path
+from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.reporting.result_tables import (
     MAJORITY,
@@ -19,6 +23,13 @@ from qacg_models.runs.options import SCRATCH, TrainingOptions
 
 MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
 EPOCHS = 16
+# The sample names its districts `location - 1` and `location - 2`; a person types X and Y.
+TARGETS = MappingProxyType({"X": "location - 1", "Y": "location - 2"})
+INTRO = (
+    "Type a sentence about a district and call it X, or about two, X and Y. For example: X is cheap, but i would not"
+    " walk there at night."
+)
+TEXT = "location - 1 is cheap, but i would not walk there at night"
 STEPS = ("machine", "agreement with the reference", "speed and memory", "training", "evaluation", "report")
 
 
@@ -93,7 +104,28 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
     print(baseline_comparison(trained.record, "test"))
     print(f"total {time.perf_counter() - start:.0f} s")
+    print("\n".join(["\nCommands to try next:", *next_commands(Path(output))]), flush=True)
+    if is_terminal():
+        answer_sentences(AspectPredictor(trained), INTRO, TARGETS)
     return 0 if agrees and beats else 1
+
+
+def next_commands(output: Path) -> list[str]:
+    """Returns lines with commands that use the trained model, each with a comment.
+
+    Args:
+        output: folder of the model.
+    """
+    model, text, sample = (shlex.quote(one) for one in (str(output), TEXT, shown_path(sample_directory())))
+    page = shlex.quote(f"{output}-page")
+    return [
+        f"  {program()} {arguments}"
+        for arguments in (
+            f"predict {model} --text {text}    # labels and probabilities",
+            f"analyze {model} --text {text} --output {page}    # the words that decide, as a page",
+            f"evaluate {model} --data {sample} --split test    # metrics with intervals, and the worst errors",
+        )
+    ]
 
 
 def pick_rows(rows: Sequence[Example]) -> list[Example]:

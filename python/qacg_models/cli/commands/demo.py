@@ -1,10 +1,10 @@
-"""`qacg demo`: check this machine, train on the bundled sample, write a report."""
+"""`qacg demo`: check this machine, train on the sample, write a report; in a terminal, answer typed sentences."""
 
 import argparse
 from pathlib import Path
 
 USES_MODELS = True
-HELP = "check this machine, train on the bundled sample, write a report"
+HELP = "check this machine, train on the bundled sample, write a report; in a terminal, answer typed sentences"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,97 @@
+"""A prompt that answers the sentences that a person types, and the commands to try next."""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+
+from qacg_models.errors import InputError
+from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
+
+# Below this probability an answer is marked.
+CERTAIN = 0.7
+PROMPT = "> "
+NO_TARGETS: Mapping[str, str] = MappingProxyType({})
+
+
+def is_terminal() -> bool:
+    """Returns whether a person can type to this process and read its output."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def answer_sentences(
+    ask: AspectPredictor, intro: str, targets: Mapping[str, str] = NO_TARGETS, read: Callable[[str], str] = input
+) -> None:
+    """Answers each line that `read` returns, until an empty line, the end of input or Ctrl-C.
+
+    Args:
+        ask: a model whose first label means that there is no opinion.
+        intro: what a person can type, printed once.
+        targets: targets of the model by the words that stand for them in typed sentences.
+        read: function of the prompt; `input`, or one like it.
+    """
+    with suppress(ImportError):
+        import readline  # noqa: F401 -- `input` then has arrow keys and a history
+
+    print(f"\n{intro} An empty line ends.", flush=True)
+    words = {target: word for word, target in targets.items()}
+    while True:
+        try:
+            text = read(PROMPT).strip()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        if not text:
+            return
+        for word, target in targets.items():
+            text = re.sub(rf"\b{re.escape(word)}\b", target, text, flags=re.IGNORECASE)
+        if words and not any(target in text for target in words):
+            print(f"  expected {' or '.join(targets)} in the sentence", flush=True)
+            continue
+        try:
+            print("\n".join(answer_lines(ask(text), ask.labels[0], words)), flush=True)
+        except InputError as error:
+            print(f"  {error}", flush=True)
+
+
+def answer_lines(answers: Sequence[AspectPrediction], absent: str, words: Mapping[str, str] = NO_TARGETS) -> list[str]:
+    """Returns a line for each aspect with an opinion, and one that names the other aspects.
+
+    Args:
+        answers: of one text, one for each target and aspect.
+        absent: the label that means that there is no opinion.
+        words: the word that stands for each target.
+    """
+    names = [f"{words.get(answer.target, answer.target)} {answer.aspect}".strip() for answer in answers]
+    width, lines, others = max(map(len, names)), [], []
+    for name, answer in zip(names, answers):
+        share = answer.probabilities[answer.label]
+        if answer.label == absent:
+            others.append(name)
+        else:
+            mark = "" if share >= CERTAIN else "  (uncertain)"
+            lines.append(f"  {name:<{width}}  {answer.label} {share:.0%}{mark}")
+    return [*lines, *([f"  no opinion on {', '.join(others)}"] if others else [])]
+
+
+def program() -> str:
+    """Returns how a shell in this folder starts `qacg` with the interpreter of this process."""
+    script, path = Path(sys.executable).with_name("qacg"), os.environ.get("PYTHONPATH")
+    if script.is_file() and path is None:
+        found = shutil.which("qacg")
+        return "qacg" if found is not None and Path(found) == script else shlex.quote(shown_path(script))
+    prefix = "" if path is None else f"PYTHONPATH={shlex.quote(path)} "
+    return f"{prefix}{shlex.quote(shown_path(Path(sys.executable)))} -m qacg_models.cli"
+
+
+def shown_path(path: Path) -> str:
+    """Returns the path relative to the working directory if it lies below, otherwise as it is."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
