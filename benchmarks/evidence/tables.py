@@ -97,7 +97,7 @@ def settings_table(results: Mapping[str, Result]) -> str:
 
 
 def checks_table(results: Mapping[str, Result]) -> str:
-    """A table of runs with other arithmetic (CHECKS) and the same seed without: metrics in per cent, and minutes."""
+    """A table of runs with other arithmetic (CHECKS) and a usual run of that seed: metrics in per cent, minutes."""
     checks = [one for one in evaluated(chosen_settings(_dev(results))) if one.check in CHECKS]
     if not checks or (plain := replace(checks[0], check=None)).name not in results:
         return NOT_YET

@@ -108,5 +108,5 @@ def test_scaling_with_two_commits_or_few_cases_fails(tmp_path, capsys):
     writer = records.Writer(tmp_path, "suite", ORIGIN)
     writer.add(measured[:3])
     assert scaling.main([str(writer.path), "-o", str(tmp_path / "no.svg")]) == 1
-    assert "too few cases" in capsys.readouterr().err
+    assert "expected enough cases and lengths" in capsys.readouterr().err
     assert not (tmp_path / "no.svg").exists()

@@ -61,10 +61,18 @@ def test_damage_changes_the_file(way, tmp_path):
     ("status", "err", "wrong"),
     [
         (2, "qacg predict: {}/out.csv.parts/7: cannot be written (No space left on device)\n", None),
-        (1, "qacg predict: {}/out.csv: cannot be written (No space left on device)\n", "expected status 2, got 1"),
-        (2, "Traceback\nqacg predict: {}/out.csv: cannot be written (File too large)\n", "expected status 2, got 2"),
-        (2, "qacg predict: out.csv: cannot be written (No space left on device)\n", "does not name the place"),
-        (2, "qacg predict: {}/out.csv: cannot be written\n", "does not have the reason"),
+        (
+            1,
+            "qacg predict: {}/out.csv: cannot be written (No space left on device)\n",
+            "expected status 2 and no traceback, got 1",
+        ),
+        (
+            2,
+            "Traceback\nqacg predict: {}/out.csv: cannot be written (File too large)\n",
+            "expected status 2 and no traceback, got 2",
+        ),
+        (2, "qacg predict: out.csv: cannot be written (No space left on device)\n", "expected the place"),
+        (2, "qacg predict: {}/out.csv: cannot be written\n", "expected the reason"),
     ],
     ids=["right", "status", "traceback", "place", "reason"],
 )

@@ -168,7 +168,7 @@ def complaint(subject: Subject, outcome: Outcome, place: Path) -> str | None:
     """What is wrong with how a run ended on a full disk; None if nothing is."""
     line = outcome.last_line
     if outcome.status != 2 or "Traceback" in outcome.err:
-        return f"expected status 2, got {outcome.status}: {outcome.err[-2000:]}"
+        return f"expected status 2 and no traceback, got {outcome.status}: {outcome.err[-2000:]}"
     if not line.startswith(f"qacg {subject.verb}: ") or str(place) not in line:
         return f"expected the place in the last line, got {line}"
     if not any(reason in line for reason in NO_ROOM):

@@ -162,7 +162,7 @@ class Table:
                 )
         if is_amd(self.architecture) and any(entry.registers for entry in self.entries):
             raise ValueError(
-                "registers: expected 0 in all entries of an AMD GPU, whose compiler accepts no limit, got another"
+                "registers: expected 0 in all entries of an AMD GPU, whose compiler accepts no limit, got others"
             )
 
     @property
