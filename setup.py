@@ -5,7 +5,7 @@ Environment:
     QACG_BUILD_CUDA       auto (default: do not build, and print the command that does), 1 (build with nvcc or fail;
                           also with a torch without CUDA, for use with another torch), 0 (never)
     CUDA_HOME             folder of the CUDA toolkit; by default that of the nvcc on the path, or /usr/local/cuda
-    TORCH_CUDA_ARCH_LIST  GPUs to build for; by default those of "8.0 9.0 10.0+PTX" that nvcc supports
+    TORCH_CUDA_ARCH_LIST  GPUs to build for; by default those of "8.0 9.0 10.0+PTX 12.0" that nvcc supports
     CXX                   the C++ compiler; by default c++, g++ or clang++
     MAX_JOBS              number of compile jobs at a time
     DEBUG                 1 for -O0 -g, and line numbers in GPU code

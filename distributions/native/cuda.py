@@ -19,8 +19,10 @@ KERNEL_SOURCES = (
 )
 OLDEST_NVCC = (12, 0)
 OLDEST_GPU = (8, 0)  # the oldest with the instructions in csrc/cuda/mma.h
-# Default GPUs, and the oldest nvcc that supports each.
-DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8)}
+# Default GPUs, and the oldest nvcc that supports each. The PTX of PORTABLE, or else of the last one, serves all other
+# GPUs that are newer than it, such as 11.0.
+DEFAULT_GPUS = {"8.0": (11, 0), "9.0": (11, 8), "10.0": (12, 8), "12.0": (12, 8)}
+PORTABLE = "10.0"
 # Some versions of ptxas serialise Hopper's matrix products and print a note; the kernel then waits after each product.
 # If the note appears, the compilation fails and leaves a file named SERIALISED + nvcc's version in ninja's folder.
 SERIALISED = "serialised-by-nvcc-"
@@ -35,7 +37,8 @@ def gpus(version: tuple[int, int]) -> list[str]:
     listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if not listed:
         supported = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
-        return with_hopper_instructions([*supported[:-1], supported[-1] + "+PTX"])
+        portable = PORTABLE if PORTABLE in supported else supported[-1]
+        return with_hopper_instructions([gpu + "+PTX" if gpu == portable else gpu for gpu in supported])
     chosen = []
     for gpu in re.split(r"[\s;,]+", listed.strip()):
         number = re.fullmatch(r"(\d+)\.(\d+)[af]?(\+PTX)?", gpu)

@@ -14,7 +14,7 @@ import pytest
 from native import compilers, cuda
 
 ROOT = Path(__file__).resolve().parents[2]
-GPUS = ("8.0", "9.0a", "10.0")
+GPUS = ("8.0", "9.0a", "10.0", "12.0")
 REGISTERS_PER_MULTIPROCESSOR = 65536
 # The number of kernels of each source.
 KERNELS = {
@@ -49,9 +49,10 @@ LIMITS = {
     "8.9": Limits("8.0", 100 * KIB, 99 * KIB, 1536),
     "9.0": Limits("9.0a", 228 * KIB, 227 * KIB, 2048),
     "10.0": Limits("10.0", 228 * KIB, 227 * KIB, 2048),
+    "12.0": Limits("12.0", 100 * KIB, 99 * KIB, 1536),
 }
-# Blocks of a kernel that fit a multiprocessor: on 8.0; on 8.6 and 8.9, where 0 means another kernel runs; on 9.0
-# and 10.0.
+# Blocks of a kernel that fit a multiprocessor: on 8.0; on 8.6, 8.9 and 12.0, where 0 means another kernel runs; on
+# 9.0 and 10.0.
 RESIDENT = {
     "forward_short<32>": (3, 2, 3),
     "forward_short<64>": (2, 1, 3),
@@ -69,7 +70,7 @@ RESIDENT = {
     "hopper_forward<64>": (0, 0, 1),
     "hopper_forward<128>": (0, 0, 1),
 }
-COLUMN_OF_RESIDENT = {"8.0": 0, "8.6": 1, "8.9": 1, "9.0": 2, "10.0": 2}
+COLUMN_OF_RESIDENT = {"8.0": 0, "8.6": 1, "8.9": 1, "9.0": 2, "10.0": 2, "12.0": 1}
 # Prints name, threads of a block and bytes of its dynamic shared memory for each kernel of the tensor-core path.
 SHAPES = """
 #include <stdio.h>
@@ -224,7 +225,7 @@ def test_resident_blocks_fit_shared_memory(shapes):
 
 @pytest.mark.full
 def test_kernels_compile_without_spills(shapes, tmp_path):
-    pairs = [(source, gpu) for source in cuda.KERNEL_SOURCES for gpu in GPUS if gpu != "10.0" or supports_sm_100()]
+    pairs = [(source, gpu) for source in cuda.KERNEL_SOURCES for gpu in GPUS if supports(gpu)]
     assert pairs
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = list(pool.map(lambda pair: compiled(*pair, tmp_path), pairs))
@@ -277,8 +278,8 @@ def test_serialised_products_fail_the_compilation(tmp_path):
         compiled(str(tmp_path / "cuda/kernels_hopper_bfloat16.cu"), "9.0a", tmp_path)
 
 
-def supports_sm_100() -> bool:
-    return compilers.nvcc_version(compilers.nvcc()) >= cuda.DEFAULT_GPUS["10.0"]
+def supports(gpu: str) -> bool:
+    return compilers.nvcc_version(compilers.nvcc()) >= cuda.DEFAULT_GPUS[gpu.removesuffix("a")]
 
 
 @pytest.mark.full

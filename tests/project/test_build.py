@@ -193,7 +193,7 @@ def test_build_does_not_look_for_a_gpu(toolkit, monkeypatch):
 
 def test_gpus_by_default():
     assert cuda.gpus((12, 4)) == ["8.0", "9.0a", "9.0+PTX"]
-    assert cuda.gpus((13, 0)) == ["8.0", "9.0a", "10.0+PTX"]
+    assert cuda.gpus((13, 0)) == ["8.0", "9.0a", "10.0+PTX", "12.0"]
 
 
 @pytest.mark.parametrize("listed", ["8.0;9.0a;10.0+PTX", "8.0 9.0a 10.0+PTX", " 8.0, 9.0a 10.0+PTX "])
@@ -315,14 +315,14 @@ def test_link_finds_the_runtime_of_pip_packages(is_there, toolkit, tmp_path):
     assert (f"-L{tmp_path}/lib" in (tmp_path / "build.ninja").read_text()) is is_there
 
 
-@pytest.mark.parametrize(("jobs", "threads"), [("2", 1), ("12", 2), ("24", 3)])
+@pytest.mark.parametrize(("jobs", "threads"), [("2", 1), ("12", 2), ("24", 4)])
 def test_nvcc_gets_the_cores_that_ninja_leaves(jobs, threads, toolkit, tmp_path, monkeypatch):
     toolkit("13.0")
     monkeypatch.setenv("MAX_JOBS", jobs)
     cuda.write_ninja(tmp_path / "build.ninja", tmp_path / "_cuda.so")
     text = (tmp_path / "build.ninja").read_text()
     assert f"--threads={threads}\n" in text
-    assert text.count("-DQACG_GPUS=8.0:9.0a:10.0+PTX") == len(cuda.KERNEL_SOURCES)
+    assert text.count("-DQACG_GPUS=8.0:9.0a:10.0+PTX:12.0") == len(cuda.KERNEL_SOURCES)
 
 
 @pytest.mark.parametrize("variable", ["QACG_BUILD_CPU", "QACG_BUILD_CUDA"])

@@ -18,7 +18,6 @@ from qacg_models.utils.option_fields import option_group
 
 PROTOCOLS = ("dev", "released")
 SCHEDULES = ("steady", "linear")
-STARTS = ("random", "names")
 # The value of --from for random weights.
 SCRATCH = "scratch"
 # Options that a checkpoint defines, so that they cannot be given together with --from.
@@ -177,14 +176,6 @@ class TrainingOptions:
         " of a text (default: 0)",
         kind=int,
     )
-    context_start: str | None = _shape(
-        None,
-        "start of quasi-attention in a checkpoint without aspects. names: vectors of aspects are the states of their"
-        " names, context projections are copies with a bias, and beta and gamma are 0.9 unless given (default: names"
-        " with a checkpoint and context_standalone, otherwise random)",
-        *STARTS,
-        kind=str,
-    )
 
     attention: str = _machine(
         "auto",
@@ -282,22 +273,6 @@ class TrainingOptions:
                     f" {getattr(self, name)}. Omit it."
                 )
 
-        if self.context_start == "names":
-            self._check_names_start()
-
-    def _check_names_start(self) -> None:
-        if not BACKBONES[self.model].quasi_attention:
-            raise InputError(f"model: expected no context_start for {self.model!r}, which has no quasi-attention.")
-        if self.from_checkpoint == SCRATCH:
-            raise InputError(
-                "context_start: expected 'random' for random weights, got 'names'. Name a checkpoint with --from."
-            )
-        if self.context_projection == "head":
-            raise InputError(
-                "context_start: expected 'random' for the context projection 'head', whose matrix is not of the size"
-                " of the query projection, got 'names'."
-            )
-
     @property
     def quasi_attention(self) -> dict[str, float]:
         """The given options among quasi_scale, beta and gamma, by their names in the configuration."""
@@ -326,15 +301,7 @@ class TrainingOptions:
             recipe |= {"context_standalone": False, "join_texts": 0.0}
         if not entry.context_projection:
             recipe |= {"context_projection": None, "context_from_layer": None}
-        resolved = replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
-        return resolved if resolved.context_start else replace(resolved, context_start=resolved._default_start())
-
-    def _default_start(self) -> str | None:
-        entry = BACKBONES[self.model]
-        if not entry.quasi_attention:
-            return None
-        can = self.from_checkpoint is not None and self.context_projection == "hidden"
-        return "names" if can and self.context_standalone and self.protocol == "dev" else "random"
+        return replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
 
 
 _MIN = {

@@ -82,13 +82,10 @@ def begin_model(
         return kind._from_config(config, attn_implementation=options.attention)
     from qacg_models.checkpoints.permissions import Permissions
     from qacg_models.checkpoints.source import open_source
-    from qacg_models.training.context_start import NAMES_FIELDS, average_length, has_contexts, start_from_names
 
-    source = open_source(located(options.from_checkpoint))
-    from_names = options.context_start == "names" and not has_contexts(source)
     model, loading = kind.from_source(
-        source,
-        overrides=NAMES_FIELDS | fields if from_names else fields,
+        open_source(located(options.from_checkpoint)),
+        overrides=fields,
         permissions=Permissions(ignore_mismatched_sizes=True),
         attn_implementation=options.attention,
     )
@@ -104,10 +101,6 @@ def begin_model(
             f"tokenizer: expected at most {config.vocab_size} tokens, the vocabulary of {options.from_checkpoint}, got"
             f" {len(tokenizer)}. Use the tokenizer of the checkpoint."
         )
-    if from_names:
-        texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
-        start_from_names(model, tokenizer, average_length(texts, tokenizer))
-        say("aspects: quasi-attention starts from their names (--context-start random: from random weights)")
     return model
 
 
