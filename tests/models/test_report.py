@@ -313,6 +313,9 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     whole = qacg_models.demos.speed.speed_table
     small = {"shapes": ((1, 1, 8, 8),), "seconds": 0, "minimum_runs": 1}
     monkeypatch.setattr(qacg_models.demos.speed, "speed_table", lambda: whole(**small))
+    asked = []
+    monkeypatch.setattr(demo, "is_terminal", lambda: True)
+    monkeypatch.setattr(demo, "answer_sentences", lambda ask, intro, targets: asked.append(intro))
     status = demo.run(tmp_path / "report", tmp_path / "model", TINY)
     out = capsys.readouterr().out
     assert status == 1  # one epoch of a tiny model does not beat the majority row by the margin
@@ -320,7 +323,7 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     compared, _, _, title, *commands = out.splitlines()[-7:]
     assert compared.startswith("test, against the baseline (TF-IDF + logistic regression): ")
     assert title == "Commands to try next:"
-    assert commands == demo.next_commands(tmp_path / "model"), "the last lines, since there is no terminal"
+    assert commands == demo.next_commands(tmp_path / "model"), "the last lines before the prompt"
     assert [int(number) for number in re.findall(r"^\[(\d)/6\]", out, re.MULTILINE)] == [1, 2, 3, 4, 5, 6]
     text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     page = Page(text)
@@ -328,6 +331,8 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     assert page.count["svg"] == 3 * 2 + 2  # three rows, two layers; loss; reliability
     tables = json.loads((tmp_path / "report" / "tables.json").read_text())
     record = json.loads((tmp_path / "model" / "training.json").read_text())
+    assert len(asked) == 1
+    assert f"for {record['metrics']['test']['strict_accuracy']:.0%} of the districts" in asked[0]
     figure = tables["Results on the sample"]["test"][0]["strict accuracy"]
     assert figure == f"{100 * record['metrics']['test']['strict_accuracy']:.1f}"
     kept = read_calibration(tmp_path / "model")

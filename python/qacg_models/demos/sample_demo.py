@@ -106,7 +106,9 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     print(f"total {time.perf_counter() - start:.0f} s")
     print("\n".join(["\nCommands to try next:", *next_commands(Path(output))]), flush=True)
     if is_terminal():
-        answer_sentences(AspectPredictor(trained), INTRO, TARGETS)
+        right = stored_results(trained.record, "test")[row_title(trained.record, "test")].strict_accuracy
+        note = f"On the test split, this small model has all four aspects right for {right:.0%} of the districts."
+        answer_sentences(AspectPredictor(trained), f"{INTRO}\n{note}", TARGETS)
     return 0 if agrees and beats else 1
 
 
