@@ -40,6 +40,7 @@ class Arm:
         copied: whether context projections are initialised as copies of the projections of the tokens.
         bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
         bias_start: whether biases of the context projections are initialised so that they add -log(KEYS) to the scores.
+        context_dropout: whether dropout acts on context queries and context keys, as in the released code.
         softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
         quasi_scale: factor of the quasi-attention map.
         beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
@@ -52,6 +53,7 @@ class Arm:
     copied: bool = False
     bias: bool = False
     bias_start: bool = False
+    context_dropout: bool = True
     softmax_map: bool = False
     quasi_scale: float = 1.0
     beta: float = 1.0
@@ -64,8 +66,8 @@ class Arm:
 
 
 BEST_START: dict[str, Any] = {"names": True, "copied": True, "bias": True, "beta": 0.9, "gamma": 0.9}
-# Starts that need no bias in the operator.
-NAMES_START: dict[str, Any] = BEST_START | {"bias": False, "bias_start": True}
+# Without a bias in the operator.
+NO_BIAS: dict[str, Any] = BEST_START | {"bias": False}
 KEYS = 27  # of an average text of SentiHood
 ARMS: Mapping[str, Arm] = {
     # Upper and lower bound: full sentence pairs, and no aspect at all.
@@ -76,21 +78,21 @@ ARMS: Mapping[str, Arm] = {
     **{f"token-{k}": Arm(f"aspect as a token from layer {k}", TOKEN, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"pairs-{k}": Arm(f"pairs from layer {k}", PAIRS, k) for k in (5, 4, 3, 2, 1)},
     **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
-    **{f"quasi-{k}-start": Arm(f"quasi-attention from layer {k}", QUASI, k, **NAMES_START) for k in (5, 4, 3, 2, 1, 0)},
-    "quasi-4-best": Arm("bias -log(n) in the scores", QUASI, 4, **BEST_START),
-    "quasi-4-scaled": Arm(
-        "map times 1/16 in place of the bias", QUASI, 4, **(BEST_START | {"bias": False, "quasi_scale": 1 / 16})
+    **{f"quasi-{k}-best": Arm(f"quasi-attention from layer {k}", QUASI, k, **BEST_START) for k in (5, 4, 3, 2, 1, 0)},
+    # BEST_START with another mechanism in place of the bias.
+    "quasi-4-scaled": Arm("map times 1/16 in place of the bias", QUASI, 4, quasi_scale=1 / 16, **NO_BIAS),
+    "quasi-4-start": Arm("bias of the projections in place of it", QUASI, 4, bias_start=True, **NO_BIAS),
+    "quasi-4-kept": Arm(
+        "the same without context dropout", QUASI, 4, bias_start=True, context_dropout=False, **NO_BIAS
     ),
     # BEST_START without one of its parts.
     "quasi-4-released": Arm("quasi-attention from layer 4, released start", QUASI, 4),
     "quasi-4-no-names": Arm("- vectors from names", QUASI, 4, **(BEST_START | {"names": False})),
     "quasi-4-no-copies": Arm("- copied projections", QUASI, 4, **(BEST_START | {"copied": False})),
-    "quasi-4-no-bias": Arm("- bias -log(n)", QUASI, 4, **(BEST_START | {"bias": False})),
+    "quasi-4-no-bias": Arm("- bias -log(n)", QUASI, 4, **NO_BIAS),
     "quasi-4-no-lambda": Arm("- lambda from 0.1", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 1.0})),
     "quasi-4-free": Arm("lambda a free gate", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 0.0})),
-    "quasi-4-softmax": Arm(
-        "softmax quasi-attention map", QUASI, 4, **(BEST_START | {"bias": False, "softmax_map": True})
-    ),
+    "quasi-4-softmax": Arm("softmax quasi-attention map", QUASI, 4, softmax_map=True, **NO_BIAS),
     # Quasi-attention in all layers: the released initialisation with one change each.
     "quasi-0": Arm("quasi-attention, released start", QUASI),
     "quasi-0-names": Arm("+ vectors from names", QUASI, names=True),

@@ -10,15 +10,16 @@ from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification, QACGBertModel
 from qacg_models.modules.packing import Packing, packing_of
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention
-from qacg_models.training.context_start import start_context_layer, start_context_projections
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.many_aspects.arms import BLIND, HEADS, KEYS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
 from benchmarks.many_aspects.batches import Batch, Tokens
+from benchmarks.many_aspects.starts import start_context_layer, start_context_projections
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.functional import quasi_attention_varlen
+from qacg_kernels.nn import ContextAttention
 
 # The first position id of an aspect's name that is encoded separately from the text, whose length is then unknown.
 ASPECT_POSITION = 64
@@ -30,17 +31,26 @@ class StudyAttention(QuasiSelfAttention):
 
     Attributes:
         bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
+        context_dropout: whether dropout acts on context queries and context keys.
         softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
     """
 
     bias = False
+    context_dropout = True
     softmax_map = False
+
+    def project(self, hidden_states, context):
+        heads = ContextAttention.project(self, hidden_states, context)
+        return (*heads[:3], *(self._dropped(x) for x in heads[3:]))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return self.dropout(x) if self.context_dropout else x
 
     def forward(self, hidden_states, mask, *, context, projected, output_attentions, output_gates):
         if projected is None:
             heads = self.project(hidden_states, context)
         else:
-            heads = (*projected[:3], *(self.dropout(x) for x in projected[3:]))
+            heads = (*projected[:3], *(self._dropped(x) for x in projected[3:]))
         options = {
             "cu_seqlens": mask.cu_seqlens,
             "max_seqlen": mask.max_seqlen,
@@ -148,6 +158,7 @@ class AspectModel(nn.Module):
         for layer, context_layer in zip(self.layer, self.context_layer):
             attention = layer.attention.self
             attention.bias, attention.softmax_map = self.arm.bias, self.arm.softmax_map
+            attention.context_dropout = self.arm.context_dropout
             context = [attention.layer(role) for role in ("context_query", "context_key")]
             self.new += [*context, *(module for name, module in attention.named_children() if "lambda" in name)]
             if self.arm.copied:

@@ -18,7 +18,9 @@ from benchmarks.many_aspects.arms import ARMS, BLIND, LAYERS, QUASI, SEEDS, SETT
 from benchmarks.many_aspects.batches import Questions
 from benchmarks.many_aspects.models import AspectModel, StudyAttention
 from benchmarks.many_aspects.results import Result, load, store
+from benchmarks.many_aspects.starts import start_context_projections
 from benchmarks.measure.timing import QUICK
+from qacg_kernels.nn import FusedQuasiAttention
 
 HEADS = 2
 
@@ -235,3 +237,18 @@ def test_results_are_read_back_unchanged(tmp_path):
     found = load(tmp_path)[trial.name]
     assert (found.trial, found.dev, found.seconds, found.machine) == (trial, 0.5, 60.0, {"versions": {}})
     assert np.array_equal(found.scores, stored.scores)
+
+
+@pytest.mark.parametrize("keys", [None, 27])
+def test_projections_start_as_copies_with_a_bias(keys):
+    attention, states = FusedQuasiAttention(16, 2).eval(), torch.randn(6, 16)
+    start_context_projections(attention, keys)
+    query, key, _, context_query, context_key = attention.project(states, states)
+    for head in range(2):
+        scores = context_query[:, head] @ context_key[:, head].T / 8**0.5
+        copied = query[:, head] @ key[:, head].T / 8**0.5
+        constant = (context_query[:, head].std(0) < 1e-6).nonzero().flatten()
+        assert len(constant) == (0 if keys is None else 1)
+        for feature in constant:
+            copied = copied - torch.outer(query[:, head, feature], key[:, head, feature]) / 8**0.5 - math.log(keys)
+        assert torch.allclose(scores, copied, atol=1e-5)

@@ -1,0 +1,44 @@
+"""Initial weights of quasi-attention in a model that has none: projections and context layers."""
+
+import math
+
+import torch
+from torch import nn
+
+from qacg_kernels.nn import ContextAttention
+
+
+@torch.no_grad()
+def start_context_layer(layer: nn.Linear) -> None:
+    """Sets a context layer so that the context of a token is its hidden state plus the aspect's vector, c = X + Ec."""
+    layer.weight.zero_()
+    layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # of [Ec ; X]
+    layer.bias.zero_()
+
+
+@torch.no_grad()
+def start_context_projections(attention: ContextAttention, keys: float | None) -> None:
+    """Copies the projections of queries and keys to those of context queries and context keys.
+
+    With `keys`, biases add -log(keys) to the scaled scores, so that a row of the quasi-attention map has about the sum
+    of a softmax row (Ramapuram et al., 2024, arXiv:2409.04431). In each head they take the feature whose weights are
+    smallest and set its weights to 0: biases b and -b there add -b^2 to every score.
+
+    Args:
+        attention: with the context projection "hidden".
+        keys: expected number of keys of a row; None adds nothing.
+    """
+    copies = []
+    for role in ("query", "key"):
+        copies.append(attention.layer(f"context_{role}"))
+        copies[-1].load_state_dict(attention.layer(role).state_dict())
+    if keys is None:
+        return
+    query, key = copies
+    size = attention.hidden_size // attention.num_heads
+    norms = (query.weight.norm(dim=1) * key.weight.norm(dim=1)).view(attention.num_heads, size)
+    features = norms.argmin(1) + size * torch.arange(attention.num_heads)
+    bias = math.sqrt(math.log(keys) * math.sqrt(size))
+    for layer, value in ((query, bias), (key, -bias)):
+        layer.weight[features] = 0.0
+        layer.bias[features] = value
