@@ -168,11 +168,11 @@ def test_predict_out_of_memory_halves_the_batch(ask, monkeypatch, caplog, of_cud
     for mine, other in zip(found, expected, strict=True):
         assert mine == pytest.approx(other, abs=1e-6)
     assert [record.getMessage() for record in caplog.records] == [
-        "15 rows do not fit into memory; continuing with 7",
-        "7 rows do not fit into memory; continuing with 3",
+        "a batch of 15 rows does not fit into memory; reducing the batch size to 7",
+        "a batch of 7 rows does not fit into memory; reducing the batch size to 3",
     ]
     monkeypatch.setattr(ask.trained.model, "forward", partial(exhausted(0, of_cuda, []), plain))
-    with raises("InputError: text: a text of ... tokens does not fit into memory"):
+    with raises("InputError: text: expected a text that fits into memory, got ... tokens"):
         ask(texts)
 
 

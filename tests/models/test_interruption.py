@@ -59,7 +59,7 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
     assert again == ["predict", "--resume", *command[1:]]
     assert output.read_text() == "to be replaced"
     assert main(again) == 0
-    assert "2 windows of the main process from the run before" in capsys.readouterr().out
+    assert "the main process reused 2 windows of the interrupted run" in capsys.readouterr().out
     assert output.read_text(encoding="utf-8") == expected
 
 
