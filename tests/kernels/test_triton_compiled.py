@@ -82,5 +82,5 @@ def test_faults_name_build_function_and_limit():
     found = faults(replace(forward, architecture="sm_90"), {"forward_kernel": Resources(255, 0, 1024, 0, False, 0, 0)})
     assert [text.split("forward_kernel ")[1] for text in found] == [
         "has no wgmma",
-        "has no loads in flight across iterations, of 3 stages",
+        "has no loads in flight across iterations, with 3 stages",
     ]

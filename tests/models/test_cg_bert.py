@@ -118,5 +118,5 @@ def test_cg_bert_loads_the_compact_names():
 
 
 def test_cg_bert_patch_with_quasi_attention_raises():
-    with pytest.raises(ValueError, match=r"attention\.self: .*(expected a module that is called|got something else)"):
+    with pytest.raises(ValueError, match=r"attention\.self: .*expected a module that can be called"):
         apply_fused_attention(build())

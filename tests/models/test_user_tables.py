@@ -253,7 +253,7 @@ def test_wide_bad_options_raise(tmp_path):
         with pytest.raises(InputError, match=reason):
             rows_of(path, **options)
     write_table(path, [row[:1] for row in WIDE])
-    with raises("DataError: columns: expected one for each aspect, got 'text'"):
+    with raises("DataError: columns: expected one for each aspect, got only 'text'"):
         rows_of(path, wide=True)
 
 
