@@ -450,7 +450,7 @@ def test_invalid_choice_error_names_its_number():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.full
 def test_tuning_without_gpu_exits_with_2():
-    assert "no NVIDIA or AMD GPU" in run_python("-m", "qacg_kernels.tune", status=2).stderr
+    assert "expected an NVIDIA or AMD GPU, got none" in run_python("-m", "qacg_kernels.tune", status=2).stderr
 
 
 def test_tuning_without_home_folder_fails_before_measuring(gpu, monkeypatch, capsys):
