@@ -99,8 +99,8 @@ def output_of(program, folder):
 @pytest.mark.full
 def test_variant_works_next_to_the_installed_package(variant):
     assert output_of(LOAD, variant) == (
-        "torch.ops.qacg: expected no such operators yet, got those of another copy of the package. "
-        "Import qacg_kernels from one place only\n"
+        "torch.ops.qacg: expected no operators yet, got those of another copy of qacg_kernels. "
+        "Import the package from one place only\n"
     )
 
 
@@ -109,7 +109,7 @@ def test_kernels_loads_the_variant(variant):
         metadata.version("kernels")  # importorskip would find the folder tests/kernels
     except metadata.PackageNotFoundError:
         pytest.skip("needs the package kernels: pip install kernels")
-    assert "torch.ops.qacg: expected no such operators yet" in output_of(LOAD_WITH_KERNELS, variant)
+    assert "torch.ops.qacg: expected no operators yet" in output_of(LOAD_WITH_KERNELS, variant)
 
 
 def test_every_wheel_platform_has_a_name_on_the_hub():
