@@ -63,7 +63,7 @@ def steps(out: Path) -> Iterator[Step]:
 
 
 def run_step(step: Step, out: Path, seconds: float) -> dict[str, object]:
-    """Runs a step, at most for `seconds` and for its own limit; returns its entry of the manifest."""
+    """Runs a step for at most min(`seconds`, `step.seconds`); returns its entry of the manifest."""
     start, limit = time.monotonic(), min(step.seconds, seconds)
     with (out / f"{step.name}.txt").open("w", encoding="utf-8") as log:
         try:

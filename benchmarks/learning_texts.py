@@ -156,11 +156,12 @@ def dataset_of(kind: str, sentences: int, seed: int, data: Path | None, folder: 
 
     Raises:
         DataError: the published set does not exist.
+        ValueError: `data` is None for a published set.
     """
     if kind in LANGUAGES:
         return _invented(kind, sentences, seed, folder)
     if data is None:
-        raise ValueError(f"data: expected the folder of {kind}/, got None")
+        raise ValueError(f"data: expected the folder that contains {kind}/, got None. Pass --data DIR.")
     whole = load_data(data / kind, ("train", "test"), DataOptions(format=PUBLISHED[kind]))
     splits = whole.splits
     if len({row.sentence for row in splits["train"]}) < sentences:

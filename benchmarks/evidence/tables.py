@@ -151,7 +151,10 @@ def gates_table(results: Mapping[str, Result]) -> str:
 
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:
-    """Draws a point and its interval for each compared pair and metric, one panel per data set, without baselines."""
+    """Plots the mean difference of each pair of models and its 95 % interval, by metric, one panel per data set.
+
+    Pairs with a baseline are left out.
+    """
     tall = max(len(one.titles) for one in comparisons)
     figure = pyplot().figure(figsize=(6 * len(comparisons), 2 + 0.55 * tall), layout="constrained")
     panels = figure.subplots(1, len(comparisons), squeeze=False)[0]

@@ -308,7 +308,8 @@ def assert_within_budget(
     raise AssertionError(
         f"{where + ': ' if where else ''}{name} is outside its error budget: "
         f"largest error {verdict.error:.3g} (budget {verdict.budget:.3g}), "
-        f"rms error {verdict.rms_error:.3g} (budget {verdict.rms_budget:.3g}), in rounding scales; "
+        f"rms error {verdict.rms_error:.3g} (budget {verdict.rms_budget:.3g}), "
+        "relative to the size of the summed terms; "
         f"worst at {at}: expected {exact[at].item():.9g}, got {got[at].item():.9g}, "
         f"eager {eager[at].item():.9g}; {100 * verdict.bad_share:.3g} % of {got.numel()} elements exceed the budget"
     )

@@ -63,7 +63,7 @@ def test_dataset_of_has_the_number_of_sentences(tmp_path):
         splits = dataset_of("english", size, 3, None, tmp_path).splits
         counts = {split: len({row.sentence for row in rows}) for split, rows in splits.items()}
         assert counts == {"train": size - size // 10, "dev": size // 10, "test": 300}
-    with pytest.raises(ValueError, match="data: expected the folder of sentihood/"):
+    with pytest.raises(ValueError, match="data: expected the folder that contains sentihood/"):
         dataset_of("sentihood", 50, 0, None, tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_table_has_mean_and_deviation_over_seeds(tmp_path):
 def test_published_texts_without_data_exit(tmp_path, capsys):
     with pytest.raises(SystemExit):
         learning_curves.main(["--out", str(tmp_path), "--texts", "sentihood"])
-    assert "--data: expected the folder of sentihood/" in capsys.readouterr().err
+    assert "--data: expected the folder that contains sentihood/" in capsys.readouterr().err
 
 
 @pytest.mark.full

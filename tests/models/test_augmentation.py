@@ -97,7 +97,7 @@ def test_joined_texts_default_from_scratch(small_data):
     assert resolve_options(TrainingOptions(), always).join_texts == 0
     with raises("InputError: join_texts: expected 0 for labels without one that means no opinion"):
         resolve_options(TrainingOptions(join_texts=0.2), always)
-    with raises("InputError: expected no join_texts for 'bert'"):
+    with raises("InputError: join_texts: expected none for the model 'bert'"):
         TrainingOptions(model="bert", join_texts=0.2)
     with raises("InputError: join_texts: expected a number in [0, 1), got 1"):
         TrainingOptions(join_texts=1.0)

@@ -159,7 +159,7 @@ def test_wrong_text_ids_and_layers_are_named():
     with raises("TypeError: context_from_layer: expected an integer, got True"):
         built("cg-bert", True)
     with raises(
-        "InputError: model: expected no context_from_layer for 'bert', which does not project contexts, got 1."
+        "InputError: context_from_layer: expected none for the model 'bert', which does not project contexts, got 1."
     ):
         TrainingOptions(model="bert", context_from_layer=1)
 

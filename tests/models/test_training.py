@@ -198,10 +198,13 @@ def test_train_without_quasi_attention_ignores_lambda(dataset, tmp_path):
         ({"quasi_scale": math.inf}, "quasi_scale: expected a finite number, got inf"),
         (
             {"quasi_scale": 0.0, "model": "bert"},
-            "model: expected no quasi_scale for 'bert'",
+            "quasi_scale: expected none for the model 'bert'",
         ),
         ({"beta": math.nan}, "beta: expected a finite number, got nan"),
-        ({"gamma": 0.5, "model": "cg-bert"}, "model: expected no gamma for 'cg-bert', which has no quasi-attention"),
+        (
+            {"gamma": 0.5, "model": "cg-bert"},
+            "gamma: expected none for the model 'cg-bert', which has no quasi-attention",
+        ),
     ],
 )
 def test_training_option_out_of_range_raises(change, reason):

@@ -131,7 +131,7 @@ def variant(source: Source) -> dict[str, object]:
 
 
 def size_in_tensors(source: Source, field: str) -> int | None:
-    """Returns the value of a size in the tensors; None if they do not determine it."""
+    """Returns a size of the configuration from the shapes of the tensors; None if they do not determine it."""
     if field == "num_hidden_layers":
         numbers = {number for name in source.tensors if (number := layer_number(name)) is not None}
         return max(numbers) + 1 if numbers else None

@@ -258,7 +258,12 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
             raise DataError(source, None, f"{reason}; pass files in one format, or select it by --format")
     if formats[0].task is not None:
-        given = {"encoding": options.encoding != UTF_8, "wide": options.is_wide, "skip_empty": options.skip_empty}
+        given = {
+            "encoding": options.encoding != UTF_8,
+            "wide": options.wide,
+            "aspect_columns": options.aspect_columns is not None,
+            "skip_empty": options.skip_empty,
+        }
         for name in (name for name, value in given.items() if value):
             reason = f"{sources[0]} is read as {formats[0].name}, which does not support this option"
             raise InputError(f"{name}: {reason}; omit it, or pass --format columns for a table of your own")

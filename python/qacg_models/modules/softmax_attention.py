@@ -114,8 +114,9 @@ def _packed_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Returns softmax attention within each sequence of a packed batch.
 
-    Where quasi-attention has a compiled kernel, "sdpa" uses it with a gate of 0: for sentences it is two to four times
-    as fast as scaled_dot_product_attention with padding. Otherwise the heads are padded for the attention.
+    Without `want_map`, "fused" calls `quasi_attention_varlen` with a gate of 0, and so does "sdpa" where a compiled
+    kernel is available: for short sequences it is two to four times as fast as scaled_dot_product_attention with
+    padding. All other calls pad the batch.
     """
     fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
     if fused and not want_map:

@@ -23,7 +23,7 @@ def begin_page(folder: Path) -> Report:
     """Returns an empty page.
 
     Raises:
-        InputError: the folder has other files.
+        InputError: `folder` is a file, or has files that are not those of a report.
     """
     lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
     return Report(folder, "Evaluation: metrics and calibration", lead)

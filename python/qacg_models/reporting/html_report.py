@@ -117,7 +117,7 @@ class Report:
         return self.sections[-1]
 
     def figure(self, section: Section, name: str, figure: Figure, caption: str, reading: str = "") -> None:
-        """Shows a plot in a section, and writes it as figures/NAME.svg and .png.
+        """Shows a plot in a section; `write` also writes it as figures/NAME.svg and .png.
 
         Args:
             section: section in which the plot is shown.
@@ -130,7 +130,7 @@ class Report:
         section.picture(framed(_inline_svg(figure, name), caption, role="img"), caption, reading)
 
     def keep(self, name: str, figure: Figure) -> None:
-        """Writes a plot as figures/NAME.svg and .png without showing it."""
+        """Adds a plot that `write` writes as figures/NAME.svg and .png, and that the page does not show."""
         _show_dollars(figure)
         # The layout takes most of the time, and matplotlib would repeat it for every output format.
         if figure.get_layout_engine() is not None:

@@ -249,28 +249,30 @@ class TrainingOptions:
                 " running average of the weights cannot be sharded."
             )
         entry = BACKBONES[self.model]
-        if not entry.contexts and (self.context_standalone or self.context_projection):
-            raise InputError(
-                f"model: expected no context_standalone and no context_projection for {self.model!r}, got one. This"
-                " model has no contexts; the name of the aspect is its second segment. Omit the option."
-            )
+        for name in ("context_standalone", "context_projection"):
+            if not entry.contexts and getattr(self, name):
+                raise InputError(
+                    f"{name}: expected none for the model {self.model!r}, got {getattr(self, name)}. This model has no"
+                    f" contexts; the name of the aspect is its second segment. Omit {name}."
+                )
         if not entry.contexts and self.join_texts:
             raise InputError(
-                f"model: expected no join_texts for {self.model!r}, got {self.join_texts}. Texts with the same context"
-                " are joined, and this model has no contexts. Omit the option."
+                f"join_texts: expected none for the model {self.model!r}, got {self.join_texts}. Texts with the same"
+                " context are joined, and this model has no contexts. Omit join_texts."
             )
         for name, value in self.quasi_attention.items():
             if not entry.quasi_attention:
                 raise InputError(
-                    f"model: expected no {name} for {self.model!r}, which has no quasi-attention, got {value}. Omit it."
+                    f"{name}: expected none for the model {self.model!r}, which has no quasi-attention, got {value}."
+                    f" Omit {name}."
                 )
             if not math.isfinite(value):
                 raise InputError(f"{name}: expected a finite number, got {value}.")
         for name in ("context_projection", "context_from_layer"):
             if not entry.context_projection and getattr(self, name):
                 raise InputError(
-                    f"model: expected no {name} for {self.model!r}, which does not project contexts, got"
-                    f" {getattr(self, name)}. Omit it."
+                    f"{name}: expected none for the model {self.model!r}, which does not project contexts, got"
+                    f" {getattr(self, name)}. Omit {name}."
                 )
 
     @property

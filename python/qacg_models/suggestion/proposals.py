@@ -70,7 +70,7 @@ def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Seque
             park"). With an empty list of words (NAME=) the aspect gets random rows only.
 
     Raises:
-        InputError: no sentence has a word, or a name is empty or repeated.
+        InputError: a given word occurs in no sentence, or a name is empty or repeated.
     """
     proposed = {one.name: one for one in proposals}
     words: Words | None = None

@@ -141,7 +141,7 @@ def product_over_features(x, y, place, call, config: tl.constexpr):
 
 @triton.jit
 def _features(x, first, place, call, config: tl.constexpr):
-    """Loads PART features of an operand's rows from `first` on, (rows, PART)."""
+    """Loads features `first` to `first + PART - 1` of an operand's rows, (rows, PART)."""
     features = first + tl.arange(0, PART)
     pointers = row_pointers(x.source, place, x.rows)[:, None] + features[None, :]
     present = (x.rows < x.stop)[:, None]
@@ -211,9 +211,9 @@ def key_summands(keys, place, call, config: tl.constexpr):
 
 @triton.jit
 def masked_keys(place, call, config: tl.constexpr, SCANNED: tl.constexpr = SCANNED_KEYS):
-    """Returns the first key that a key mask changes, and the position after the last key that it leaves visible.
+    """Returns (first_masked, stop): the first key that a key mask changes, and the end of the keys it leaves visible.
 
-    Keys before the first need no mask, and keys from the second on need no computation. Without `config.key_mask` both
+    Keys before `first_masked` need no mask, and keys from `stop` on need no computation. Without `config.key_mask` both
     are `place.seen_keys`.
     """
     first_masked = place.seen_keys

@@ -71,8 +71,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError("lines: expected --data FILE with it, got --text. Omit --lines, or pass a file.")
     if arguments.data is not None and of_text:
         raise InputError(
-            f"{of_text[0]}: expected --text with it, got --data, whose rows name their {of_text[0]}. Select rows with "
-            "--lines N."
+            f"{of_text[0]}: expected --text with it, got --data, whose rows name their {of_text[0]}. Omit "
+            f"--{of_text[0]}, and select rows with --lines N."
         )
     if arguments.data is not None and not arguments.lines:
         raise InputError("lines: expected the line numbers of rows in --data, got none.")

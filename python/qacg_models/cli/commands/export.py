@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exports the model, and prints the comparison."""
+    """Exports the model, prints how its predictions compare with the original's, and returns the exit status."""
     from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread
     from qacg_models.export.write import check_output
     from qacg_models.inference.trained_model import load_trained
