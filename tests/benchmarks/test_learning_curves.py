@@ -112,7 +112,7 @@ def test_table_has_mean_and_deviation_over_seeds(tmp_path):
 def test_published_texts_without_data_exit(tmp_path, capsys):
     with pytest.raises(SystemExit):
         learning_curves.main(["--out", str(tmp_path), "--texts", "sentihood"])
-    assert "--data: expected the folder that contains sentihood/" in capsys.readouterr().err
+    assert "--data: expected the folder of sentihood/" in capsys.readouterr().err
 
 
 @pytest.mark.full
