@@ -11,11 +11,11 @@ from qacg_kernels.call import equations
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.equations import Position
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.problem import Problem
+from qacg_kernels.call.problem import Problem, row_dtype
+from qacg_kernels.call.quasi_bias import QuasiBias
 from qacg_kernels.call.validation import dense_problem, packed_problem
 from qacg_kernels.dispatch import Explanation
 from qacg_kernels.operators import autograd
-from qacg_kernels.operators.schema import row_dtype
 from qacg_kernels.utils.torch_internals import functorch_active, has_values
 
 
@@ -24,7 +24,8 @@ def quasi_attention(
     query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
     gate: Tensor | GateParameters, *, attn_mask: Tensor | None = None, key_lengths: Tensor | None = None,
     is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
-    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[False] = False,
+    quasi_bias: QuasiBias = 0.0, backend: str = "auto", dropout_seed: Tensor | None = None,
+    return_lambda: Literal[False] = False,
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -33,7 +34,8 @@ def quasi_attention(
     query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
     gate: Tensor | GateParameters, *, attn_mask: Tensor | None = None, key_lengths: Tensor | None = None,
     is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
-    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[True],
+    quasi_bias: QuasiBias = 0.0, backend: str = "auto", dropout_seed: Tensor | None = None,
+    return_lambda: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -42,7 +44,8 @@ def quasi_attention(
     query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
     gate: Tensor | GateParameters, *, attn_mask: Tensor | None = None, key_lengths: Tensor | None = None,
     is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
-    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: bool,
+    quasi_bias: QuasiBias = 0.0, backend: str = "auto", dropout_seed: Tensor | None = None,
+    return_lambda: bool,
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -60,14 +63,15 @@ def quasi_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     quasi_scale: float = 1.0,
+    quasi_bias: QuasiBias = 0.0,
     backend: str = "auto",
     dropout_seed: Tensor | None = None,
     return_lambda: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes Z o (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) V in one pass (MATH.md, eq. 1 to 8).
 
-    T = scale * query key^T and Tc = scale * context_query context_key^T. Layout and mask sense are those of
-    torch.nn.functional.scaled_dot_product_attention.
+    T = scale * query key^T and Tc = scale * context_query context_key^T + quasi_bias. Layout and mask sense
+    are those of torch.nn.functional.scaled_dot_product_attention.
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
@@ -84,6 +88,9 @@ def quasi_attention(
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
+        quasi_bias: number that is added to Tc, or "-log(keys)": minus the logarithm of the number of keys that the
+            query sees, 0 if it sees none. A key with the value m in an additive mask counts exp(m) times. Or biases of
+            the queries: a tensor that broadcasts to (B, H, L), float32 (float64 for float64 inputs), without gradient.
         backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
         dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
         return_lambda: whether to return lambda too.
@@ -118,6 +125,7 @@ def quasi_attention(
         dropout_p=dropout_p,
         scale=scale,
         quasi_scale=quasi_scale,
+        quasi_bias=quasi_bias,
         dropout_seed=_seed(dropout_seed, dropout_p, query),
     )
     return _run(problem, backend, return_lambda)
@@ -128,7 +136,8 @@ def quasi_attention_varlen(
     query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
     gate: Tensor | GateParameters, *, cu_seqlens: Tensor, max_seqlen: int,
     is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
-    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[False] = False,
+    quasi_bias: QuasiBias = 0.0, backend: str = "auto", dropout_seed: Tensor | None = None,
+    return_lambda: Literal[False] = False,
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -137,7 +146,8 @@ def quasi_attention_varlen(
     query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
     gate: Tensor | GateParameters, *, cu_seqlens: Tensor, max_seqlen: int,
     is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
-    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: Literal[True],
+    quasi_bias: QuasiBias = 0.0, backend: str = "auto", dropout_seed: Tensor | None = None,
+    return_lambda: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -146,7 +156,8 @@ def quasi_attention_varlen(
     query: Tensor, key: Tensor, value: Tensor, context_query: Tensor, context_key: Tensor,
     gate: Tensor | GateParameters, *, cu_seqlens: Tensor, max_seqlen: int,
     is_causal: bool = False, dropout_p: float = 0.0, scale: float | None = None, quasi_scale: float = 1.0,
-    backend: str = "auto", dropout_seed: Tensor | None = None, return_lambda: bool,
+    quasi_bias: QuasiBias = 0.0, backend: str = "auto", dropout_seed: Tensor | None = None,
+    return_lambda: bool,
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -164,6 +175,7 @@ def quasi_attention_varlen(
     dropout_p: float = 0.0,
     scale: float | None = None,
     quasi_scale: float = 1.0,
+    quasi_bias: QuasiBias = 0.0,
     backend: str = "auto",
     dropout_seed: Tensor | None = None,
     return_lambda: bool = False,
@@ -184,6 +196,9 @@ def quasi_attention_varlen(
             the same entries.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
+        quasi_bias: number that is added to the context scores, or "-log(keys)": minus the logarithm of the number of
+            keys that the query sees. Or biases of the queries: a tensor that broadcasts to (T, H), float32 (float64
+            for float64 inputs), without gradient.
         backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
         dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
         return_lambda: whether to return lambda too.
@@ -220,6 +235,7 @@ def quasi_attention_varlen(
         dropout_p=dropout_p,
         scale=scale,
         quasi_scale=quasi_scale,
+        quasi_bias=quasi_bias,
         dropout_seed=_seed(dropout_seed, dropout_p, query),
     )
     return _run(problem, backend, return_lambda)
@@ -239,6 +255,7 @@ def attention_maps(
     dropout_p: float = 0.0,
     scale: float | None = None,
     quasi_scale: float = 1.0,
+    quasi_bias: QuasiBias = 0.0,
     dropout_seed: Tensor | None = None,
     rows: Tensor | list[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -261,6 +278,7 @@ def attention_maps(
         dropout_p: dropout probability of the call, in [0, 1).
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
+        quasi_bias: the call's bias of the context scores.
         dropout_seed: int64 scalar tensor, the call's seed; required with dropout_p > 0.
         rows: query positions (int64 tensor or list) to compute; all L when None.
 
@@ -298,6 +316,7 @@ def attention_maps(
         dropout_p=dropout_p,
         scale=scale,
         quasi_scale=quasi_scale,
+        quasi_bias=quasi_bias,
         dropout_seed=dropout_seed,
     )
     if rows is not None:

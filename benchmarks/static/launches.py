@@ -84,6 +84,7 @@ def launches_of(
         dropout_p=dropout_p,
         scale=None,
         quasi_scale=1.0,
+        quasi_bias=0.0,
         dropout_seed=seed,
     )
     with trial(table), launch.through(keep):

@@ -13,9 +13,9 @@ from torch import Tensor
 from qacg_kernels.call import equations
 from qacg_kernels.call.equations import Position
 from qacg_kernels.call.gate import FORMS
-from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
+from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved, row_dtype
 from qacg_kernels.operators.registry import define_operators
-from qacg_kernels.operators.schema import empty_dense_like, row_dtype
+from qacg_kernels.operators.schema import empty_dense_like
 
 NAME = "reference"
 RANK = 60
@@ -51,6 +51,9 @@ def _sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
     for index, (start, stop) in enumerate(itertools.pairwise(p.cu_seqlens.tolist())):
         tokens = slice(start, stop)
         dense = {name: _dense(getattr(p, name), tokens) for name in per_token}
+        bias = p.quasi_bias
+        if bias is not None:
+            dense["quasi_bias"] = _dense(bias, tokens if bias.shape[0] > 1 else slice(None))
         yield tokens, replace(p, **dense, cu_seqlens=None), Position(first_sequence=index)
 
 

@@ -114,6 +114,8 @@ def maps(p: Problem, position: Position = _WHOLE) -> Maps:
     if p.attn_mask is not None and p.attn_mask.dtype != torch.bool:
         bias = p.attn_mask.to(scores.dtype)
         scores, context_scores = scores + bias, context_scores + bias
+    if p.quasi_bias is not None:
+        context_scores = context_scores + p.quasi_bias.unsqueeze(-1).to(scores.dtype)
 
     # In a row without a visible key the softmax would compute -inf - -inf. Its scores are 0 instead, and P is cleared.
     empty = ~seen.any(-1, keepdim=True)

@@ -20,8 +20,9 @@ class Problem:
     """A validated call; nothing modifies it. Field order and names are those of the operators' schema.
 
     Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four
-    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1. Lengths and offsets are
-    int32. Where their values cannot be read, as on a GPU, they may be int64; `with_int32_lengths` converts them.
+    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1, and `quasi_bias` has those
+    of lambda, each of full size or of size 1, and the dtype of values per row. Lengths and offsets are int32. Where
+    their values cannot be read, as on a GPU, they may be int64; `with_int32_lengths` converts them.
     """
 
     query: Tensor
@@ -40,6 +41,7 @@ class Problem:
     key_lengths: Tensor | None
     cu_seqlens: Tensor | None
     dropout_seed: Tensor | None
+    quasi_bias: Tensor | None
     max_seqlen: int
     is_causal: bool
     dropout_p: float
@@ -75,6 +77,7 @@ class Problem:
             self.key_lengths,
             self.cu_seqlens,
             self.dropout_seed,
+            self.quasi_bias,
         )
 
     def options(self) -> dict[str, object]:
@@ -128,7 +131,7 @@ class Problem:
         return (*vectors, self.gate_query_bias, self.gate_key_bias)
 
     def to(self, dtype: torch.dtype) -> "Problem":
-        """A copy of the call with its differentiable tensors in another dtype; a mask keeps its dtype."""
+        """A copy of the call with its differentiable tensors in another dtype; mask and bias keep theirs."""
         names = DIFFERENTIABLE
         changed: dict[str, Any] = {n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names}
         return replace(self, **changed)
@@ -145,17 +148,23 @@ class Problem:
 
     def at_rows(self, rows: Tensor) -> "Problem":
         """A copy of a dense call with only some query positions (int64, any order) and all keys."""
-        mask = self.attn_mask
+        mask, bias = self.attn_mask, self.quasi_bias
         return replace(
             self,
             query=self.query[:, :, rows],
             context_query=self.context_query[:, :, rows],
             gate_lambda=None if self.gate_lambda is None else self.gate_lambda[:, :, rows],
             attn_mask=mask if mask is None or mask.shape[2] == 1 else mask[:, :, rows],
+            quasi_bias=bias if bias is None or bias.shape[2] == 1 else bias[:, :, rows],
         )
 
 
-TENSORS = tuple(Problem.__dataclass_fields__)[:16]
+def row_dtype(query: Tensor) -> torch.dtype:
+    """The dtype of values per row (maximum, sum, gates, quasi_bias): float32, or float64 for float64 inputs."""
+    return torch.float64 if query.dtype == torch.float64 else torch.float32
+
+
+TENSORS = tuple(Problem.__dataclass_fields__)[:17]
 DIFFERENTIABLE = TENSORS[:12]
 
 

@@ -3,13 +3,15 @@
 import itertools
 import math
 import sys
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS, GateParameters
-from qacg_kernels.call.problem import Problem, Saved
+from qacg_kernels.call.problem import Problem, Saved, row_dtype
+from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
 from qacg_kernels.utils.torch_internals import values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -31,6 +33,7 @@ def dense_problem(
     dropout_p: float,
     scale: float | None,
     quasi_scale: float,
+    quasi_bias: QuasiBias,
     dropout_seed: Tensor | None,
 ) -> Problem:
     """Validates a call on (B, H, L, D) tensors and returns its Problem.
@@ -67,8 +70,11 @@ def dense_problem(
             if low < 0 or high > key_length:
                 raise ValueError(f"key_lengths: expected 0 to S = {key_length}, got values from {low} to {high}")
         key_lengths = _as_int32(key_lengths)
+    bias = None
+    if not isinstance(quasi_bias, float) or quasi_bias:  # the usual case first, to save launch overhead
+        bias = _bias(quasi_bias, query, lambda: bias_of_keys(query, key, attn_mask, key_lengths, is_causal))
     wide = query, key, value, context_query, context_key
-    tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed
+    tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias
     return Problem(*tensors, 0, bool(is_causal), *numbers, *gates.options)
 
 
@@ -86,6 +92,7 @@ def packed_problem(
     dropout_p: float,
     scale: float | None,
     quasi_scale: float,
+    quasi_bias: QuasiBias,
     dropout_seed: Tensor | None,
 ) -> Problem:
     """Validates a call on packed (T, H, D) tensors and returns its Problem.
@@ -113,8 +120,11 @@ def packed_problem(
         raise ValueError(f"max_seqlen: expected the length of the longest sequence, got {max_seqlen}")
     if values_readable(cu_seqlens):
         _check_offsets(cu_seqlens.tolist(), query.shape[0], max_seqlen)
+    bias = None
+    if not isinstance(quasi_bias, float) or quasi_bias:
+        bias = _bias(quasi_bias, query, lambda: bias_of_packed_keys(query, cu_seqlens, is_causal))
     wide = query, key, value, context_query, context_key
-    tensors = *wide, *gates.tensors, None, None, _as_int32(cu_seqlens), dropout_seed
+    tensors = *wide, *gates.tensors, None, None, _as_int32(cu_seqlens), dropout_seed, bias
     return Problem(*tensors, max_seqlen, bool(is_causal), *numbers, *gates.options)
 
 
@@ -143,6 +153,7 @@ def check_problem(p: Problem) -> None:
             dropout_p=p.dropout_p,
             scale=p.scale,
             quasi_scale=p.quasi_scale,
+            quasi_bias=0.0 if p.quasi_bias is None else p.quasi_bias,
             dropout_seed=p.dropout_seed,
         )
     else:
@@ -157,6 +168,7 @@ def check_problem(p: Problem) -> None:
             dropout_p=p.dropout_p,
             scale=p.scale,
             quasi_scale=p.quasi_scale,
+            quasi_bias=0.0 if p.quasi_bias is None else p.quasi_bias,
             dropout_seed=p.dropout_seed,
         )
     if p.dropout_p > 0 and p.dropout_seed is None:
@@ -310,6 +322,29 @@ def _check_options(
             raise ValueError(f"dropout_seed: expected device {query.device} like query, got {seed.device}")
     scale = query.shape[-1] ** -0.5 if scale is None else _number("scale", scale)
     return dropout_p, scale, _number("quasi_scale", quasi_scale)
+
+
+def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor | None:
+    """Validates a bias; returns a tensor with lambda's dimensions, each of full size or of size 1, or None for 0."""
+    rows, dtype = tuple(query.shape[:-1]), row_dtype(query)
+    if isinstance(bias, str):
+        if bias != MINUS_LOG_KEYS:
+            raise ValueError(f"quasi_bias: expected a number, a tensor or {MINUS_LOG_KEYS!r}, got {bias!r}")
+        return of_keys()
+    if not isinstance(bias, Tensor):
+        number = _number("quasi_bias", bias)
+        return torch.full((1,) * len(rows), number, dtype=dtype, device=query.device) if number else None
+    if bias.dtype != dtype:
+        raise TypeError(f"quasi_bias: expected dtype {dtype}, got {bias.dtype}")
+    if bias.device != query.device:
+        raise ValueError(f"quasi_bias: expected device {query.device} like query, got {bias.device}")
+    if bias.requires_grad:
+        raise ValueError("quasi_bias: expected a tensor without gradient, got one that requires grad. detach() it")
+    shape = (1,) * (len(rows) - bias.dim()) + tuple(bias.shape)
+    if bias.dim() > len(rows) or any(n not in (1, size) for n, size in zip(shape, rows)):
+        names = "(B, H, L)" if len(rows) == 3 else "(T, H)"
+        raise ValueError(f"quasi_bias: expected a shape that broadcasts to {rows}, {names}, got shape {_shape(bias)}")
+    return bias.reshape(shape)
 
 
 def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:

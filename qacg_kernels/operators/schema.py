@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from qacg_kernels.call.problem import DIFFERENTIABLE, TENSORS, ForwardOutputs, Gradients, Problem, Residuals, Saved
+from qacg_kernels.call.problem import (
+    DIFFERENTIABLE,
+    TENSORS,
+    ForwardOutputs,
+    Gradients,
+    Problem,
+    Residuals,
+    Saved,
+    row_dtype,
+)
 from qacg_kernels.utils.torch_internals import dual_level_active
 
 # On the Kernel Hub every build of the package has another name, and a process may import several. The hub requires the
@@ -24,7 +33,7 @@ NAMESPACE = "qacg" if _PACKAGE == "qacg_kernels" else _PACKAGE
 _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tensor context_key,
     Tensor? gate_lambda, Tensor? gate_query, Tensor? gate_context_query, Tensor? gate_key,
     Tensor? gate_context_key, Tensor? gate_query_bias, Tensor? gate_key_bias,
-    Tensor? attn_mask, Tensor? key_lengths, Tensor? cu_seqlens, Tensor? dropout_seed"""
+    Tensor? attn_mask, Tensor? key_lengths, Tensor? cu_seqlens, Tensor? dropout_seed, Tensor? quasi_bias"""
 _OPTIONS = """*, SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
     float beta, float gamma, int gate_form"""
 
@@ -187,11 +196,6 @@ def may_exceed(length: int | torch.SymInt, limit: int) -> bool:
 
         return not statically_known_true(length <= limit)
     return length > limit
-
-
-def row_dtype(query: Tensor) -> torch.dtype:
-    """The dtype of values per row (maximum, sum, gates): float32, or float64 for float64 inputs."""
-    return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
 def fake_forward(*tensors, save_softmax_out=True, save_quasi_out=False, **options):

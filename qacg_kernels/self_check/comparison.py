@@ -141,6 +141,10 @@ class Call:
         if p.attn_mask is not None:
             index = zip(self.index(part, rows), p.attn_mask.shape)
             tensors["attn_mask"] = p.attn_mask[tuple(at * (size > 1) for at, size in index)]
+        if p.quasi_bias is not None:
+            index = zip(self.index(part, rows), p.quasi_bias.shape)
+            bias = p.quasi_bias[tuple(at * (size > 1) for at, size in index)]
+            tensors["quasi_bias"] = self.where_inside(bias, part, rows, 0.0)
         lengths = None if self.lengths is None else self.lengths[part.sequences]
         dense = replace(p, **tensors, key_lengths=lengths, cu_seqlens=None).to(dtype)
         return dense, Position(rows, part.sequences[:, None] * p.heads + part.heads)

@@ -207,6 +207,8 @@ def squared_scales(
         bias2 = p.attn_mask.double().masked_fill(hides(p.attn_mask), 0.0).square()
     scores2 = p.scale**2 * (query2 @ key2.transpose(-1, -2)) + bias2
     context2 = p.scale**2 * (context_query2 @ context_key2.transpose(-1, -2)) + bias2
+    if p.quasi_bias is not None:
+        context2 = context2 + p.quasi_bias.double().square().unsqueeze(-1)
     scores2_of_row = (softmax.square() * scores2).sum(-1, keepdim=True)
     softmax2 = softmax.square() * (1 + (1 - 2 * softmax) * scores2 + scores2_of_row)
     quasi2 = quasi.square() * (1 + (1 - maps.sigmoid).square() * context2)

@@ -55,7 +55,7 @@ def _per_row(vector: Tensor) -> Tensor:
 
 
 def _eager_maps(
-    query, key, context_query, context_key, gate, *, attn_mask, key_lengths, is_causal, scale, **_
+    query, key, context_query, context_key, gate, *, attn_mask, key_lengths, is_causal, scale, quasi_bias=None, **_
 ) -> _Maps:
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = query @ key.transpose(-1, -2) * scale
@@ -63,6 +63,8 @@ def _eager_maps(
     seen, additive = _split_mask(query, key, attn_mask, key_lengths, is_causal)
     if additive is not None:
         scores, context_scores = scores + additive, context_scores + additive
+    if quasi_bias is not None:
+        context_scores = context_scores + quasi_bias.unsqueeze(-1).to(context_scores.dtype)
     if seen is not None:
         # The lowest finite number instead of -inf: a row without a visible key must not become NaN.
         scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
@@ -97,6 +99,7 @@ def eager_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     quasi_scale: float = 1.0,
+    quasi_bias: Tensor | None = None,
     keep: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Computes quasi-attention in plain PyTorch: materialises every map and computes in the inputs' dtype.
@@ -114,6 +117,7 @@ def eager_attention(
         dropout_p: probability, in [0, 1), that an attention entry is dropped.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
+        quasi_bias: added to the context scores of each query; broadcasts to (B, H, L).
         keep: boolean keep-mask (B, H, L, S) to use instead of drawing one with torch's dropout.
 
     Returns:
@@ -136,6 +140,7 @@ def eager_attention(
         key_lengths=key_lengths,
         is_causal=is_causal,
         scale=scale,
+        quasi_bias=quasi_bias,
     )
     attention = maps.softmax + maps.gate * (quasi_scale * maps.sigmoid)
     if keep is not None:
@@ -163,6 +168,9 @@ def _dense_parts(inputs: Inputs, tensors: dict[str, Tensor]) -> Iterable[tuple[I
         def cut(t: Tensor, start=start, stop=stop) -> Tensor:
             return t[start:stop].transpose(0, 1).unsqueeze(0)
 
+        bias = inputs.options.get("quasi_bias")
+        if bias is not None:
+            options["quasi_bias"] = cut(bias.expand(offsets[-1], inputs.case.heads))
         if p > 0:
             length = stop - start
             options["keep"] = keep_mask(seed, p, 1, inputs.case.heads, length, length, first_sequence=index)
@@ -269,7 +277,7 @@ def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
     through = inputs.grad_lambda
     found = squared_scales(
         maps,
-        dense_problem(*inputs.arguments(x), **options),
+        dense_problem(*inputs.arguments(x), **{"quasi_bias": 0.0, **options}),
         keep=None if kept is None else kept.double() * keep_scale(case.dropout_p),
         grad_out=inputs.grad_out,
         grad_query_gate=None if through is None else case.beta * through,

@@ -40,6 +40,7 @@ class Case:
     dropout_p: float = 0.0
     scale: float | None = None
     quasi_scale: float = 1.0
+    quasi_bias: str | None = None  # a key of QUASI_BIASES
     layout: str = "contiguous"  # a key of LAYOUTS
     score_size: float = 1.0  # factor on query and context_query, and so on the scores
     constant: bool = False  # all elements of a tensor are equal, so all scores of a row are equal
@@ -94,6 +95,8 @@ class Inputs:
             return t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
 
         options = {name: cast(t) for name, t in self.options.items()}
+        if "quasi_bias" in options:
+            options["quasi_bias"] = self.options["quasi_bias"].to(_row_dtype(dtype))
         mask = self.options.get("attn_mask")
         if mask is not None and mask.is_floating_point():
             options["attn_mask"] = cast_mask(mask, dtype)
@@ -253,6 +256,19 @@ MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
 }
 
 
+# Biases of the context scores: the shapes, without leading ones, for lambda's shape (B, H, L), or (T, H) when packed.
+QUASI_BIASES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
+    "one": lambda rows: (),
+    "per_query": lambda rows: rows,
+    "per_head": lambda rows: rows[1:2] + (1,) * (len(rows) - 2),
+    "per_sequence": lambda rows: (rows[0], *(1 for _ in rows[1:])),
+}
+
+
+def _row_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Inputs:
     """Draws the tensors of a case, with the same values, up to rounding, for every dtype and device."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
@@ -295,6 +311,11 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
     if case.dropout_p > 0:
         seed = torch.randint(0, 2**62, (), generator=generator, dtype=torch.int64)
         options["dropout_seed"] = seed.to(device)
+    if case.quasi_bias is not None:
+        sizes = QUASI_BIASES[case.quasi_bias](tuple(row_shape))
+        # Rounded to float32, so that it is the same number for all dtypes.
+        drawn = 2 * torch.randn(sizes, generator=generator) - 2
+        options["quasi_bias"] = drawn.to(device, _row_dtype(dtype))
     if packed:
         offsets = [0, *torch.tensor(case.sequences).cumsum(0).tolist()]
         options["cu_seqlens"] = torch.tensor(offsets, dtype=torch.int32, device=device)

@@ -8,7 +8,7 @@ import random
 from full_members import members
 from judging import check
 
-from qacg_kernels.testing.inputs import LAYOUTS, MASKS, Case
+from qacg_kernels.testing.inputs import LAYOUTS, MASKS, QUASI_BIASES, Case
 
 HEAD_DIMS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 80, 100, 127, 128, 130, 160, 200, 255, 256)
 SHORT = (1, 2, 3, 5, 15, 16, 17, 31, 33, 63, 64, 65, 97, 127, 130, 200)
@@ -38,6 +38,7 @@ def drawn(number):
         scale=pick((None, None, 0.1, -0.3)),
         quasi_scale=pick((1.0, 1.0, 0.2, -1.0)),
         layout=pick(tuple(LAYOUTS)),
+        quasi_bias=pick((None, None, *QUASI_BIASES)),
     )
     if options["gate"] != "lambda":
         options |= dict(
@@ -68,4 +69,5 @@ def test_random_calls_cover_the_options():
     cases = [drawn(n) for n in range(200)]
     assert {case.layout for case in cases} == set(LAYOUTS)
     assert {case.mask for case in cases} == {None, *MASKS}
+    assert {case.quasi_bias for case in cases} == {None, *QUASI_BIASES}
     assert sum(case.sequences is not None for case in cases) > 20

@@ -38,6 +38,7 @@ def _oracle_call(case, tensors, options, first_sequence=0):
         causal=case.is_causal,
         scale=case.scale,
         alpha=case.quasi_scale,
+        bias=options.get("quasi_bias"),
         keep=keep,
         dropout_p=case.dropout_p,
     )
@@ -55,7 +56,11 @@ def through_oracle(inputs, tensors):
             name: t if name.startswith("gate.") else t[start:stop].transpose(0, 1).unsqueeze(0)
             for name, t in tensors.items()
         }
-        result = _oracle_call(case, part, inputs.options, first_sequence=index)
+        options = dict(inputs.options)
+        bias = options.get("quasi_bias")
+        if bias is not None:
+            options["quasi_bias"] = bias.expand(sum(case.sequences), case.heads)[start:stop].T
+        result = _oracle_call(case, part, options, first_sequence=index)
         outs.append(result.out[0].transpose(0, 1))
         if case.returns_lambda:
             lams.append(_row_lambda(case, part, result)[0].transpose(0, 1))

@@ -97,6 +97,7 @@ def quasi_attention(
     causal: bool = False,
     scale: float | None = None,
     alpha: float = 1.0,
+    bias: Tensor | None = None,
     keep: Tensor | None = None,
     dropout_p: float = 0.0,
 ) -> Result:
@@ -106,6 +107,7 @@ def quasi_attention(
         lam: lambda (B, H, L), or None when `vectors` (vq, vqc, vk, vkc), each (D) or (H, D), are given.
         biases: bq and bk, each None, () or (H).
         mask: boolean or float64, broadcastable to (B, H, L, S).
+        bias: added to the context scores of each query; broadcastable to (B, H, L).
         keep: boolean (B, H, L, S) with `dropout_p`, from `kept`.
     """
     batch, heads, queries, head_dim = query.shape
@@ -139,6 +141,8 @@ def quasi_attention(
                 t, tc = s * (k * q).sum(-1), s * (kc * qc).sum(-1)
                 if mask is not None and mask.dtype != torch.bool:
                     t, tc = t + mask[b, h, i, js], tc + mask[b, h, i, js]
+                if bias is not None:
+                    tc = tc + bias.broadcast_to(batch, heads, queries)[b, h, i]
                 e = torch.exp(t - t.detach().max()) if js else t
                 p = e / e.sum()
                 g = alpha * torch.sigmoid(tc)

@@ -117,6 +117,7 @@ def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tens
         dropout_p=0.1 if entry.busy else 0.0,
         scale=None,
         quasi_scale=1.0,
+        quasi_bias=0.0,
         dropout_seed=seed,
     )
     return problem, wide[5]
