@@ -66,6 +66,13 @@ Rows rows(const Tensor& t) {
   return {data<float>(t), strides[0], strides[1], strides[2]};
 }
 
+// The same with strides of 0 where the size is 1, to read it for every row.
+Rows broadcast_rows(const Tensor& t) {
+  const auto stride = [&](int64_t d) { return t.size(d) == 1 ? 0 : t.stride(d); };
+  if (t.dim() == 2) return {data<float>(t), 0, stride(1), stride(0)};
+  return {data<float>(t), stride(0), stride(1), stride(2)};
+}
+
 // A problem and what its pointers point into.
 struct Call {
   Problem problem{};
@@ -82,7 +89,7 @@ struct Call {
 struct Arguments {
   const Tensor &query, &key, &value, &context_query, &context_key;
   const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
-      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed;
+      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed, &quasi_bias;
   bool is_causal;
   double dropout_p, scale, quasi_scale, beta, gamma;
   GateForm gate_form;
@@ -93,7 +100,7 @@ void check_devices(const Arguments& a) {
   for (const Tensor* t : {&a.query, &a.key, &a.value, &a.context_query, &a.context_key}) on_cpu &= t->is_cpu();
   for (const OptionalTensor* t :
        {&a.gate_lambda, &a.gate_query, &a.gate_context_query, &a.gate_key, &a.gate_context_key, &a.gate_query_bias,
-        &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed}) {
+        &a.gate_key_bias, &a.attn_mask, &a.key_lengths, &a.cu_seqlens, &a.dropout_seed, &a.quasi_bias}) {
     on_cpu &= !*t || (*t)->is_cpu();
   }
   require(on_cpu, "backend 'cpu': expected every tensor on the CPU, got one on another device");
@@ -186,6 +193,7 @@ Call describe(const Arguments& a) {
   p.is_causal = a.is_causal;
   p.scale = static_cast<float>(a.scale);
   p.quasi_scale = static_cast<float>(a.quasi_scale);
+  if (a.quasi_bias) p.quasi_bias = broadcast_rows(*a.quasi_bias);
   // p is rounded to a multiple of 2^-16, as in dropout.py.
   p.drop_threshold = drop_threshold(a.dropout_p);
   p.has_dropout = p.drop_threshold > 0;
@@ -334,13 +342,13 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
                         const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
                         const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
-                        const OptionalTensor& dropout_seed, int64_t /*max_seqlen*/, bool is_causal, double dropout_p,
-                        double scale, double quasi_scale, double beta, double gamma, int64_t gate_form,
-                        bool save_softmax_out, bool save_quasi_out) {
+                        const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias, int64_t /*max_seqlen*/,
+                        bool is_causal, double dropout_p, double scale, double quasi_scale, double beta, double gamma,
+                        int64_t gate_form, bool save_softmax_out, bool save_quasi_out) {
   // clang-format off: not one name a line
   Call call = describe({query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                         gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths, cu_seqlens,
-                        dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
+                        dropout_seed, quasi_bias, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
                         static_cast<GateForm>(gate_form)});
   // clang-format on
   Problem& p = call.problem;
@@ -450,14 +458,14 @@ BackwardResult attention_backward(
     const OptionalTensor& gate_lambda, const OptionalTensor& gate_query, const OptionalTensor& gate_context_query,
     const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
     const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
-    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
-    const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
-    const Tensor& key_gate, int64_t /*max_seqlen*/, bool is_causal, double dropout_p, double scale, double quasi_scale,
-    double beta, double gamma, int64_t gate_form) {
+    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias,
+    const Tensor& softmax_out, const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum,
+    const Tensor& query_gate, const Tensor& key_gate, int64_t /*max_seqlen*/, bool is_causal, double dropout_p,
+    double scale, double quasi_scale, double beta, double gamma, int64_t gate_form) {
   // clang-format off: not one name a line
   const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
                             gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
-                            cu_seqlens, dropout_seed, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
+                            cu_seqlens, dropout_seed, quasi_bias, is_causal, dropout_p, scale, quasi_scale, beta, gamma,
                             static_cast<GateForm>(gate_form)};
   // clang-format on
   Call call = describe(arguments);

@@ -60,7 +60,7 @@ class Backward {
     for (auto total : {&key_rows_, &context_key_rows_, &value_rows_}) *total = arena.take<float>(kLanes * dim_);
     keep_ = arena.take<int32_t>(round_up(span_, qacg::kDropoutBlock));
     for (auto vector : {&key_gate_, &key_gate_sum_}) *vector = arena.take<float>(round_up(keys, kLanes));
-    for (auto vector : {&lambda_, &delta_, &lambda_sum_}) *vector = arena.take<float>(rows);
+    for (auto vector : {&lambda_, &bias_, &delta_, &lambda_sum_}) *vector = arena.take<float>(rows);
     used_ = arena.used(scratch);
   }
   ~Backward() {
@@ -209,6 +209,7 @@ class Backward {
       return Engine::pack_left(row_of<const Scalar>(t, s, first), t.row, rows, p_.head_dim, to);
     };
     for (int64_t r = 0; r < rows; ++r) {
+      bias_[r] = quasi_bias_of_row(p_, s, first + r);
       if (p_.lambda.data) {
         lambda_[r] = at(p_.lambda, s, first + r);
       } else {
@@ -364,10 +365,10 @@ class Backward {
     float* quasi = quasi_ + r * stride_;
     float* grad = grad_attention_ + r * stride_;
     const RowState row = begin_row(s, b, r, key, count, softmax, quasi);
-    const Vec row_gate = splat(lambda_[r]);
+    const Vec row_gate = splat(lambda_[r]), bias = splat(bias_[r]);
     const float alpha = p_.quasi_scale;
     const bool is_masked = p_.mask_kind != qacg::Mask::kNone;
-    const Vec hidden = splat(is_masked ? kHiddenScore / row.context_factor : 0.0f);
+    const Vec hidden = splat(is_masked ? (kHiddenScore - bias_[r]) / row.context_factor : 0.0f);
 
     specialise(
         [&](auto whole_row, auto masked, auto drop, auto column, auto first_of_pair) {
@@ -376,7 +377,7 @@ class Backward {
           const auto sigmoid_at = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(quasi + j);
             if (masked) lanes &= ~(IntVec)(score <= hidden);
-            return keep_where(lanes, inverse_one_plus_exp2(score * -row.context_factor));
+            return keep_where(lanes, biased_sigmoid(score, splat(row.context_factor), bias));
           };
           const auto gradient_at = [&](int64_t j) QACG_INLINE_LAMBDA {
             const Vec g = load(grad + j);
@@ -581,7 +582,7 @@ class Backward {
   float *softmax_, *quasi_, *grad_attention_;  // tiles
   float *query_sum_, *context_query_sum_, *key_sum_, *context_key_sum_, *value_sum_;
   float *key_rows_, *context_key_rows_, *value_rows_;
-  float *key_gate_, *key_gate_sum_, *lambda_, *delta_, *lambda_sum_;
+  float *key_gate_, *key_gate_sum_, *lambda_, *bias_, *delta_, *lambda_sum_;
   int32_t* keep_;
 };
 

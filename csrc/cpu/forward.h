@@ -12,7 +12,8 @@
 
 namespace QACG_ISA {
 
-// A masked score (in powers of two) at or below this has a sigmoid of exactly 0, as a mask value of -10000 should have.
+// A masked score (in powers of two, with its bias) at or below this has a sigmoid of exactly 0, as a mask value of
+// -10000 should have.
 constexpr float kHiddenScore = -125.0f;
 // Above this, lambda alpha times a row's sum could overflow in its products with values.
 constexpr float kLargestWeight = 0x1p64f;
@@ -73,6 +74,7 @@ class Forward {
     sum_ = arena.take<float>(rows);
     divisor_ = arena.take<float>(rows);
     lambda_ = arena.take<float>(rows);
+    bias_ = arena.take<float>(round_up(rows, kLanes));
     used_ = arena.used(scratch);
   }
   int64_t used() const { return used_; }
@@ -137,10 +139,11 @@ class Forward {
     }
   }
 
-  // Computes lambda_i of some rows; for a column gate only the part 1 - beta lq_i.
+  // Computes lambda_i of some rows, for a column gate only the part 1 - beta lq_i, and the biases of their sigmoids.
   void row_gates(const Sequence& s, int64_t first, int64_t rows) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r;
+      bias_[r] = quasi_bias_of_row(p_, s, i);
       if (p_.lambda.data) {
         lambda_[r] = at(p_.lambda, s, i);
         continue;
@@ -229,7 +232,7 @@ class Forward {
       const IntVec infinite = (IntVec)(row_max == splat(-kInfinity));
       // The softmax of a score of -inf is NaN.
       const Vec e = infinite ? splat(__builtin_nanf("")) : exp2(multiply_subtract(scores, splat(factor), row_max));
-      const Vec sigmoid = inverse_one_plus_exp2(load(quasi_ + r) * -factor);
+      const Vec sigmoid = biased_sigmoid(load(quasi_ + r), splat(factor), load(bias_ + r));
       alignas(64) float max[kLanes], sum[kLanes], part[kLanes], softmax[kLanes];
       store(max, row_max), store(sum, e), store(part, p_.quasi_scale * sigmoid), store(softmax, e / e);
       for (int64_t i = 0; i < smaller(kLanes, rows - r); ++i) {
@@ -363,7 +366,7 @@ class Forward {
     Vec e = keep_where(lanes, exp2(multiply_subtract(scores, splat(factor), shift)));
     sum_[r] = divisor_[r] = sum(e);
     if (too_large(r)) e *= 1.0f / sum_[r], divisor_[r] = 1;
-    const Vec sigmoid = keep_where(lanes, inverse_one_plus_exp2(context_scores * -factor));
+    const Vec sigmoid = keep_where(lanes, biased_sigmoid(context_scores, splat(factor), splat(bias_[r])));
     const Vec weights = e + lambda_[r] * p_.quasi_scale * divisor_[r] * sigmoid;
     Engine::put_row(row, left_, r, seen, round_up(seen, Engine::kKeyStep),
                     [&](int64_t, IntVec) QACG_INLINE_LAMBDA { return weights; });
@@ -378,7 +381,8 @@ class Forward {
     const int64_t seen = visible_in_span(s, i, chunk, count), cols = round_up(count, Engine::kKeyStep);
     const float factor = scale_row<Scalar>(p_, s, i, chunk, seen, row);
     const bool is_masked = p_.mask_kind != qacg::Mask::kNone;
-    const Vec hidden = splat(is_masked ? kHiddenScore / factor : 0.0f);
+    const Vec bias = splat(bias_[r]);
+    const Vec hidden = splat(is_masked ? (kHiddenScore - bias_[r]) / factor : 0.0f);
     if (p_.has_dropout) keep_row(p_, s, i, chunk, seen, keep_);
     const float weight = p_.quasi_scale * divisor_[r];
     const Vec row_gate = splat(lambda_[r]), row_weight = splat(lambda_[r] * weight);
@@ -389,7 +393,7 @@ class Forward {
           const auto sigmoid = [&](int64_t j, IntVec lanes) QACG_INLINE_LAMBDA {
             const Vec score = load(row + j);
             if (masked) lanes &= ~(IntVec)(score <= hidden);
-            Vec g = keep_where(lanes, inverse_one_plus_exp2(score * -factor));
+            Vec g = keep_where(lanes, biased_sigmoid(score, splat(factor), bias));
             if (join) {
               g = load(exponentials + j) +
                   (column ? (row_gate - p_.gamma * load(key_gate_ + chunk + j)) * weight : row_weight) * g;
@@ -476,7 +480,7 @@ class Forward {
   Right<Engine> keys_{}, context_keys_{}, summed_values_{};  // packed, or the caller's rows
   Packed *key_panels_, *context_panels_, *values_, *query_, *context_query_, *left_, *softmax_left_, *gated_left_;
   float *softmax_, *quasi_, *gated_, *softmax_sum_, *quasi_sum_, *gated_sum_, *key_gate_;
-  float *max_, *sum_, *divisor_, *lambda_;  // of each row
+  float *max_, *sum_, *divisor_, *lambda_, *bias_;  // of each row
   int32_t* keep_;
   const bool is_plain_;
   // Whether products also return the largest score of each row; a mask or a negative scale would change the order.

@@ -105,6 +105,11 @@ inline bool sees_a_key(const qacg::Problem& p, const Sequence& s, int64_t i, int
   return false;
 }
 
+// The bias of query i's context scores, as an exponent of 2.
+QACG_INLINE float quasi_bias_of_row(const qacg::Problem& p, const Sequence& s, int64_t i) {
+  return p.quasi_bias.data ? at(p.quasi_bias, s, i) * kLog2e : 0.0f;
+}
+
 // Products of the lanes with a constant, as high and low words.
 #if defined(__AVX512F__)
 QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& low) {

@@ -41,6 +41,7 @@ struct Problem {
 
   bool is_causal;
   float scale, quasi_scale;
+  Rows quasi_bias;  // strides of 0 where it broadcasts; or null
   bool has_dropout;
   uint64_t seed;
   uint32_t drop_threshold;  // of 65,536

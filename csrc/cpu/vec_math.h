@@ -61,4 +61,9 @@ class FlushDenormals {
 // 1 / (1 + 2^x): sigmoid(t) is sigmoid_of_exponent(-t log2 e). Not below 2^-126, so that no denormal comes out.
 QACG_INLINE Vec inverse_one_plus_exp2(Vec x) { return reciprocal(1.0f + exp2(at_most(x, splat(125.0f)))); }
 
+// The sigmoid of a score whose exponent of 2 is score * factor + bias.
+QACG_INLINE Vec biased_sigmoid(Vec score, Vec factor, Vec bias) {
+  return inverse_one_plus_exp2(multiply_subtract(score, -factor, bias));
+}
+
 }  // namespace QACG_ISA

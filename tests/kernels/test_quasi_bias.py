@@ -1,0 +1,211 @@
+"""The bias of the context scores: its forms, its errors, and what it does to the map."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from qacg_kernels import GateParameters, attention_maps, explain, quasi_attention, quasi_attention_varlen
+from qacg_kernels.call.equations import visible
+from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
+from qacg_kernels.functional import problem_of
+from qacg_kernels.testing.inputs import MASKS, QUASI_BIASES, Case, make_inputs
+
+GENERATOR = torch.Generator().manual_seed(3)
+SHAPE = (2, 3, 9, 16)  # B, H, L, D
+PACKED = (0, 5, 1, 7)
+
+
+def operands(*shape, device="cpu", **options):
+    return torch.randn(5, *shape, generator=GENERATOR, **options).to(device).unbind()
+
+
+def gate_of(query):
+    return torch.rand(query.shape[:-1], generator=GENERATOR, dtype=torch.float64).to(query)
+
+
+def test_a_number_equals_one_more_dimension(backend, device):
+    """Qc with a last dimension of b / scale, and Kc with one of 1, have the scores Tc + b."""
+    query, key, value, context_query, context_key = operands(*SHAPE, device=device)
+    lam, scale, bias = gate_of(query), 0.3, -1.7
+
+    def with_dimension(t, last):
+        return torch.cat((t, t.new_full((*t.shape[:-1], 1), last)), -1)
+
+    wider = [with_dimension(t, 0.0) for t in (query, key, value)]
+    contexts = with_dimension(context_query, bias / scale), with_dimension(context_key, 1.0)
+    expected = quasi_attention(*wider, *contexts, lam, scale=scale, backend="reference")[..., :-1]
+    got = quasi_attention(
+        query, key, value, context_query, context_key, lam, scale=scale, quasi_bias=bias, backend=backend
+    )
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", QUASI_BIASES)
+def test_a_broadcast_bias_equals_the_full_one(form, backend, device):
+    for case in (Case("dense", quasi_bias=form), Case("packed", sequences=PACKED, quasi_bias=form)):
+        inputs = make_inputs(case, device=device)
+        call = quasi_attention if case.sequences is None else quasi_attention_varlen
+        bias = inputs.options.pop("quasi_bias")
+        full = bias.expand(inputs.tensors["query"].shape[:-1]).contiguous()
+        got, expected = (
+            call(*inputs.arguments(), **inputs.options, quasi_bias=b, backend=backend) for b in (bias, full)
+        )
+        assert torch.equal(got, expected)
+
+
+def counted(problem):
+    """The number of keys that each query sees, (B, H, L), where an additive value m counts exp(m) times."""
+    mask, weight = problem.attn_mask, torch.ones(1, dtype=torch.float64)
+    if mask is not None and mask.dtype != torch.bool:
+        weight = mask.double().exp()
+    seen = visible(problem) * weight
+    keys = problem.key.shape[2]
+    return seen.expand(*problem.query.shape[:3], keys).sum(-1)
+
+
+CALLS = list(itertools.product((None, *MASKS), (False, True), (None, (0, 7))))
+
+
+@pytest.mark.parametrize(("mask", "is_causal", "lengths"), CALLS, ids=str)
+def test_minus_log_keys_counts_the_visible_keys(mask, is_causal, lengths):
+    for keys in (9, 4, 12):
+        case = Case(f"{mask}", queries=9, keys=keys, mask=mask, is_causal=is_causal, key_lengths=lengths and (0, 4))
+        inputs = make_inputs(case, torch.float64)
+        problem = problem_of(*inputs.arguments(), **inputs.options, quasi_bias=MINUS_LOG_KEYS)
+        count = counted(problem)
+        expected = torch.where(count > 0, -count.log(), 0.0)
+        got = problem.quasi_bias.expand_as(count)
+        assert got.isfinite().all()
+        # exp(-10000) is 0, but a row of such values has a logarithm.
+        known = count.isfinite() & ((count > 0) | ~visible(problem).any(-1).expand_as(count))
+        torch.testing.assert_close(got[known], expected[known])
+
+
+def test_minus_log_keys_of_a_row_without_keys_or_without_queries():
+    for queries, keys in ((0, 3), (3, 0), (0, 0)):
+        query, key = torch.randn(2, 1, queries, 8), torch.randn(2, 1, keys, 8)
+        for mask in (None, torch.ones(1, 1, 1, keys, dtype=torch.bool)):
+            out = quasi_attention(
+                query, key, key, query, key, torch.rand(2, 1, queries), attn_mask=mask, is_causal=mask is not None,
+                quasi_bias=MINUS_LOG_KEYS, backend="reference",
+            )  # fmt: skip
+            assert torch.equal(out, torch.zeros(2, 1, queries, 8))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_packed_sequences_have_the_bias_of_padded_ones(is_causal, backend, device):
+    offsets = torch.tensor([0, *torch.tensor(PACKED).cumsum(0)], device=device)
+    tokens, longest = int(offsets[-1]), max(PACKED)
+    packed = operands(tokens, 2, 16, device=device)
+    lam = gate_of(packed[0])
+    got = quasi_attention_varlen(
+        *packed, lam, cu_seqlens=offsets, max_seqlen=longest, is_causal=is_causal, quasi_bias=MINUS_LOG_KEYS,
+        backend=backend,
+    )  # fmt: skip
+    for start, length in zip(offsets, PACKED):
+        rows = [t[start : start + length].transpose(0, 1).unsqueeze(0) for t in (*packed, lam)]
+        alone = quasi_attention(*rows, is_causal=is_causal, quasi_bias=MINUS_LOG_KEYS, backend="reference")
+        torch.testing.assert_close(got[start : start + length], alone[0].transpose(0, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_padding_by_length_and_by_masks_is_the_same():
+    query, key, value, context_query, context_key = operands(*SHAPE)
+    lam, lengths = gate_of(query), torch.tensor([4, 9])
+    seen = torch.arange(9) < lengths.view(-1, 1, 1, 1)
+    masks = (seen, torch.where(seen, 0.0, -10000.0), torch.where(seen, 0.0, torch.finfo(torch.float32).min))
+    wide = query, key, value, context_query, context_key
+    expected = quasi_attention(*wide, lam, key_lengths=lengths, quasi_bias=MINUS_LOG_KEYS, backend="reference")
+    for mask in masks:
+        got = quasi_attention(*wide, lam, attn_mask=mask, quasi_bias=MINUS_LOG_KEYS, backend="reference")
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_row_sum_of_the_map_stays_below_one_for_scores_of_zero():
+    """With scores of 0, sigmoid(-log n) is 1 / (n + 1) for each of n keys."""
+    query, key, value, *_ = operands(*SHAPE)
+    zero = torch.zeros_like(query)
+    lam = torch.ones(SHAPE[:-1])
+    _, _, gated, _ = attention_maps(query, key, value, zero, zero, lam, is_causal=True, quasi_bias=MINUS_LOG_KEYS)
+    n = torch.arange(1.0, 10.0)
+    torch.testing.assert_close(gated.sum(-1), (n / (n + 1)).expand(SHAPE[:-1]))
+
+
+def test_maps_of_some_rows_have_their_biases():
+    wide = operands(*SHAPE)
+    lam = gate_of(wide[0])
+    bias = torch.randn(SHAPE[:-1], generator=GENERATOR)
+    whole = attention_maps(*wide, lam, quasi_bias=bias)
+    part = attention_maps(*wide, lam, quasi_bias=bias, rows=[5, 0])
+    for all_rows, some in zip(whole, part):
+        torch.testing.assert_close(some, all_rows[:, :, [5, 0]])
+
+
+def test_gradients_with_a_bias():
+    inputs = [t.requires_grad_() for t in operands(1, 2, 4, 3, dtype=torch.float64)]
+    gate = GateParameters(*(torch.randn(3, dtype=torch.float64, generator=GENERATOR) for _ in range(4)))
+    bias = torch.randn(2, 1, dtype=torch.float64, generator=GENERATOR)
+    for b in (-0.7, MINUS_LOG_KEYS, bias):
+        assert torch.autograd.gradcheck(
+            lambda *wide, b=b: quasi_attention(*wide, gate, is_causal=True, quasi_bias=b, backend="reference"), inputs
+        )
+
+
+@pytest.mark.compiles
+def test_compiled_calls_have_a_bias(backend, device):
+    wide = operands(*SHAPE, device=device)
+    lam, lengths = gate_of(wide[0]), torch.tensor([4, 9], device=device)
+
+    def call(*wide):
+        number = quasi_attention(*wide, lam, quasi_bias=-2.0, backend=backend)
+        return number + quasi_attention(*wide, lam, key_lengths=lengths, quasi_bias=MINUS_LOG_KEYS, backend=backend)
+
+    torch.testing.assert_close(torch.compile(call, fullgraph=True)(*wide), call(*wide))
+
+
+def test_a_batch_under_vmap_has_a_bias():
+    wide = torch.randn(5, 4, 1, 2, 9, 8, generator=GENERATOR).unbind()
+    lam, biases = torch.rand(4, 1, 2, 9), torch.randn(4, 1, 2, 1, generator=GENERATOR)
+
+    def call(bias, lam, *wide):
+        return quasi_attention(*wide, lam, quasi_bias=bias, backend="reference")
+
+    got = torch.vmap(call)(biases, lam, *wide)
+    expected = torch.stack([call(*each) for each in zip(biases, lam, *wide)])
+    torch.testing.assert_close(got, expected)
+
+
+def test_zero_runs_without_a_bias():
+    wide = operands(*SHAPE)
+    for zero in (0, 0.0, -0.0, False):
+        assert problem_of(*wide, gate_of(wide[0]), quasi_bias=zero).quasi_bias is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_bias_of_short_types_is_float32(dtype):
+    wide = [t.to(dtype) for t in operands(*SHAPE)]
+    problem = problem_of(*wide, gate_of(wide[0]), quasi_bias=MINUS_LOG_KEYS)
+    assert problem.quasi_bias.dtype == torch.float32
+    assert problem.quasi_bias.item() == pytest.approx(-math.log(9))
+    assert "quasi_bias" not in str(explain(*wide, gate_of(wide[0]), quasi_bias=0.3))
+
+
+ERRORS = {
+    "name": ("log", ValueError, r"quasi_bias: expected a number, a tensor or '-log\(keys\)', got 'log'"),
+    "infinite": (math.inf, ValueError, "quasi_bias: expected a finite number, got inf"),
+    "nan": (math.nan, ValueError, "quasi_bias: expected a finite number, got nan"),
+    "shape": (torch.zeros(8), ValueError, r"quasi_bias: expected a shape that broadcasts to \(2, 3, 9\)"),
+    "dims": (torch.zeros(1, 1, 1, 1), ValueError, r"\(B, H, L\), got shape \(1, 1, 1, 1\)"),
+    "dtype": (torch.zeros(9, dtype=torch.float16), TypeError, "quasi_bias: expected dtype torch.float32, got"),
+    "device": (torch.zeros(9, device="meta"), ValueError, "quasi_bias: expected device cpu like query, got meta"),
+    "gradient": (torch.zeros(9, requires_grad=True), ValueError, "quasi_bias: expected a tensor without gradient"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_wrong_bias_is_refused(name):
+    bias, error, message = ERRORS[name]
+    wide = operands(*SHAPE)
+    with pytest.raises(error, match=message):
+        quasi_attention(*wide, gate_of(wide[0]), quasi_bias=bias)
