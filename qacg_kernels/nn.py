@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import cast_mask
+from qacg_kernels.call.quasi_bias import checked_quasi_bias
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
@@ -185,6 +186,8 @@ class FusedQuasiAttention(ContextAttention):
         naming: attribute names of the layers: "released" (query, context_for_q, lambda_q_query_layer, ...) or
             "compact" (Wq, Wcq, lambda_Q, ...). A state dict in the other naming loads as well.
         quasi_scale: alpha, the factor on the sigmoid map.
+        quasi_bias: number that is added to the context scores, or "-log(keys)": minus the logarithm of the number of
+            keys that a query sees (`quasi_attention`).
         beta: the weight of the query gate.
         gamma: the weight of the key gate.
         backend: "auto", or a name of available_backends(); a named backend that does not support a call raises.
@@ -215,6 +218,7 @@ class FusedQuasiAttention(ContextAttention):
         lambda_per_head: bool = False,
         naming: str = "released",
         quasi_scale: float = 1.0,
+        quasi_bias: float | str = 0.0,
         beta: float = 1.0,
         gamma: float = 1.0,
         backend: str = "auto",
@@ -239,6 +243,7 @@ class FusedQuasiAttention(ContextAttention):
             context_projection=context_projection,
             naming=naming,
             quasi_scale=quasi_scale,
+            quasi_bias=quasi_bias,
             beta=beta,
             gamma=gamma,
             backend=backend,
@@ -255,6 +260,7 @@ class FusedQuasiAttention(ContextAttention):
         context_projection: str,
         naming: str,
         quasi_scale: float,
+        quasi_bias: float | str,
         beta: float,
         gamma: float,
         backend: str,
@@ -269,6 +275,7 @@ class FusedQuasiAttention(ContextAttention):
         self.context_projection = context_projection
         self.naming = naming
         self.quasi_scale = float(quasi_scale)
+        self.quasi_bias = checked_quasi_bias(quasi_bias)
         self.beta = float(beta)
         self.gamma = float(gamma)
         self.backend = backend
@@ -370,6 +377,7 @@ class FusedQuasiAttention(ContextAttention):
                     max_seqlen=longest,
                     dropout_p=dropout_p,
                     quasi_scale=self.quasi_scale,
+                    quasi_bias=self.quasi_bias,
                     backend=self.backend,
                     return_lambda=output_lambda,
                 )
@@ -426,6 +434,7 @@ class FusedQuasiAttention(ContextAttention):
             attn_mask=mask,
             dropout_p=dropout_p,
             quasi_scale=self.quasi_scale,
+            quasi_bias=self.quasi_bias,
             backend=self.backend,
             dropout_seed=seed,
             return_lambda=returns_lambda,
@@ -434,7 +443,13 @@ class FusedQuasiAttention(ContextAttention):
         if not returns_maps:
             return out, None, lam
         maps = attention_maps(
-            *heads, gate, attn_mask=mask, dropout_p=dropout_p, quasi_scale=self.quasi_scale, dropout_seed=seed
+            *heads,
+            gate,
+            attn_mask=mask,
+            dropout_p=dropout_p,
+            quasi_scale=self.quasi_scale,
+            quasi_bias=self.quasi_bias,
+            dropout_seed=seed,
         )
         return out, maps[:3], lam
 
@@ -443,7 +458,8 @@ class FusedQuasiAttention(ContextAttention):
         return (
             f"hidden_size={self.hidden_size}, num_heads={self.num_heads}, "
             f"context_projection={self.context_projection!r}, naming={self.naming!r}, "
-            f"quasi_scale={self.quasi_scale}, beta={self.beta}, gamma={self.gamma}, backend={self.backend!r}"
+            f"quasi_scale={self.quasi_scale}, quasi_bias={self.quasi_bias!r}, "
+            f"beta={self.beta}, gamma={self.gamma}, backend={self.backend!r}"
         )
 
 

@@ -84,7 +84,7 @@ def apply_fused_attention(
 
 def _configure(module: nn.Module, settings: dict[str, Any], chosen: dict[str, Any]) -> None:
     if isinstance(module, FusedQuasiAttention):
-        module.configure(**settings, **chosen)
+        module.configure(**settings, **chosen, quasi_bias=0.0)  # the published code has no bias
         module.returns_placeholders = True
     elif isinstance(module, FusedContextMixing):
         module.configure(**settings)

@@ -209,6 +209,7 @@ def test_convert_unsupported_tensors_or_fields_raise(tmp_path, capsys):
     for settings, part in (
         ({"pooler": "attention"}, "pooler: expected 'cls' as in the released code, got 'attention'"),
         ({"quasi_scale": 0.5}, "quasi_scale: expected 1.0 as in the released code, got 0.5"),
+        ({"quasi_bias": "-log(keys)"}, "quasi_bias: expected 0.0 as in the released code, got '-log(keys)'"),
         ({"contexts": 9}, "expected at most 8 contexts for the released code, got 9"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps: expected 1e-12 as in the released code, got 1e-05"),
     ):

@@ -38,6 +38,7 @@ VARIANTS = {
     "qacg released": ("qacg", {"pooler": "cls"}),
     "qacg head slices": ("qacg", {"pooler": "attention", "context_projection": "head", "lambda_bias": False}),
     "qacg scaled": ("qacg", {"lambda_per_head": True, "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}),
+    "qacg bias of the keys": ("qacg", {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}),
     "cg code": ("cg", {}),
     "cg paper": ("cg", {"pooler": "attention", "lambda_per_head": True, "context_projection": "hidden"}),
     "bert": ("bert", {}),

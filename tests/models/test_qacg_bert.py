@@ -23,7 +23,16 @@ RELEASED = {"pooler": "cls", "context_projection": "hidden", "lambda_bias": True
 SLICED = {"pooler": "attention", "context_projection": "head", "lambda_bias": False}
 MIXED = {"pooler": "attention", "context_projection": "hidden", "lambda_bias": True, "lambda_per_head": True}
 SCALED = {"pooler": "cls", "context_projection": "head", "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}
-VARIANTS = {"released": RELEASED, "head slices": SLICED, "mixed": MIXED, "scaled": SCALED}
+BIASED = {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}
+SHIFTED = {"pooler": "attention", "quasi_bias": -1.5, "lambda_per_head": True}
+VARIANTS = {
+    "released": RELEASED,
+    "head slices": SLICED,
+    "mixed": MIXED,
+    "scaled": SCALED,
+    "bias of the keys": BIASED,
+    "bias": SHIFTED,
+}
 
 BATCH = TOKENS | CONTEXTS | LABELS
 EVERYTHING = {"output_attentions": True, "output_lambda": True, "output_hidden_states": True}

@@ -24,6 +24,7 @@ def outputs(weights, config, batch):
             found = cg_bert.classify(*inputs, **sizes, gate=config.gate_activation)
         else:
             scalars = {"alpha": config.quasi_scale, "beta": config.beta, "gamma": config.gamma}
+            scalars["bias"] = config.quasi_bias
             found = qacg_bert.classify(*inputs, **sizes, **scalars)
     found["loss"] = classification_loss(found["logits"], batch["labels"])
     return found

@@ -20,16 +20,18 @@ from oracle.pieces import (
 )
 
 
-def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, beta=1.0, gamma=1.0, keep=None):
+def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, bias=0.0, beta=1.0, gamma=1.0, keep=None):
     """Quasi-attention of one sequence.
 
     x, c: hidden states and context, (L, hidden). visible: (L) booleans for keys.
+    bias: number that is added to the context scores, or "-log(keys)".
     keep: (H, L, L), factors on A.
     Returns output (L, hidden), A, P, lambda * G, each (H, L, L), lambda (H, L).
     """
     length, hidden = x.shape
     size = hidden // heads
     q, k, v = (linear(w, name, x) for name in ("query", "key", "value"))
+    added = -math.log(int(visible.sum())) if bias == "-log(keys)" else bias
     columns = [slice(h * size, (h + 1) * size) for h in range(heads)]
     outs, every_a, every_p, every_g, every_lam = [], [], [], [], []
     for h, part in enumerate(columns):
@@ -47,7 +49,7 @@ def self_attention(w, x, c, visible, *, heads, head_projection, alpha=1.0, beta=
         p_rows, g_rows = [], []
         for i in range(length):
             t = (k[:, part] * q[i, part]).sum(-1) / math.sqrt(size)
-            tc = (ck * cq[i]).sum(-1) / math.sqrt(size)
+            tc = (ck * cq[i]).sum(-1) / math.sqrt(size) + added
             p_rows.append(softmax_row(t, visible))
             g_rows.append(lam[i] * alpha * sigmoid(tc) * visible)
         p, g = torch.stack(p_rows), torch.stack(g_rows)
@@ -65,7 +67,7 @@ def classify(w, ids, visible, types, contexts, *, layers, heads, pooler, head_pr
     """The classifier without dropout.
 
     ids, types: (B, L) integers. visible: (B, L) booleans. contexts: (B) integers.
-    scalars: alpha, beta, gamma.
+    scalars: alpha, bias, beta, gamma.
     Returns a dict: logits, pooled, and per layer lists hidden (embeddings first), a, p, g, lam, batched.
     """
     batch = [

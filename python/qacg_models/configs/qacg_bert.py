@@ -2,6 +2,7 @@
 
 from typing_extensions import Unpack
 
+from qacg_kernels.call.quasi_bias import checked_quasi_bias
 from qacg_kernels.nn import NAMINGS
 from qacg_models.configs.context import GatedContextConfig, GatedContextFields
 from qacg_models.configs.field_checks import check_number, check_one_of
@@ -18,6 +19,8 @@ class QACGBertConfig(GatedContextConfig):
             one shared matrix (head size x head size).
         lambda_bias: whether the layers of the gates have biases.
         quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
+        quasi_bias: number that is added to the scores of the quasi-attention map, 0 in the published code; or
+            "-log(keys)", which keeps the sum of a row near that of a softmax row for any number of keys.
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.
         attention_naming: "released" or "compact", the published names of the attention parameters
@@ -41,12 +44,14 @@ class QACGBertConfig(GatedContextConfig):
         context_projection: str = "hidden",
         lambda_bias: bool = True,
         quasi_scale: float = 1.0,
+        quasi_bias: float | str = 0.0,
         beta: float = 1.0,
         gamma: float = 1.0,
         attention_naming: str = "released",
         **kwargs: Unpack[GatedContextFields],
     ):
         self.quasi_scale = quasi_scale
+        self.quasi_bias = quasi_bias
         self.beta = beta
         self.gamma = gamma
         self.attention_naming = attention_naming
@@ -57,4 +62,5 @@ class QACGBertConfig(GatedContextConfig):
         super().check()
         for field in ("quasi_scale", "beta", "gamma"):
             check_number(field, getattr(self, field))
+        checked_quasi_bias(self.quasi_bias)
         check_one_of("attention_naming", self.attention_naming, tuple(NAMINGS))

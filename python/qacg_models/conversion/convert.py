@@ -49,6 +49,7 @@ _RELEASED_VALUES = {
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
     "quasi_scale": 1.0,
+    "quasi_bias": 0.0,
     "beta": 1.0,
     "gamma": 1.0,
     "gate_activation": "sigmoid",

@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, bias_of_keys
 from qacg_kernels.functional import quasi_attention_varlen
 from qacg_kernels.nn import FusedQuasiAttention, with_lambda
 from qacg_models.modules.bert_layers import Dropout
@@ -29,6 +30,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
             lambda_per_head=config.lambda_per_head,
             naming=config.attention_naming,
             quasi_scale=config.quasi_scale,
+            quasi_bias=config.quasi_bias,
             beta=config.beta,
             gamma=config.gamma,
         )
@@ -85,6 +87,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
                     max_seqlen=mask.max_seqlen,
                     dropout_p=dropout_p,
                     quasi_scale=self.quasi_scale,
+                    quasi_bias=self.quasi_bias,
                     return_lambda=output_gates,
                 )
             )
@@ -93,7 +96,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
     def attend(self, heads, gate, mask, dropout_p, returns_maps, returns_lambda):
         if self.config._attn_implementation == "fused":
             return super().attend(heads, gate, mask, dropout_p, returns_maps, returns_lambda)
-        out, maps, lam = eager_quasi_attention(heads, gate, mask, dropout_p, self.quasi_scale)
+        out, maps, lam = eager_quasi_attention(heads, gate, mask, dropout_p, self.quasi_scale, self.quasi_bias)
         return out, maps if returns_maps else None, lam.unsqueeze(-1) if returns_lambda else None
 
 
@@ -103,6 +106,7 @@ def eager_quasi_attention(
     mask: Tensor | None,
     dropout_p: float,
     quasi_scale: float,
+    quasi_bias: float | str = 0.0,
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
     """Computes quasi-attention from its equations (MATH.md, eq. 1 to 8) with plain PyTorch operations.
 
@@ -112,6 +116,7 @@ def eager_quasi_attention(
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
         dropout_p: dropout probability of A.
         quasi_scale: alpha, the factor of the quasi-attention map.
+        quasi_bias: number that is added to the context scores, or "-log(keys)".
 
     Returns:
         The output (B, H, L, D); A, P and lambda * G, (B, H, L, L) each; lambda (B, H, L).
@@ -119,7 +124,13 @@ def eager_quasi_attention(
     query, key, value, context_query, context_key = heads
     scale = query.shape[-1] ** -0.5
     attended = softmax_map(query, key, mask)
-    quasi_map = quasi_scale * (context_query @ context_key.transpose(-1, -2) * scale).sigmoid()
+    context_scores = context_query @ context_key.transpose(-1, -2) * scale
+    if quasi_bias == MINUS_LOG_KEYS:
+        bias = bias_of_keys(query, key, mask, key_lengths=None, is_causal=False)
+        context_scores = context_scores + bias.unsqueeze(-1).to(context_scores.dtype)
+    else:
+        context_scores = context_scores + quasi_bias
+    quasi_map = quasi_scale * context_scores.sigmoid()
     if mask is not None:
         quasi_map = quasi_map.masked_fill(~mask, 0.0)
     query_gate = _gate(query, gate.query, context_query, gate.context_query, gate.query_bias)
