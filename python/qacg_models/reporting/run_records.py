@@ -16,7 +16,7 @@ from qacg_models.utils.plain_text import parse_json, read_text
 
 # Options that are not listed as differences: they have their own columns, or follow from the model.
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
-_MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer")
+_MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer", "context_start")
 
 
 def row_of(record: TrainingRecord) -> dict:

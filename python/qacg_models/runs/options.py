@@ -18,6 +18,7 @@ from qacg_models.utils.option_fields import option_group
 
 PROTOCOLS = ("dev", "released")
 SCHEDULES = ("steady", "linear")
+STARTS = ("random", "names")
 # The value of --from for random weights.
 SCRATCH = "scratch"
 # Options that a checkpoint defines, so that they cannot be given together with --from.
@@ -176,6 +177,15 @@ class TrainingOptions:
         " of a text (default: 0)",
         kind=int,
     )
+    context_start: str | None = _shape(
+        None,
+        "initial values of quasi-attention if the checkpoint has no aspects. names: the vector of an aspect is the"
+        " average hidden state of its name, and context projections are copies of the others; scores get the bias"
+        " -log(keys), and beta and gamma are 0.9 (default: names with a checkpoint and context_standalone, otherwise"
+        " random)",
+        *STARTS,
+        kind=str,
+    )
 
     attention: str = _machine(
         "auto",
@@ -275,6 +285,26 @@ class TrainingOptions:
                     f" {getattr(self, name)}. Omit {name}."
                 )
 
+        self._check_start()
+
+    def _check_start(self) -> None:
+        if self.context_start != "names":
+            return
+        if not BACKBONES[self.model].quasi_attention:
+            raise InputError(
+                f"context_start: expected none for the model {self.model!r}, which has no quasi-attention, got 'names'."
+                " Omit context_start."
+            )
+        if self.from_checkpoint == SCRATCH:
+            raise InputError(
+                "context_start: expected 'random' for random weights, got 'names'. Name a checkpoint with --from."
+            )
+        if self.context_projection == "head":
+            raise InputError(
+                "context_start: expected 'random' for the context projection 'head', whose matrix is not of the size"
+                " of the query projection, got 'names'."
+            )
+
     @property
     def quasi_attention(self) -> dict[str, float]:
         """The given options among quasi_scale, beta and gamma, by their names in the configuration."""
@@ -303,7 +333,15 @@ class TrainingOptions:
             recipe |= {"context_standalone": False, "join_texts": 0.0}
         if not entry.context_projection:
             recipe |= {"context_projection": None, "context_from_layer": None}
-        return replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
+        resolved = replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
+        return resolved if resolved.context_start else replace(resolved, context_start=resolved._default_start())
+
+    def _default_start(self) -> str | None:
+        entry = BACKBONES[self.model]
+        if not entry.quasi_attention:
+            return None
+        can = self.from_checkpoint is not None and self.context_projection == "hidden"
+        return "names" if can and self.context_standalone and self.protocol == "dev" else "random"
 
 
 _MIN = {

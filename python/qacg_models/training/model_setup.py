@@ -82,10 +82,13 @@ def begin_model(
         return kind._from_config(config, attn_implementation=options.attention)
     from qacg_models.checkpoints.permissions import Permissions
     from qacg_models.checkpoints.source import open_source
+    from qacg_models.training.context_start import NAMES_FIELDS, has_contexts, start_from_names
 
+    source = open_source(located(options.from_checkpoint))
+    from_names = options.context_start == "names" and not has_contexts(source)
     model, loading = kind.from_source(
-        open_source(located(options.from_checkpoint)),
-        overrides=fields,
+        source,
+        overrides=NAMES_FIELDS | fields if from_names else fields,
         permissions=Permissions(ignore_mismatched_sizes=True),
         attn_implementation=options.attention,
     )
@@ -101,6 +104,9 @@ def begin_model(
             f"tokenizer: expected at most {config.vocab_size} tokens, the vocabulary of {options.from_checkpoint}, got"
             f" {len(tokenizer)}. Use the tokenizer of the checkpoint."
         )
+    if from_names:
+        start_from_names(model, tokenizer)
+        say("aspects: quasi-attention starts from their names (--context-start random: from random weights)")
     return model
 
 

@@ -1,0 +1,72 @@
+"""Initial values of quasi-attention in a model from a checkpoint without contexts, taken from the aspects' names.
+
+With random values, the vector of an aspect has norm 0.4 beside hidden states of norm 10, and the context projections
+get almost no gradient as long as lambda is near 0, so training takes long to use the aspect
+(docs/explanation/many-aspects.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from qacg_models.checkpoints.fitting import CONTEXTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from qacg_models.checkpoints.source import Source
+    from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
+
+# Lambda starts at 0.1, so that the context projections get gradients. The bias keeps a row of the quasi-attention map
+# near the sum of a softmax row, 1.
+NAMES_FIELDS = {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}
+
+
+def has_contexts(source: Source) -> bool:
+    """Returns whether a checkpoint has vectors of aspects."""
+    return CONTEXTS in source.tensors
+
+
+@torch.no_grad()
+def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Replaces the random weights through which a model reads aspects.
+
+    - The vector of an aspect is the average state of its name's tokens in layer `context_from_layer`, scaled to the
+      average norm of these states.
+    - A context layer adds that vector to the hidden states (c = X + Ec).
+    - The projections of context queries and keys are copies of those of queries and keys.
+
+    Args:
+        model: from a checkpoint without contexts, with `config.contexts` and the context projection "hidden".
+        tokenizer: of the checkpoint.
+    """
+    bert, config = model.bert, model.config
+    names = tokenizer(
+        list(config.contexts),
+        padding=True,
+        truncation=True,
+        max_length=config.max_position_embeddings,
+        return_special_tokens_mask=True,
+        return_tensors="pt",
+    )
+    tokens = names["attention_mask"].bool() & ~names["special_tokens_mask"].bool()
+    visible = names["attention_mask"].bool()[:, None, None, :]
+    was_training = model.training
+    model.eval()
+    states = bert.encoder.plain_layers(bert.embeddings(names["input_ids"]), visible, False)[0][-1]
+    model.train(was_training)
+    weights = tokens / tokens.sum(1, keepdim=True).clamp(min=1)
+    means = (weights.unsqueeze(1) @ states).squeeze(1)
+    norm = states[tokens].norm(dim=1).mean()
+    bert.context_embeddings.weight.copy_(functional.normalize(means) * norm)
+    first = bert.encoder.first
+    for layer, context_layer in zip(bert.encoder.layer[first:], bert.encoder.context_layer[first:]):
+        context_layer.weight.zero_()
+        context_layer.weight[:, config.hidden_size :].fill_diagonal_(1.0)  # of [Ec ; X]
+        context_layer.bias.zero_()
+        attention = layer.attention.self
+        for role in ("query", "key"):
+            attention.layer(f"context_{role}").load_state_dict(attention.layer(role).state_dict())
