@@ -18,24 +18,22 @@ from benchmarks.many_aspects.arms import BLIND, HEADS, KEYS, LAYERS, PAIRS, QUAS
 from benchmarks.many_aspects.batches import Batch, Tokens
 from benchmarks.many_aspects.starts import start_context_layer, start_context_projections
 from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
 from qacg_kernels.functional import quasi_attention_varlen
 from qacg_kernels.nn import ContextAttention
 
 # The first position id of an aspect's name that is encoded separately from the text, whose length is then unknown.
 ASPECT_POSITION = 64
-_WIDTH = 8  # features that are added to heads for the bias, which uses one of them
 
 
 class StudyAttention(QuasiSelfAttention):
     """Quasi-attention of packed sequences, with variants.
 
     Attributes:
-        bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
         context_dropout: whether dropout acts on context queries and context keys.
         softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
     """
 
-    bias = False
     context_dropout = True
     softmax_map = False
 
@@ -55,7 +53,6 @@ class StudyAttention(QuasiSelfAttention):
             "cu_seqlens": mask.cu_seqlens,
             "max_seqlen": mask.max_seqlen,
             "dropout_p": self.dropout.p if self.dropout.training else 0.0,
-            "scale": heads[0].shape[-1] ** -0.5,
         }
         gate = self.gate(like=heads[0])
         if self.softmax_map:
@@ -66,12 +63,9 @@ class StudyAttention(QuasiSelfAttention):
                 context_query, context_key, value, query.detach(), key.detach(), off, **options
             )
             out = first + _lambda(heads, gate).unsqueeze(-1) * second
-        elif self.bias:
-            size = heads[0].shape[-1]
-            wide = _with_bias(heads, mask, options["scale"])
-            out = quasi_attention_varlen(*wide, _widened(gate), quasi_scale=self.quasi_scale, **options)[..., :size]
         else:
-            out = quasi_attention_varlen(*heads, gate, quasi_scale=self.quasi_scale, **options)
+            scalars = {"quasi_scale": self.quasi_scale, "quasi_bias": self.quasi_bias}
+            out = quasi_attention_varlen(*heads, gate, **scalars, **options)
         return out.flatten(-2), None, None, None, None
 
 
@@ -86,23 +80,6 @@ def _lambda(heads: Sequence[Tensor], gate: GateParameters) -> Tensor:
     from_query = share(query, gate.query, context_query, gate.context_query, gate.query_bias)
     from_key = share(key, gate.key, context_key, gate.context_key, gate.key_bias)
     return 1 - gate.beta * from_query - gate.gamma * from_key
-
-
-def _with_bias(heads: Sequence[Tensor], packing: Packing, scale: float) -> list[Tensor]:
-    """Heads with D + _WIDTH features, whose scaled context scores have -log(n) added; n is the number of keys."""
-    wide = [F.pad(x, (0, _WIDTH)) for x in heads]
-    size = heads[0].shape[-1]
-    bias = -packing.per_token(packing.lengths().clamp(min=1).float().log()) / scale
-    column = torch.zeros_like(wide[3])
-    column[..., size] = bias.unsqueeze(-1).to(column.dtype)
-    one = torch.zeros_like(wide[4])
-    one[..., size] = 1.0
-    return [*wide[:3], wide[3] + column, wide[4] + one]
-
-
-def _widened(gate: GateParameters) -> GateParameters:
-    vectors = (F.pad(x, (0, _WIDTH)) for x in (gate.query, gate.context_query, gate.key, gate.context_key))
-    return GateParameters(*vectors, gate.query_bias, gate.key_bias, gate.beta, gate.gamma)
 
 
 class _StudyModel(QACGBertModel):
@@ -157,7 +134,8 @@ class AspectModel(nn.Module):
         self.new.append(self.context_layer)
         for layer, context_layer in zip(self.layer, self.context_layer):
             attention = layer.attention.self
-            attention.bias, attention.softmax_map = self.arm.bias, self.arm.softmax_map
+            attention.softmax_map = self.arm.softmax_map
+            attention.quasi_bias = MINUS_LOG_KEYS if self.arm.bias else 0.0
             attention.context_dropout = self.arm.context_dropout
             context = [attention.layer(role) for role in ("context_query", "context_key")]
             self.new += [*context, *(module for name, module in attention.named_children() if "lambda" in name)]

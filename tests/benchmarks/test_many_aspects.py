@@ -20,6 +20,7 @@ from benchmarks.many_aspects.models import AspectModel, StudyAttention
 from benchmarks.many_aspects.results import Result, load, store
 from benchmarks.many_aspects.starts import start_context_projections
 from benchmarks.measure.timing import QUICK
+from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
 from qacg_kernels.nn import FusedQuasiAttention
 
 HEADS = 2
@@ -129,14 +130,14 @@ def test_released_start_is_qacg_bert(dataset, checkpoint):
         assert torch.allclose(one.logits[0], answer, atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", ["bias", "softmax_map"])
-def test_variants_follow_their_formulas(variant, dataset, checkpoint):
+@pytest.mark.parametrize(("variant", "value"), [("quasi_bias", MINUS_LOG_KEYS), ("softmax_map", True)])
+def test_variants_follow_their_formulas(variant, value, dataset, checkpoint):
     model, _ = built("quasi-0", dataset, checkpoint, dataset.splits["dev"][:4])
     attention = model.layer[0].attention.self
     assert isinstance(attention, StudyAttention)
     hidden, lengths = torch.randn(2, 12, 8 * HEADS).unbind(), [5, 7]
     packing = packing_of(torch.tensor([0, 5, 12]), None, hidden[0])
-    setattr(attention, variant, True)
+    setattr(attention, variant, value)
     options = {"context": hidden[1], "projected": None, "output_attentions": False, "output_gates": False}
     with torch.no_grad():
         found = attention(hidden[0], packing, **options)[0].split(lengths)
@@ -146,7 +147,7 @@ def test_variants_follow_their_formulas(variant, dataset, checkpoint):
             one = [x[number].transpose(0, 1).unsqueeze(0) for x in heads]
             _, (_, softmax, gated), lam = eager_quasi_attention(one, gate, None, 0.0, 1.0)
             scores = one[3] @ one[4].transpose(-1, -2) * one[3].shape[-1] ** -0.5
-            second = (scores - math.log(length)).sigmoid() if variant == "bias" else scores.softmax(-1)
+            second = (scores - math.log(length)).sigmoid() if variant == "quasi_bias" else scores.softmax(-1)
             expected = (softmax + lam.unsqueeze(-1) * second) @ one[2]
             assert torch.allclose(found[number], expected[0].transpose(0, 1).flatten(1), atol=1e-5)
             assert not torch.allclose(second * lam.unsqueeze(-1), gated, atol=1e-3), "the variant must change the map"
