@@ -122,7 +122,7 @@ def test_padding_by_length_and_by_masks_is_the_same():
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_row_sum_of_the_map_stays_below_one_for_scores_of_zero():
+def test_row_sum_of_the_map_is_below_one_for_scores_of_zero():
     """With scores of 0, sigmoid(-log n) is 1 / (n + 1) for each of n keys."""
     query, key, value, *_ = operands(*SHAPE)
     zero = torch.zeros_like(query)
