@@ -17,8 +17,8 @@ struct Operator {
   const char *name, *arguments;
 };
 
-inline constexpr char kForward[] = "tttttooooooooooovvvvvvvvvv";
-inline constexpr char kBackward[] = "tootttttooooooooooottttttvvvvvvvv";
+inline constexpr char kForward[] = "tttttoooooooooooovvvvvvvvvv";
+inline constexpr char kBackward[] = "tootttttoooooooooooottttttvvvvvvvv";
 
 // The operators' namespace while the check is on, else null.
 inline std::atomic<const char*> checked_in{nullptr};
