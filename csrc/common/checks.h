@@ -56,7 +56,7 @@ class Checks {
     require(t.scalar_type() == type, name, "query's dtype, or float32 for saved rows, got another");
   }
 
-  // Requires that each size of the mask is 1 or the full one.
+  // Requires that each size of the tensor is 1 or the full one.
   template <typename Tensor>
   void broadcasts(const char* name, const Tensor& t, const Sizes4& full) {
     bool fits = t.dim() == full.dims;
@@ -146,6 +146,10 @@ std::string wrong_arguments(const Arguments& a) {
       integers("key_lengths", *a.key_lengths);
       c.tensor("key_lengths", *a.key_lengths, {{wide.sizes[0]}}, a.key_lengths->scalar_type());
     }
+  }
+  if (a.quasi_bias) {
+    c.broadcasts("quasi_bias", *a.quasi_bias, rows);
+    c.require(a.quasi_bias->scalar_type() == Type::Float, "quasi_bias", "float32, got another dtype");
   }
   c.require(a.dropout_p >= 0 && a.dropout_p < 1, "dropout_p", "a probability in [0, 1), got another number");
   if (a.dropout_p > 0) {

@@ -111,7 +111,7 @@ PerHead per_head(const Tensor& t, int64_t own_dims) {
 struct Arguments {
   const Tensor &query, &key, &value, &context_query, &context_key;
   const OptionalTensor &gate_lambda, &gate_query, &gate_context_query, &gate_key, &gate_context_key, &gate_query_bias,
-      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed;
+      &gate_key_bias, &attn_mask, &key_lengths, &cu_seqlens, &dropout_seed, &quasi_bias;
   int64_t max_seqlen;
   bool is_causal;
   double dropout_p, scale, quasi_scale, beta, gamma;
@@ -167,7 +167,8 @@ void check_devices(const Arguments& a) {
                                                                   {a.attn_mask, "attn_mask"},
                                                                   {a.key_lengths, "key_lengths"},
                                                                   {a.cu_seqlens, "cu_seqlens"},
-                                                                  {a.dropout_seed, "dropout_seed"}};
+                                                                  {a.dropout_seed, "dropout_seed"},
+                                                                  {a.quasi_bias, "quasi_bias"}};
   for (const auto& [t, name] : others) {
     if (t) check_device(*t, a.query, name);
   }
@@ -231,6 +232,13 @@ void describe_mask(Call& call, const Arguments& a) {
   for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
 }
 
+void describe_quasi_bias(Call& call, const Arguments& a) {
+  if (!a.quasi_bias) return;
+  const Tensor& bias = *a.quasi_bias;
+  const auto stride = [&](int64_t d) { return bias.size(d) == 1 ? 0 : bias.stride(d); };
+  call.problem.quasi_bias = {bias.data_ptr(), a.cu_seqlens ? 0 : stride(0), stride(1), stride(a.cu_seqlens ? 0 : 2)};
+}
+
 Call describe(const Arguments& a) {
   Call call;
   call.kept.reserve(8);
@@ -249,6 +257,7 @@ Call describe(const Arguments& a) {
   describe_lengths(call, a);
   describe_gate(call, a);
   describe_mask(call, a);
+  describe_quasi_bias(call, a);
   p.is_causal = a.is_causal;
   p.scale = static_cast<float>(a.scale);
   p.quasi_scale = static_cast<float>(a.quasi_scale);
@@ -312,21 +321,34 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
                         const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask,
                         const OptionalTensor& key_lengths, const OptionalTensor& cu_seqlens,
-                        const OptionalTensor& dropout_seed, int64_t max_seqlen, bool is_causal, double dropout_p,
-                        double scale, double quasi_scale, double beta, double gamma, int64_t gate_form,
-                        bool save_softmax_out, bool save_quasi_out) {
-  const Arguments arguments{query,           key,
-                            value,           context_query,
-                            context_key,     gate_lambda,
-                            gate_query,      gate_context_query,
-                            gate_key,        gate_context_key,
-                            gate_query_bias, gate_key_bias,
-                            attn_mask,       key_lengths,
-                            cu_seqlens,      dropout_seed,
-                            max_seqlen,      is_causal,
-                            dropout_p,       scale,
-                            quasi_scale,     beta,
-                            gamma,           static_cast<GateForm>(gate_form)};
+                        const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias, int64_t max_seqlen,
+                        bool is_causal, double dropout_p, double scale, double quasi_scale, double beta, double gamma,
+                        int64_t gate_form, bool save_softmax_out, bool save_quasi_out) {
+  const Arguments arguments{query,
+                            key,
+                            value,
+                            context_query,
+                            context_key,
+                            gate_lambda,
+                            gate_query,
+                            gate_context_query,
+                            gate_key,
+                            gate_context_key,
+                            gate_query_bias,
+                            gate_key_bias,
+                            attn_mask,
+                            key_lengths,
+                            cu_seqlens,
+                            dropout_seed,
+                            quasi_bias,
+                            max_seqlen,
+                            is_causal,
+                            dropout_p,
+                            scale,
+                            quasi_scale,
+                            beta,
+                            gamma,
+                            static_cast<GateForm>(gate_form)};
   check_devices(arguments);
   const CurrentStream stream(query);
   Call call = describe(arguments);
@@ -364,22 +386,35 @@ BackwardResult attention_backward(
     const OptionalTensor& gate_lambda, const OptionalTensor& gate_query, const OptionalTensor& gate_context_query,
     const OptionalTensor& gate_key, const OptionalTensor& gate_context_key, const OptionalTensor& gate_query_bias,
     const OptionalTensor& gate_key_bias, const OptionalTensor& attn_mask, const OptionalTensor& key_lengths,
-    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const Tensor& softmax_out,
-    const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum, const Tensor& query_gate,
-    const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p, double scale, double quasi_scale,
-    double beta, double gamma, int64_t gate_form) {
-  const Arguments arguments{query,           key,
-                            value,           context_query,
-                            context_key,     gate_lambda,
-                            gate_query,      gate_context_query,
-                            gate_key,        gate_context_key,
-                            gate_query_bias, gate_key_bias,
-                            attn_mask,       key_lengths,
-                            cu_seqlens,      dropout_seed,
-                            max_seqlen,      is_causal,
-                            dropout_p,       scale,
-                            quasi_scale,     beta,
-                            gamma,           static_cast<GateForm>(gate_form)};
+    const OptionalTensor& cu_seqlens, const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias,
+    const Tensor& softmax_out, const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum,
+    const Tensor& query_gate, const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p,
+    double scale, double quasi_scale, double beta, double gamma, int64_t gate_form) {
+  const Arguments arguments{query,
+                            key,
+                            value,
+                            context_query,
+                            context_key,
+                            gate_lambda,
+                            gate_query,
+                            gate_context_query,
+                            gate_key,
+                            gate_context_key,
+                            gate_query_bias,
+                            gate_key_bias,
+                            attn_mask,
+                            key_lengths,
+                            cu_seqlens,
+                            dropout_seed,
+                            quasi_bias,
+                            max_seqlen,
+                            is_causal,
+                            dropout_p,
+                            scale,
+                            quasi_scale,
+                            beta,
+                            gamma,
+                            static_cast<GateForm>(gate_form)};
   check_devices(arguments);
   const std::pair<const Tensor&, const char*> others[] = {{grad_out, "grad_out"},     {softmax_out, "softmax_out"},
                                                           {row_max, "row_max"},       {row_sum, "row_sum"},

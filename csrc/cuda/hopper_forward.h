@@ -19,18 +19,24 @@ struct HopperShape {
   // Of keys and values: one is read, one may still be read by G V of the previous tile, one receives copies.
   static constexpr int kStages = 3;
   static constexpr int64_t kShared = (2 * kRows + kStages * kTilesOfAStage * kKeys) * kDim * 2 +
-                                     arena_bytes(kRows * 4) + arena_bytes(kStages * kKeys * 4) +
+                                     2 * arena_bytes(kRows * 4) + arena_bytes(kStages * kKeys * 4) +
                                      arena_bytes(4 * kDim * 4);
 };
 
-// Turns products into scores in powers of two, -inf where hidden, up to the factor that it returns, which is above 0.
-// If a strip sees all of these keys, the next instructions apply that factor at no cost.
+// Operations that are left to the code after it: score = factor number + bias of the row. The factor is above 0.
+struct Deferred {
+  float factor;
+  RowBiases biases;
+};
+
+// Turns products into scores in powers of two, -inf where hidden, up to the operations that it returns. If a strip sees
+// all of these keys, the next instructions include them at no cost.
 template <int kTiles>
-QACG_DEVICE float make_scores_but_for_factor(const Problem& p, const Sequence& s, int first_row, int first_key,
-                                             float (&c)[kTiles][4]) {
-  if (sees_all(p, s, first_row, first_key, 8 * kTiles) && p.scale > 0.0f) return p.scale * kLog2e;
-  make_scores(p, s, first_row, first_key, c);
-  return 1.0f;
+QACG_DEVICE Deferred make_scores_lazily(const Problem& p, const Sequence& s, int first_row, int first_key,
+                                        float (&c)[kTiles][4], const RowBiases& biases = {}) {
+  if (sees_all(p, s, first_row, first_key, 8 * kTiles) && p.scale > 0.0f) return {p.scale * kLog2e, biases};
+  make_scores(p, s, first_row, first_key, c, biases);
+  return {1.0f, {}};
 }
 
 template <typename Scalar, int kTiles>
@@ -70,6 +76,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
   const Panels<kDim, Shape::kRows> context_query{arena.tile<kDim>(Shape::kRows).address};
   const uint32_t stages = arena.tile<kDim>(Shape::kStages * kTilesOfAStage * kKeys).address;
   float* lambdas = arena.array<float>(Shape::kRows);
+  float* quasi_biases = arena.array<float>(Shape::kRows);  // in registers they would cause spills
   float* key_gate_parts = arena.array<float>(Shape::kStages * kKeys);
   float* vectors = arena.array<float>(4 * kDim);  // apart from the tiles: the first keys are copied meanwhile
   const auto tile_of = [&](int stage, int which) {
@@ -90,6 +97,9 @@ hopper_forward(QACG_PARAMETER Problem p) {
   };
 
   load(0, 0);  // under way while the gates are computed
+  if (thread_index() < Shape::kRows) {
+    quasi_biases[thread_index()] = quasi_bias_of(p, s, unit.first + thread_index());
+  }
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
@@ -119,7 +129,8 @@ hopper_forward(QACG_PARAMETER Problem p) {
       begin_scores<Scalar>(context_scores, context_query, group_row, tile_of(stage, kContextKeyTile));
 
       wait_for_products<1>(scores);
-      float factor = make_scores_but_for_factor(p, s, first_row, first_key, scores), rescale[2];
+      const float factor = make_scores_lazily(p, s, first_row, first_key, scores).factor;
+      float rescale[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) rescale[half] = add_scores(rows[half], scores, half, factor);
       if (p.seed) apply_dropout(keep, first_key, scores);
@@ -133,12 +144,15 @@ hopper_forward(QACG_PARAMETER Problem p) {
       fence_registers(softmax_sum, softmax_weights);
       begin_weighted<Scalar>(softmax_sum, softmax_weights, tile_of(stage, kValueTile));
 
-      factor = make_scores_but_for_factor(p, s, first_row, first_key, context_scores);
+      const int row = opaque(strip_row);
+      const RowBiases biases{{quasi_biases[row + row_of(0)], quasi_biases[row + row_of(2)]}};
+      const Deferred deferred = make_scores_lazily(p, s, first_row, first_key, context_scores, biases);
 #pragma unroll
       for (int t = 0; t < kFragments; ++t) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          context_scores[t][e] = sigmoid_by_polynomial(context_scores[t][e] * factor);
+          context_scores[t][e] =
+              sigmoid_by_polynomial(context_scores[t][e] * deferred.factor + deferred.biases.value[e / 2]);
         }
       }
       if (p.column_gate) {

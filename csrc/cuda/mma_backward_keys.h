@@ -87,6 +87,8 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   };
   const auto body = [&](int n, int stage) {
     const int first_query = (first_tile + n) * kRows, first_row = first_query + strip_row;
+    StripRows rows;
+    rows.quasi_biases = quasi_biases_of(p, s, first_row);  // here, so that the products hide the latency
     KeepBits keep{};
     if (p.seed) {
       const uint64_t seed = static_cast<uint64_t>(*p.seed);
@@ -120,7 +122,6 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
       synchronise_block();
     }
     add_products<Scalar>(strip.out_value, all_grads, tile_row, value, group_key);
-    StripRows rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const RowTerms terms = all_terms[tile_row + row_of(2 * half)];

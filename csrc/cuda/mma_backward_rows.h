@@ -39,6 +39,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, g.out, unit.first, queries, grad);
   const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1)), tiles = (keys + kKeys - 1) / kKeys;
   StripRows rows{};
+  rows.quasi_biases = quasi_biases_of(p, s, first_row);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = first_row + row_of(2 * half);

@@ -43,6 +43,7 @@ forward(QACG_PARAMETER Problem p) {
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
   OnlineSoftmax rows[2];
+  const RowBiases quasi_biases = quasi_biases_of(p, s, first_row);
   KeepBits keep{};
   const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1));
   const auto load = [&](int n, int stage) {
@@ -83,7 +84,7 @@ forward(QACG_PARAMETER Problem p) {
       for (int e = 0; e < 4; ++e) fragments[t][e] = 0.0f;
     }
     add_products<Scalar>(fragments, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
-    make_scores(p, s, first_row, first_key, fragments);
+    make_scores(p, s, first_row, first_key, fragments, quasi_biases);
 #pragma unroll
     for (int t = 0; t < kFragments; ++t) {
 #pragma unroll

@@ -48,6 +48,7 @@ forward_short(QACG_PARAMETER Problem p) {
   load_key_gate_parts<kShortKeys>(p, s, 0, key_gate_parts);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
   const float lambda[2] = {lambdas[strip_row + row_of(0)], lambdas[strip_row + row_of(2)]};
+  const RowBiases quasi_biases = quasi_biases_of(p, s, first_row);
   KeepBits keep{};
   if (p.seed) keep = draw_keep_bits(p, s, first_row, 0);
   wait_for_copies<1>();
@@ -77,7 +78,7 @@ forward_short(QACG_PARAMETER Problem p) {
     if (16 * k >= keys) break;
     float fragments[2][4] = {};
     add_products<Scalar>(fragments, context_query, strip_row, context_key, 16 * k);
-    make_scores(p, s, first_row, 16 * k, fragments);
+    make_scores(p, s, first_row, 16 * k, fragments, quasi_biases);
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
 #pragma unroll

@@ -9,6 +9,7 @@ namespace qacg::cuda::mma {
 struct StripRows {
   SoftmaxRow softmax[2];
   float lambda[2], delta[2];
+  RowBiases quasi_biases;
 };
 
 // The softmax of row i; zero beyond the last row.
@@ -28,17 +29,18 @@ template <int kTiles>
 QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_row, int first_key,
                                  const StripRows& rows, const float* key_gate_parts, const KeepBits& keep,
                                  Strip<kTiles>& strip, float (&row_sums)[2], float (&column_sums)[kTiles][2]) {
+  const float factor = p.scale * kLog2e;
   // The usual case. Tests for hidden and dropped entries would be a quarter of all instructions.
   if (!p.seed && !p.column_gate && sees_all(p, s, first_row, first_key, 8 * kTiles)) {
-    const float factor = p.scale * kLog2e;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const SoftmaxRow& row = rows.softmax[e / 2];
-        const GradientCell gradient = gradient_cell(Fast::exp2(strip.score[t][e] * factor - row.shift) * row.normalise,
-                                                    sigmoid<Fast>(strip.context[t][e] * factor), rows.lambda[e / 2],
-                                                    1.0f, strip.out_value[t][e], rows.delta[e / 2], p.quasi_scale);
+        const float context = strip.context[t][e] * factor + rows.quasi_biases.value[e / 2];
+        const GradientCell gradient =
+            gradient_cell(Fast::exp2(strip.score[t][e] * factor - row.shift) * row.normalise, sigmoid<Fast>(context),
+                          rows.lambda[e / 2], 1.0f, strip.out_value[t][e], rows.delta[e / 2], p.quasi_scale);
         strip.score[t][e] = gradient.d_score;
         strip.context[t][e] = gradient.d_context_score;
         strip.out_value[t][e] = gradient.attention;
@@ -47,7 +49,10 @@ QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_
     }
     return;
   }
-  make_scores(p, s, first_row, first_key, strip.score, strip.context);
+  visit_entries<kTiles>(p, s, first_row, first_key, [&](int t, int e, float mask) {
+    strip.score[t][e] = masked_score(strip.score[t][e], factor, mask, kNothing);
+    strip.context[t][e] = masked_score(strip.context[t][e], factor, mask, rows.quasi_biases.value[e / 2]);
+  });
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll

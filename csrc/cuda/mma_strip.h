@@ -47,21 +47,28 @@ QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int
   return static_cast<int>(stop);
 }
 
-// Turns products of query rows from first_row and keys from first_key, of one map or of both, into scores in powers of
-// two, -inf where hidden.
-template <int kTiles, typename... Fragments>
-QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, float (&c)[kTiles][4],
-                             Fragments&... others) {
-  const float factor = p.scale * kLog2e;
+// Adding -0 changes no number, not even -0, so that the compiler leaves the addition out.
+constexpr float kNothing = -0.0f;
+
+// What is added to the scores of a thread's two rows, in powers of two: the bias of the context scores, or nothing.
+struct RowBiases {
+  float value[2] = {kNothing, kNothing};
+};
+
+QACG_DEVICE RowBiases quasi_biases_of(const Problem& p, const Sequence& s, int first_row) {
+  return {{quasi_bias_of(p, s, first_row + row_of(0)), quasi_bias_of(p, s, first_row + row_of(2))}};
+}
+
+// Calls visit(t, e, mask) for the entries of query rows from first_row and keys from first_key; `mask` is what the mask
+// adds to a score, in powers of two, and -inf if the key is hidden.
+template <int kTiles, typename Visit>
+QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_row, int first_key, const Visit& visit) {
   const bool masked = p.mask_kind != Mask::kNone;
   if (sees_all(p, s, first_row, first_key, 8 * kTiles)) {  // nothing is hidden
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        c[t][e] *= factor;
-        ((others[t][e] *= factor), ...);
-      }
+      for (int e = 0; e < 4; ++e) visit(t, e, kNothing);
     }
     return;
   }
@@ -73,12 +80,25 @@ QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row,
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) {
         const int j = first_key + column_of(t, e);
-        const float bias = j >= seen ? -INFINITY : masked ? mask_at(p, s, i, j) : 0.0f;
-        c[t][e] = bias == -INFINITY ? bias : c[t][e] * factor + bias;
-        ((others[t][e] = bias == -INFINITY ? bias : others[t][e] * factor + bias), ...);
+        visit(t, e, j >= seen ? -INFINITY : masked ? mask_at(p, s, i, j) : 0.0f);
       }
     }
   }
+}
+
+// A score in powers of two, -inf where hidden.
+QACG_DEVICE float masked_score(float product, float factor, float mask, float bias) {
+  return mask == -INFINITY ? mask : product * factor + (mask + bias);
+}
+
+// Turns products of one map into scores.
+template <int kTiles>
+QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, float (&c)[kTiles][4],
+                             const RowBiases& biases = {}) {
+  const float factor = p.scale * kLog2e;
+  visit_entries<kTiles>(p, s, first_row, first_key, [&](int t, int e, float mask) {
+    c[t][e] = masked_score(c[t][e], factor, mask, biases.value[e / 2]);
+  });
 }
 
 // Which of a thread's entries dropout keeps, for the 128 keys of one counter block: byte 2 (t % 2) + e % 2 of row[e /

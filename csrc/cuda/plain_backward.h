@@ -24,12 +24,13 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
   const Operand context_query{p.context_query, unit.first, queries};
 
   SoftmaxRow row[kOwned];
-  float lambda[kOwned], delta[kOwned] = {}, d_lambda[kOwned] = {};
+  float lambda[kOwned], quasi_bias[kOwned], delta[kOwned] = {}, d_lambda[kOwned] = {};
   for (int r = 0; r < kOwned; ++r) {
     const int i = first_row + r;
     const bool inside = i < s.queries;
     row[r] = inside ? softmax_row(at(p.row_max, s, i), at(p.row_sum, s, i)) : SoftmaxRow{0.0f, 0.0f};
     lambda[r] = inside ? lambda_of_row(p, s, i) : 0.0f;
+    quasi_bias[r] = quasi_bias_of(p, s, i);
   }
   const int keys = seen_keys(p, s, unit.first + queries - 1);
 
@@ -51,7 +52,7 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
       const Products out_values = products(p, s, grad, {p.value, first_key, count}, own_tile, other_tile);
       const int j = first_key + lane();
       for (int r = 0; r < kOwned; ++r) {
-        const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], 0.0f);
+        const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], 0.0f, 0.0f);
         const float keep = t.seen ? keep_at(p, s, seed, first_row + r, j) : 0.0f;
         const float softmax = t.seen ? exp2f(t.softmax - row[r].shift) * row[r].normalise : 0.0f;
         delta[r] += warp_sum(keep > 0.0f ? softmax * keep * out_values.value[r] : 0.0f);
@@ -69,7 +70,7 @@ QACG_KERNEL(kThreads, 1) backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER 
     const int j = first_key + lane();
     const float key_gate = key_gate_part(p, s, j);
     for (int r = 0; r < kOwned; ++r) {
-      const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], context_scores.value[r]);
+      const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], context_scores.value[r], quasi_bias[r]);
       const GradientCell gradient =
           t.seen ? gradient_cell(exp2f(t.softmax - row[r].shift) * row[r].normalise, sigmoid<Accurate>(t.context),
                                  lambda[r] - key_gate, keep_at(p, s, seed, first_row + r, j), out_values.value[r],
@@ -129,9 +130,10 @@ QACG_KERNEL(kThreads, 1) backward_keys(QACG_PARAMETER Problem p, QACG_PARAMETER 
     const int i = first_query + lane();
     const bool inside = i < s.queries;
     const RowTerms row = inside ? terms_at(g, s, i) : RowTerms{};
+    const float quasi_bias = quasi_bias_of(p, s, i);
     for (int r = 0; r < kOwned; ++r) {
       const int j = first_key + r;
-      const Scores t = scores_of(p, s, i, j, scores.value[r], context_scores.value[r]);
+      const Scores t = scores_of(p, s, i, j, scores.value[r], context_scores.value[r], quasi_bias);
       const GradientCell gradient =
           t.seen ? gradient_cell(exp2f(t.softmax - row.shift) * row.normalise, sigmoid<Accurate>(t.context),
                                  row.lambda - key_gate_part(p, s, j), keep_at(p, s, seed, i, j), out_values.value[r],

@@ -27,11 +27,12 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
   const uint64_t seed = p.seed ? static_cast<uint64_t>(*p.seed) : 0;
   const bool plain_quasi = p.quasi_out.data != nullptr;
 
-  float lambda[kOwned];
+  float lambda[kOwned], quasi_bias[kOwned];
   OnlineSoftmax rows[kOwned];
 #pragma unroll
   for (int r = 0; r < kOwned; ++r) {
     lambda[r] = first_row + r < s.queries ? computed_lambda(p, s, first_row + r) : 0.0f;
+    quasi_bias[r] = quasi_bias_of(p, s, first_row + r);
   }
   Sums softmax_sum{}, gated_sum{}, quasi_sum{};
 
@@ -47,7 +48,7 @@ QACG_KERNEL(kThreads, 1) forward(QACG_PARAMETER Problem p) {
     float quasi[kOwned];
 #pragma unroll
     for (int r = 0; r < kOwned; ++r) {
-      const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], context_scores.value[r]);
+      const Scores t = scores_of(p, s, first_row + r, j, scores.value[r], context_scores.value[r], quasi_bias[r]);
       const float rescale = rows[r].raise_maximum<Accurate>(warp_max(t.softmax));
       const float e = t.seen ? exp2f(t.softmax - rows[r].shift()) : 0.0f;
       rows[r].sum += warp_sum(e);

@@ -47,6 +47,7 @@ struct Problem {
   Mask mask_kind;
   const void* mask;
   int64_t mask_strides[4];  // 0 where it broadcasts
+  Rows quasi_bias;          // a summand of the context scores; strides are 0 where it broadcasts; or null
 
   bool is_causal;
   float scale, quasi_scale;

@@ -95,17 +95,23 @@ QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
   return bias_of(widen(static_cast<const Bfloat16*>(p.mask)[offset]), kHidingBfloat16);
 }
 
+// The bias of query i's context scores, in powers of two; 0 beyond the last query.
+QACG_DEVICE float quasi_bias_of(const Problem& p, const Sequence& s, int i) {
+  return p.quasi_bias.data && i < s.queries ? at(p.quasi_bias, s, i) * kLog2e : 0.0f;
+}
+
 // Eq. 1 and 2 for query i and key j: the scores in powers of two from their products, -inf both for a hidden key.
 struct Scores {
   float softmax, context;
   bool seen;
 };
 
-QACG_DEVICE Scores scores_of(const Problem& p, const Sequence& s, int i, int j, float product, float context_product) {
+QACG_DEVICE Scores scores_of(const Problem& p, const Sequence& s, int i, int j, float product, float context_product,
+                             float quasi_bias) {
   if (i >= s.queries || j >= seen_keys(p, s, i)) return {-INFINITY, -INFINITY, false};
-  const float bias = mask_at(p, s, i, j), factor = p.scale * kLog2e;
-  if (bias == -INFINITY) return {-INFINITY, -INFINITY, false};
-  return {product * factor + bias, context_product * factor + bias, true};
+  const float mask = mask_at(p, s, i, j), factor = p.scale * kLog2e;
+  if (mask == -INFINITY) return {-INFINITY, -INFINITY, false};
+  return {product * factor + mask, context_product * factor + (mask + quasi_bias), true};
 }
 
 QACG_DEVICE uint32_t sequence_head(const Problem& p, const Sequence& s) {

@@ -28,6 +28,12 @@ from qacg_kernels.testing.inputs import Case, make_inputs
 pytestmark = pytest.mark.full
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONG = TILED + LARGE_SCORES
+# Strips that see all keys of a tile take a path of their own, in the tiled forward and in both passes of the backward.
+WHOLE_TILES = tuple(
+    Case(f"bias, whole tiles, {dims} dims", batch=1, heads=2, queries=80, keys=192, head_dim=dims, quasi_bias=bias)
+    for dims, bias in ((32, "per_query"), (64, "per_query"), (128, "per_head"))
+)
+ON_TENSOR_CORES = STRIPS + WHOLE_TILES
 LIMIT = 163 * 1024  # of a block's shared memory
 NARROW_LIMIT = 99 * 1024  # with the narrow shapes of the backward
 
@@ -50,7 +56,7 @@ def test_tiled_case_meets_the_error_rule(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
-@pytest.mark.parametrize("case", STRIPS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ON_TENSOR_CORES, ids=lambda case: case.name)
 def test_16_bit_case_uses_tensor_cores(case, dtype, library):
     before = library.qacg_emulator_products()
     check(case, "cuda", dtype, "cpu")
@@ -58,7 +64,7 @@ def test_16_bit_case_uses_tensor_cores(case, dtype, library):
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
-@pytest.mark.parametrize("case", [case for case in STRIPS if case.head_dim > 32], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in ON_TENSOR_CORES if case.head_dim > 32], ids=lambda case: case.name)
 def test_narrow_backward_meets_the_error_rule(case, dtype, library, monkeypatch):
     monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(NARROW_LIMIT))
     out, leaves = attend(inputs := make_inputs(case, dtype))
@@ -128,6 +134,12 @@ def test_additive_mask_hides_keys_by_its_bound(keys, dtype):
     test_hidden_keys.test_hiding_value_equals_a_boolean_mask(keys, "cuda", dtype, "cpu")
     test_hidden_keys.test_hidden_nan_score_does_not_reach_the_output(keys, "cuda", dtype, "cpu")
     test_hidden_keys.test_value_above_the_bound_is_added_to_the_scores(keys, "cuda", dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("keys", [17, 140])
+def test_infinite_bias_shows_no_hidden_key(keys, dtype):
+    test_hidden_keys.check_bias_without_numbers(keys, "cuda", dtype)
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), test_raw_operators.BAD_FORWARD, ids=str)
@@ -222,11 +234,13 @@ def test_backward_of_strided_gradient_uses_tensor_cores(kind, library):
     compare(evaluate(judges[0], through_backend("cuda")), judges, kind)
 
 
-@pytest.mark.parametrize("misplaced", ["query", "value", "gate_key_bias", "attn_mask", "key_lengths", "dropout_seed"])
+@pytest.mark.parametrize(
+    "misplaced", ["query", "value", "gate_key_bias", "attn_mask", "key_lengths", "dropout_seed", "quasi_bias"]
+)
 def test_tensor_on_other_device_is_named(misplaced):
     """Bypasses the dispatcher, which calls this backend for tensors of a GPU and the CPU."""
     sizes = dict(queries=5, head_dim=8, key_lengths=(3, 5))
-    case = Case("devices", **sizes, gate="shared", bias="shared", mask="boolean", dropout_p=0.1)
+    case = Case("devices", **sizes, gate="shared", bias="shared", mask="boolean", dropout_p=0.1, quasi_bias="one")
     with pytest.raises(RuntimeError, match=f"{misplaced}: expected a tensor on"):
         run_raw("cuda_attention", raw_arguments(case, misplaced), save_softmax_out=False, save_quasi_out=False)
 
@@ -291,7 +305,7 @@ def test_branch_outputs_sum_to_the_output(layout, library):
     inputs = make_inputs(replace(STRIPS[5], gate="lambda", mask=None, layout=layout), torch.bfloat16)
     before = library.qacg_emulator_products()
     t = inputs.tensors
-    arguments = (*inputs.arguments(), *[None] * 10)
+    arguments = (*inputs.arguments(), *[None] * 11)
     options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=0.125, quasi_scale=1.0, beta=1.0, gamma=1.0)
     options |= dict(gate_form=0, save_softmax_out=True)
     run = torch.ops.qacg.cuda_attention

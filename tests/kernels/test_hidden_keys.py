@@ -66,6 +66,18 @@ def test_value_above_the_bound_is_added_to_the_scores(keys, backend, dtype, devi
     assert not out.eq(0).all(-1).any()
 
 
+def check_bias_without_numbers(keys, backend, dtype):
+    """A bias of infinity shows no hidden key, and that of a query without keys is ignored, in all results."""
+    inputs = make_inputs(Case("biased", queries=5, keys=keys), dtype)
+    hidden = torch.zeros(2, 1, 5, keys, dtype=torch.bool)
+    hidden[..., 3] = hidden[:, :, 2] = True
+    inputs.options["attn_mask"] = ~hidden
+    inputs.options["quasi_bias"] = torch.tensor([torch.inf, -torch.inf, torch.nan, 1.0, -1.0])
+    results = evaluate(inputs, through_backend(backend))
+    assert all(t.isfinite().all() for t in results.values())
+    assert results["out"][:, :, 2].eq(0).all()
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_row_with_all_keys_hidden_is_zero_everywhere(dtype):
     inputs = make_inputs(Case("hidden throughout", queries=5, keys=9), dtype)

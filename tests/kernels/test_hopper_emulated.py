@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import test_edges
+import test_hidden_keys
 import torch
 from cases import LAYOUT_CASES, SMALL, STRIPS, TILED
 from cuda_emulator import build
@@ -31,6 +32,19 @@ OWN = (
     Case("hopper, no key at all", batch=2, heads=1, queries=64, keys=130, head_dim=64, key_lengths=(0, 0)),
     Case("hopper, lengths", batch=3, heads=1, queries=150, keys=300, head_dim=128, key_lengths=(0, 64, 299)),
     Case("hopper, empty rows", heads=1, queries=70, keys=260, head_dim=64, mask="boolean_empty_rows", dropout_p=0.1),
+    Case("hopper, bias, whole tiles", heads=1, queries=140, keys=384, head_dim=64, quasi_bias="per_query"),
+    Case("hopper, bias, negative scale", heads=1, queries=128, keys=128, head_dim=64, quasi_bias="one", scale=-0.1),
+    Case(
+        "hopper, bias, 128 dims",
+        heads=2,
+        queries=140,
+        keys=200,
+        head_dim=128,
+        quasi_bias="per_query",
+        gate="shared",
+        form="column",
+    ),
+    Case("hopper, bias, packed", heads=2, sequences=(150, 0, 9), head_dim=64, is_causal=True, quasi_bias="per_query"),
 )
 
 
@@ -72,6 +86,11 @@ def test_empty_call_gives_zeros(case, products):
 @pytest.mark.parametrize("name", ["query", "key", "context_query", "context_key", "value", "lambda"])
 def test_visible_nan_reaches_the_output(name, keys, products):
     test_edges.test_visible_nan_reaches_the_output(name, keys, "hopper", torch.bfloat16, "cpu")
+
+
+@pytest.mark.parametrize("keys", [17, 140])
+def test_infinite_bias_shows_no_hidden_key(keys, products):
+    test_hidden_keys.check_bias_without_numbers(keys, "hopper", torch.bfloat16)
 
 
 def test_nan_stays_in_its_packed_sequence(products):

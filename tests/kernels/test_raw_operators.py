@@ -75,6 +75,10 @@ BAD_FORWARD = [
     ("lambda", dict(attn_mask=of(2, 1, 1, S)), "attn_mask"),
     ("lambda", dict(attn_mask=of(L, S)), "attn_mask"),
     ("lambda", dict(attn_mask=of(1, 1, 1, S, dtype=torch.int64)), "attn_mask"),
+    ("lambda", dict(quasi_bias=of(1, H, L - 1)), r"quasi_bias: expected .*\(3, 2, 6\).*, got shape \(1, 2, 5\)"),
+    ("lambda", dict(quasi_bias=of(2, 1, 1)), "quasi_bias"),
+    ("lambda", dict(quasi_bias=of(B, H, L, 1)), "quasi_bias"),
+    ("lambda", dict(quasi_bias=of(1, 1, L, dtype=torch.float64)), "quasi_bias: expected .*float32"),
     ("lambda", dict(dropout_seed=None), "dropout_seed: expected an int64 scalar"),
     ("lambda", dict(dropout_seed=of()), "dropout_seed: expected an int64 scalar"),
     ("lambda", dict(dropout_p=1.0), "dropout_p: expected a probability"),
@@ -92,6 +96,7 @@ BAD_FORWARD = [
     ("packed", dict(key=of(T + 1, H, D), value=of(T + 1, H, D), context_key=of(T + 1, H, D)), "key"),
     ("packed", dict(cu_seqlens=whole()), "cu_seqlens: expected offsets"),
     ("packed", dict(cu_seqlens=whole(0, T)[None]), "cu_seqlens: expected one dimension"),
+    ("packed", dict(quasi_bias=of(T, H + 1)), r"quasi_bias: expected .*\(9, 2\).*, got shape \(9, 3\)"),
     ("packed", dict(attn_mask=of(1, 1, 1, T)), "attn_mask, key_lengths: expected None"),
     ("packed", dict(key_lengths=whole(1, 1, 1)), "attn_mask, key_lengths: expected None"),
 ]
