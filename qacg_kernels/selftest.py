@@ -36,6 +36,7 @@ _SMALL = (
     Case("causal, dropout", queries=90, head_dim=64, is_causal=True, dropout_p=0.1, **_GATED),
     Case("causal, lengths, mask", queries=90, head_dim=128, is_causal=True, key_lengths=(90, 7), mask="additive"),
     Case("lambda, lengths, negative scale", queries=60, head_dim=64, key_lengths=(60, 0), scale=-0.2),
+    Case("bias of the scores, lengths", queries=70, head_dim=64, key_lengths=(70, 3), quasi_bias="per_query", **_GATED),
     Case("gradient through lambda", queries=33, head_dim=64, lambda_gradient=True, **_GATED),
     Case("packed, causal, dropout", sequences=(170, 9), head_dim=64, is_causal=True, dropout_p=0.1, gate="per_head"),
     Case("large scores", queries=50, head_dim=64, score_size=20.0),
@@ -52,7 +53,7 @@ _INTERPRETED = (
     Case("plain", batch=1, heads=1, queries=30, head_dim=32),
     Case("odd sizes", batch=1, heads=1, queries=19, keys=31, head_dim=17, layout="strided"),
     Case("mask, dropout", batch=1, heads=1, queries=30, head_dim=16, mask="minus_10000", dropout_p=0.1, **_GATED),
-    Case("packed", heads=1, sequences=(20, 0, 3), head_dim=16, **_GATED),
+    Case("packed, bias of the scores", heads=1, sequences=(20, 0, 3), head_dim=16, quasi_bias="per_query", **_GATED),
 )
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 

@@ -138,6 +138,8 @@ CLASSIFIERS = {
     "qacg-bert": {"kind": "qacg-bert", "context_standalone": False, "fields": {"pooler": "attention"}},
     "qacg-bert-heads": {"kind": "qacg-bert", "fields": {"context_projection": "head", "lambda_per_head": True}},
     "qacg-bert-unpadded": {"kind": "qacg-bert", "fields": {"unpad": True, "lambda_bias": True, "hidden_act": "relu"}},
+    "qacg-bert-bias": {"kind": "qacg-bert", "fields": {"quasi_bias": "-log(keys)", "context_standalone": True}},
+    "qacg-bert-unpadded-bias": {"kind": "qacg-bert", "fields": {"unpad": True, "quasi_bias": "-log(keys)"}},
     "cg-bert": {"kind": "cg-bert"},
     "cg-bert-tanh": {"kind": "cg-bert", "fields": {"gate_activation": "tanh", "pooler": "attention"}},
     "bert": {"kind": "bert"},
