@@ -73,6 +73,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     ONE_QUERY: dict(gate="per_head", bias="per_head", form="column", queries=1),
     "odd sizes": dict(gate="shared", shortened_by=5),
     "no gradient": dict(saves=False),
+    "quasi bias": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, quasi_bias="per_query"),
+    "quasi bias, all at once": dict(_HEAVY, form="column", quasi_bias="per_query"),
     "TF32": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, tf32=True),
     "TF32, all at once": dict(_HEAVY, form="column", tf32=True),
 }
@@ -92,7 +94,7 @@ _TILED_LENGTH = 256  # longer than any single-tile row
 _LAYOUT = "heads_inside"
 _HEADS = 12
 _FORWARD = ("whole_row_forward", "tiled_forward", "gluon_forward")
-_GLUON_VARIANTS = ("lambda", "row gate, lengths, causal", "packed", "one head, packed", "odd sizes")
+_GLUON_VARIANTS = ("lambda", "row gate, lengths, causal", "packed", "one head, packed", "odd sizes", "quasi bias")
 _FUNCTIONS = {
     "whole_row_forward": ("forward_kernel",),
     "tiled_forward": ("forward_kernel",),
