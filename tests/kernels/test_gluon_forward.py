@@ -132,6 +132,7 @@ FAULTS = {
     "products are not waited for": ("wait(0, (s_flying, o1_flying, g))", "wait(1, (s_flying, o1_flying, g))"),
     "values of the tile before": ("first_value = first_key - config.block_n", "first_value = first_key"),
     "no tile of zeros": ("tiles_of_keys + 1, 0", "tiles_of_keys, 0"),
+    "bias in other units": ("quasi_bias, rows, place) * LOG2E", "quasi_bias, rows, place)"),
     "hidden keys": ('hidden_to(s, float("-inf"),', 'hidden_to(s, 0.0,'),
 }  # fmt: skip
 
@@ -147,7 +148,8 @@ def test_fault_in_the_kernel_is_detected(fault, tmp_path, monkeypatch):
     faulty = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(faulty)
     monkeypatch.setattr(gluon_launch, "gluon_forward_kernel", faulty.gluon_forward_kernel)
-    case = Case("faulty", batch=1, heads=1, queries=40, keys=400, head_dim=64, key_lengths=(390,))
+    sizes = dict(batch=1, heads=1, queries=40, keys=400, head_dim=64, key_lengths=(390,))
+    case = Case("faulty", **sizes, quasi_bias="per_query")
     judges = judges_of(make_inputs(case, torch.float16))
     detected = 0
     for machine in MACHINES:
