@@ -17,6 +17,7 @@ CALLS = {
     "plain": dict(),
     "lengths, causal": dict(key_lengths=(250,), is_causal=True),
     "packed": dict(sequences=(256, 100), is_causal=True, gate="shared", bias="shared"),
+    "bias, lengths, causal": dict(key_lengths=(250,), is_causal=True, quasi_bias="per_query"),
 }
 
 

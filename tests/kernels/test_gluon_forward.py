@@ -34,6 +34,9 @@ CASES = (
     Case("packed, causal", heads=1, sequences=(140, 30), head_dim=128, is_causal=True, gate="shared"),
     Case("own scale and alpha", batch=1, heads=1, queries=33, keys=150, head_dim=64, scale=0.3, quasi_scale=0.25),
     Case("negative scale", batch=1, heads=1, queries=33, keys=150, head_dim=64, scale=-0.2, quasi_scale=-1.5),
+    Case("bias, causal", batch=1, heads=2, queries=130, keys=150, head_dim=64, is_causal=True, quasi_bias="per_query"),
+    Case("128 dims, bias, negative scale", batch=1, heads=1, queries=70, head_dim=128, scale=-0.2, quasi_bias="one"),
+    Case("packed, bias", heads=2, sequences=(150, 9), head_dim=64, gate="shared", quasi_bias="per_query"),
     Case("large scores", batch=1, heads=1, queries=33, keys=150, head_dim=64, score_size=8.0, layout="strided"),
 )
 MACHINES = [
@@ -53,7 +56,7 @@ def forward(inputs, machine, saves=True):
         return gluon_launch.forward(problem, Residuals(saves, saves))
 
 
-@pytest.mark.parametrize("case", members(CASES, fast=CASES[3:5] + CASES[7:8]))
+@pytest.mark.parametrize("case", members(CASES, fast=CASES[3:5] + CASES[7:8] + CASES[12:13]))
 def test_gluon_case_meets_the_error_rule(case):
     n = CASES.index(case)
     judges = judges_of(make_inputs(case, (torch.bfloat16, torch.float16)[n % 2]))
@@ -129,6 +132,7 @@ FAULTS = {
     "products are not waited for": ("wait(0, (s_flying, o1_flying, g))", "wait(1, (s_flying, o1_flying, g))"),
     "values of the tile before": ("first_value = first_key - config.block_n", "first_value = first_key"),
     "no tile of zeros": ("tiles_of_keys + 1, 0", "tiles_of_keys, 0"),
+    "bias in other units": ("quasi_bias, rows, place) * LOG2E", "quasi_bias, rows, place)"),
     "hidden keys": ('hidden_to(s, float("-inf"),', 'hidden_to(s, 0.0,'),
 }  # fmt: skip
 
@@ -144,7 +148,8 @@ def test_fault_in_the_kernel_is_detected(fault, tmp_path, monkeypatch):
     faulty = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(faulty)
     monkeypatch.setattr(gluon_launch, "gluon_forward_kernel", faulty.gluon_forward_kernel)
-    case = Case("faulty", batch=1, heads=1, queries=40, keys=400, head_dim=64, key_lengths=(390,))
+    sizes = dict(batch=1, heads=1, queries=40, keys=400, head_dim=64, key_lengths=(390,))
+    case = Case("faulty", **sizes, quasi_bias="per_query")
     judges = judges_of(make_inputs(case, torch.float16))
     detected = 0
     for machine in MACHINES:

@@ -1,6 +1,6 @@
 """Machine code of the Triton kernels, without a GPU: it compiles, fits the GPU, and does not spill.
 
-The default run compiles two kernels at one entry of a tile table, the full run every entry of every table at its
+The default run compiles four kernels, two of them with a quasi_bias, the full run every entry of every table at its
 heaviest call. `make check-triton` adds the other calls, dtypes and head sizes.
 """
 
@@ -19,7 +19,20 @@ def two_kernels(builds):
     return [found[5 * n % len(found)] for n, found in enumerate(by_kernel.values())]
 
 
-@pytest.mark.parametrize("part", [member(two_kernels, id="two", fast=True), member(list, id="tables", fast=False)])
+def two_with_bias(builds):
+    """A build of a forward and one of a backward with a quasi_bias, for two GPUs."""
+    pairs = ("sm_90", "tiled_forward"), ("sm_80", "key_gradients")
+    return [b for b in builds if b.variant == "quasi bias" and (b.architecture, b.kernel) in pairs]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        member(two_kernels, id="two", fast=True),
+        member(two_with_bias, id="bias", fast=True),
+        member(list, id="tables", fast=False),
+    ],
+)
 def test_selected_builds_compile_fit_and_do_not_spill(part, capsys):
     from check_triton import outcomes
     from triton_builds import KERNELS, every_build, selected_builds

@@ -44,6 +44,13 @@ VARIANTS = {
     "packed, row gate": dict(sequences=(19, 0, 1), gate="shared", bias="shared", head_dim=20, dropout_p=0.25),
     "packed, lambda": dict(sequences=(2, 27), is_causal=True, layout="fused_projection"),
     "packed, column gate": dict(sequences=(1, 21), gate="per_head", form="column"),
+    "bias, lambda": dict(quasi_bias="per_query", head_dim=20, scale=-0.2),
+    "bias, row gate": dict(batch=2, quasi_bias="per_sequence", gate="shared", bias="shared", dropout_p=0.2),
+    "bias, column gate": dict(quasi_bias="per_query", gate="shared", form="column", mask="boolean_empty_rows"),
+    "bias, additive mask": dict(quasi_bias="per_head", mask="additive_queries", is_causal=True),
+    "bias, mask by key": dict(batch=2, quasi_bias="per_query", mask="minus_10000", layout="heads_inside"),
+    "bias, scale of zero": dict(batch=2, quasi_bias="one", key_lengths=(5, 27), scale=0.0),
+    "bias, packed": dict(sequences=(19, 0, 1), quasi_bias="per_query", is_causal=True, layout="fused_projection"),
 }
 CASES = [Case(name, **dict(batch=1, queries=27) | options) for name, options in VARIANTS.items()]
 

@@ -58,6 +58,18 @@ EDITS = {
         "context_scores += 0.0",
         Case("a", mask="additive", **SHORT),
     ),
+    "bias in other units": (
+        "tiles",
+        "load_rows(call.quasi_bias, place, rows, present) * LOG2E",
+        "load_rows(call.quasi_bias, place, rows, present)",
+        Case("a", quasi_bias="per_query", **SHORT),
+    ),
+    "bias of a long row is lost": (
+        "backward",
+        "quasi_bias = load_quasi_bias(rows, present, place, call)",
+        "quasi_bias = 0.0 * load_quasi_bias(rows, present, place, call)",
+        Case("a", quasi_bias="per_query", **LONG),
+    ),
     "column gate without gamma": (
         "forward",
         "call.factors.quasi * call.gate.gamma * lk[None, :]",

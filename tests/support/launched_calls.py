@@ -38,6 +38,7 @@ class Kind:
     queries: int | None = None
     shortened_by: int = 0
     lambda_gradient: bool = False
+    quasi_bias: bool = False
     gradient: bool = True
     dtype: torch.dtype = torch.bfloat16
     head_dims: tuple[int, ...] = (64,)
@@ -60,6 +61,9 @@ KINDS = (
     Kind("one query", gate="column", per_head=True, bias=True, queries=1),
     Kind("odd sizes", gate="row", shortened_by=5),
     Kind("no gradient", gradient=False),
+    Kind("quasi bias", **_ROW, quasi_bias=True),
+    Kind("quasi bias, key mask", gate="row", bias=True, mask="additive keys", dropout_p=0.1, quasi_bias=True),
+    Kind("quasi bias, column gate", gate="column", **_HEAVY | dict(dropout_p=0.0), quasi_bias=True),
     Kind("TF32", **_ROW, dtype=torch.float32),
 )
 
@@ -105,6 +109,8 @@ def model_call(kind: Kind, head_dim: int, length: int) -> None:
             options["attn_mask"] = torch.ones(BATCH, 1, 1, keys, dtype=torch.bool)
         elif kind.mask == "additive keys":
             options["attn_mask"] = torch.zeros(BATCH, 1, 1, keys, dtype=kind.dtype)
+        if kind.quasi_bias:
+            options["quasi_bias"] = torch.zeros(BATCH, kind.heads, queries)
         out = qk.quasi_attention(*inputs, **options)
     if not kind.gradient:
         return

@@ -84,6 +84,10 @@ CALLS = {
     "additive mask": lambda: call(inputs(), attn_mask=torch.zeros(20, 20, dtype=torch.bfloat16)),
     "dropout": lambda: call(inputs(), dropout_p=0.1, dropout_seed=_SEED),
     "more dropout": lambda: call(inputs(), dropout_p=0.5, dropout_seed=_SEED),
+    "bias of a query": lambda: call(inputs(), quasi_bias=torch.zeros(2, 3, 20)),
+    "one bias": lambda: call(inputs(), quasi_bias=-2.0),
+    "bias of a head": lambda: call(inputs(), quasi_bias=torch.zeros(3, 1)),
+    "bias of a token": lambda: call(inputs(packed=True), quasi_bias=torch.zeros(40, 1), **_SEQUENCES),
     "packed": lambda: call(inputs(packed=True), **_SEQUENCES),
     "packed, longer": lambda: call(inputs(packed=True), **(_SEQUENCES | {"max_seqlen": 33})),
     "gate vectors": lambda: call(inputs(), vectors()),
@@ -91,6 +95,7 @@ CALLS = {
     "column gate": lambda: call(inputs(), vectors(form="column")),
     "training": lambda: call(inputs(grad=True), backward=True),
     "training, gate vectors": lambda: call(inputs(grad=True), vectors(), backward=True),
+    "training, bias": lambda: call(inputs(grad=True), quasi_bias=torch.zeros(2, 3, 20), backward=True),
     "training, long": lambda: call(inputs(length=300, grad=True), vectors(), backward=True),
     "long": lambda: call(inputs(length=300)),
 }

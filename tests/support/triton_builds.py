@@ -73,11 +73,18 @@ VARIANTS: dict[str, dict[str, object]] = {
     ONE_QUERY: dict(gate="per_head", bias="per_head", form="column", queries=1),
     "odd sizes": dict(gate="shared", shortened_by=5),
     "no gradient": dict(saves=False),
+    "quasi bias": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, quasi_bias="per_query"),
+    "quasi bias, key mask": dict(
+        mask="additive_keys", gate="shared", bias="shared", dropout_p=0.1, quasi_bias="per_query"
+    ),
+    # Without dropout, with which an entry of sm_90 spills in the forward's loop (README of the kernels).
+    "quasi bias, column gate": dict(_HEAVY, form="column", dropout_p=0.0, quasi_bias="per_query"),
     "TF32": dict(gate="shared", bias="shared", key_lengths=True, is_causal=True, tf32=True),
     "TF32, all at once": dict(_HEAVY, form="column", tf32=True),
 }
 # The heaviest call without and with a mask, dropout or a column gate.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
+_BIASED = ("quasi bias", "quasi bias, key mask")
 _KEY_MASK = "key mask"
 _TF32 = ("TF32", "TF32, all at once")
 _NO_GRADIENT = "no gradient"  # saves nothing; tiled rows only, as single-tile rows never save
@@ -92,7 +99,7 @@ _TILED_LENGTH = 256  # longer than any single-tile row
 _LAYOUT = "heads_inside"
 _HEADS = 12
 _FORWARD = ("whole_row_forward", "tiled_forward", "gluon_forward")
-_GLUON_VARIANTS = ("lambda", "row gate, lengths, causal", "packed", "one head, packed", "odd sizes")
+_GLUON_VARIANTS = ("lambda", "row gate, lengths, causal", "packed", "one head, packed", "odd sizes", "quasi bias")
 _FUNCTIONS = {
     "whole_row_forward": ("forward_kernel",),
     "tiled_forward": ("forward_kernel",),
@@ -138,7 +145,7 @@ def every_build() -> list[Build]:
 
 
 def selected_builds() -> list[Build]:
-    """The builds of the full tests: each entry of each table at its heaviest call.
+    """The builds of the full tests: each entry of each table at its heaviest call, and some with a quasi_bias.
 
     The 16-bit dtype alternates between entries and chips, so that every 16-bit entry is compiled in both.
     """
@@ -147,6 +154,8 @@ def selected_builds() -> list[Build]:
         for c, chip in enumerate(OWN_TABLE):
             narrow = DTYPES[(number + c) % 2]
             builds += [Build(chip, kernel, dtype, head_dim, variant) for dtype in (narrow, torch.float32)]
+    parts = itertools.product(("sm_80", "sm_90"), KERNELS, (torch.bfloat16,), (64,), _BIASED)
+    builds += [Build(*part) for part in parts]
     return [*builds, Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once")]
 
 

@@ -98,7 +98,7 @@ class Factors(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The inputs of a call; either gate_lambda or gate is None.
+    """The inputs of a call; either gate_lambda or gate is None. quasi_bias has stride 0 where it broadcasts.
 
     Kernels test whether gate_lambda is None: Triton 3.5 and 3.6 cannot test this of a tuple that contains None.
     """
@@ -114,6 +114,7 @@ class Call(NamedTuple):
     key_lengths: Integers | None
     cu_seqlens: Integers | None
     seed: Tensor | None
+    quasi_bias: Strided | None
     sizes: Sizes
     factors: Factors
     constant: int = 1

@@ -15,6 +15,7 @@ from qacg_kernels.backends.triton.tiles import (
     dropout_keeps,
     gate_vector,
     key_summands,
+    load_quasi_bias,
     load_rows,
     load_tile,
     masked_keys,
@@ -156,12 +157,13 @@ def _add_queries(
         present = rows < place.queries
         q = operand(call.query, place, first_row, rows, place.queries, call, config)
         cq = operand(call.context_query, place, first_row, rows, place.queries, call, config)
-        scores, context_scores, factor, visible = score_arguments(
+        scores, context_scores, factor, context_factor, visible = score_arguments(
             product_over_features(k, q, place, call, config),
             product_over_features(ck, cq, place, call, config),
             rows[None, :],
             keys[:, None],
             summands[:, None],
+            load_quasi_bias(rows, present, place, call)[None, :],
             place,
             call,
             config,
@@ -176,7 +178,7 @@ def _add_queries(
             # 10). With 16-bit inputs the rounding of dT exceeds e. Wider heads would spill 168 bytes of registers here.
             row_total = tl.sum(p, 0)
             p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
-        g = sigmoid(context_scores, factor, config.fast_sigmoid)
+        g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
         weight = row_weight[None, :]
@@ -237,6 +239,7 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     do = operand(saved.grad_out, place, first_row, rows, place.queries, call, config)
     log_sum, row_weight, _, _ = _row_factors(rows, present, call, saved, grads, place, config)
     delta = load_rows(grads.delta, place, rows, present)
+    quasi_bias = load_quasi_bias(rows, present, place, call)
     dq = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     dcq = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     gate_term = tl.full((config.block_m,), 0.0, tl.float32)
@@ -252,13 +255,13 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     open_keys = open_keys // config.block_n * config.block_n
     if not FULL_MASK:
         dq, dcq, gate_term = _add_keys(
-            dq, dcq, gate_term, open_keys * 0, open_keys, q, cq, do, delta, log_sum, row_weight, rows, call, saved,
-            place, config, False,
+            dq, dcq, gate_term, open_keys * 0, open_keys, q, cq, do, delta, log_sum, row_weight, quasi_bias, rows,
+            call, saved, place, config, False,
         )  # fmt: skip
     if FULL_MASK or (not config.even_keys) or config.is_causal:
         dq, dcq, gate_term = _add_keys(
-            dq, dcq, gate_term, open_keys, stop, q, cq, do, delta, log_sum, row_weight, rows, call, saved,
-            place, config, True,
+            dq, dcq, gate_term, open_keys, stop, q, cq, do, delta, log_sum, row_weight, quasi_bias, rows, call,
+            saved, place, config, True,
         )  # fmt: skip
 
     dq *= call.factors.scale
@@ -279,7 +282,7 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
 
 @triton.jit
 def _add_keys(
-    dq, dcq, gate_term, start, stop, q, cq, do, delta, log_sum, row_weight, rows, call, saved, place,
+    dq, dcq, gate_term, start, stop, q, cq, do, delta, log_sum, row_weight, quasi_bias, rows, call, saved, place,
     config: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Returns dq, dcq and gate_term plus the contributions of keys start to stop, eq. 9 to 13."""
@@ -300,19 +303,20 @@ def _add_keys(
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, config, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, config, CHECKED)
         v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, config, CHECKED)
-        scores, context_scores, factor, visible = score_arguments(
+        scores, context_scores, factor, context_factor, visible = score_arguments(
             product_over_features(q, k, place, call, config),
             product_over_features(cq, ck, place, call, config),
             rows[:, None],
             keys[None, :],
             summands[None, :],
+            quasi_bias[:, None],
             place,
             call,
             config,
             CHECKED,
         )
         p = tl.exp2(scores * factor - log_sum[:, None])
-        g = sigmoid(context_scores, factor, config.fast_sigmoid)
+        g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
         da = product_over_features(do, v, place, call, config)

@@ -10,6 +10,7 @@ from qacg_kernels.backends.triton.tiles import (
     add_product_over_rows,
     dropout_keeps,
     key_summands,
+    load_quasi_bias,
     load_rows,
     masked_keys,
     operand,
@@ -45,20 +46,28 @@ def forward_kernel(
     q = operand(call.query, place, block * config.block_m, rows, place.queries, call, config)
     cq = operand(call.context_query, place, block * config.block_m, rows, place.queries, call, config)
     lam = row_gate(rows, present, query_gate, key_gate, place, call, config)
+    quasi_bias = load_quasi_bias(rows, present, place, call)
     if config.whole_row:
         if config.key_mask:
             _, stop = masked_keys(place, call, config, config.block_n)
             place = Place(place.sequence, place.head, place.first, place.queries, place.keys, stop)
         # If lengths vary, a short sequence uses a tile of half or a quarter of the width.
         if (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 4:
-            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n // 4)
+            o, row_max, row_sum = _whole_row(
+                q, cq, lam, quasi_bias, rows, key_gate, place, call, config, config.block_n // 4
+            )
         elif (not config.even_keys) and config.block_n >= 64 and place.seen_keys <= config.block_n // 2:
-            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n // 2)
+            o, row_max, row_sum = _whole_row(
+                q, cq, lam, quasi_bias, rows, key_gate, place, call, config, config.block_n // 2
+            )
         else:
-            o, row_max, row_sum = _whole_row(q, cq, lam, rows, key_gate, place, call, config, config.block_n)
+            o, row_max, row_sum = _whole_row(
+                q, cq, lam, quasi_bias, rows, key_gate, place, call, config, config.block_n
+            )
     else:
+        PLAIN: tl.constexpr = config.column_gate and quasi_out is not None
         o1, o2, plain_o2, row_max, row_sum = _tiled(
-            q, cq, lam, block, rows, key_gate, place, call, config, config.column_gate and quasi_out is not None
+            q, cq, lam, quasi_bias, block, rows, key_gate, place, call, config, PLAIN
         )
         if softmax_out is not None:
             store_tile(softmax_out, place, rows, present, o1, call, config)
@@ -71,7 +80,7 @@ def forward_kernel(
 
 
 @triton.jit
-def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BLOCK_N: tl.constexpr):
+def _whole_row(q, cq, lam, quasi_bias, rows, key_gate, place, call, config: tl.constexpr, BLOCK_N: tl.constexpr):
     """Computes rows whose keys fit into one tile, with one product A V instead of one per branch.
 
     Returns A V, (M, block_d), and the maximum and the sum of exponentials of each row, (M).
@@ -82,12 +91,13 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BL
     k = operand(call.key, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
     ck = operand(call.context_key, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
     v = operand(call.value, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
-    scores, context_scores, factor, visible = score_arguments(
+    scores, context_scores, factor, context_factor, visible = score_arguments(
         product_over_features(q, k, place, call, config),
         product_over_features(cq, ck, place, call, config),
         rows[:, None],
         keys[None, :],
         key_summands(keys, place, call, config)[None, :],
+        quasi_bias[:, None],
         place,
         call,
         config,
@@ -98,7 +108,7 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BL
         row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)  # -inf minus -inf would be NaN
     p = tl.exp2(scores * factor - row_max[:, None])
     row_sum = tl.sum(p, 1)
-    g = sigmoid(context_scores, factor, config.fast_sigmoid)
+    g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
     if CHECKED:
         g = tl.where(visible, g, 0.0)
     weight = call.factors.quasi * lam[:, None]
@@ -113,7 +123,7 @@ def _whole_row(q, cq, lam, rows, key_gate, place, call, config: tl.constexpr, BL
 
 
 @triton.jit
-def _tiled(q, cq, lam, block, rows, key_gate, place, call, config: tl.constexpr, PLAIN: tl.constexpr):
+def _tiled(q, cq, lam, quasi_bias, block, rows, key_gate, place, call, config: tl.constexpr, PLAIN: tl.constexpr):
     """Computes rows over several blocks of keys, with an online softmax.
 
     Returns three (M, block_d) tiles, and the maximum and the sum of exponentials of each row, (M). The tiles are O1; O2
@@ -135,13 +145,13 @@ def _tiled(q, cq, lam, block, rows, key_gate, place, call, config: tl.constexpr,
     open_keys = open_keys // config.block_n * config.block_n
     if not FULL_MASK:
         o1, o2, plain_o2, row_max, row_sum = _sweep(
-            o1, o2, plain_o2, row_max, row_sum, open_keys * 0, open_keys, q, cq, lam, rows, key_gate,
-            place, call, config, False, PLAIN,
+            o1, o2, plain_o2, row_max, row_sum, open_keys * 0, open_keys, q, cq, lam, quasi_bias, rows,
+            key_gate, place, call, config, False, PLAIN,
         )  # fmt: skip
     if FULL_MASK or (not config.even_keys) or config.is_causal:
         o1, o2, plain_o2, row_max, row_sum = _sweep(
-            o1, o2, plain_o2, row_max, row_sum, open_keys, stop, q, cq, lam, rows, key_gate,
-            place, call, config, True, PLAIN,
+            o1, o2, plain_o2, row_max, row_sum, open_keys, stop, q, cq, lam, quasi_bias, rows,
+            key_gate, place, call, config, True, PLAIN,
         )  # fmt: skip
     row_max = tl.where(row_max == MINUS_INFINITY, 0.0, row_max)
     o1 *= (call.factors.keep * (1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)))[:, None]
@@ -151,8 +161,8 @@ def _tiled(q, cq, lam, block, rows, key_gate, place, call, config: tl.constexpr,
 
 @triton.jit
 def _sweep(
-    o1, o2, plain_o2, row_max, row_sum, start, stop, q, cq, lam, rows, key_gate, place, call, config: tl.constexpr,
-    CHECKED: tl.constexpr, PLAIN: tl.constexpr,
+    o1, o2, plain_o2, row_max, row_sum, start, stop, q, cq, lam, quasi_bias, rows, key_gate, place, call,
+    config: tl.constexpr, CHECKED: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     """Returns the five accumulators plus the contributions of keys start to stop.
 
@@ -174,12 +184,13 @@ def _sweep(
         here = keys < place.seen_keys
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, config, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, config, CHECKED)
-        scores, context_scores, factor, visible = score_arguments(
+        scores, context_scores, factor, context_factor, visible = score_arguments(
             product_over_features(q, k, place, call, config),
             product_over_features(cq, ck, place, call, config),
             rows[:, None],
             keys[None, :],
             summands[None, :],
+            quasi_bias[:, None],
             place,
             call,
             config,
@@ -199,7 +210,7 @@ def _sweep(
         v = operand_at(v_pointers, call.value, first_key, keys, place.seen_keys, call, config, CHECKED)
         # Issued here, so that this product overlaps with the sigmoid.
         o1 = add_product_over_rows(o1 * rescale[:, None], p, v, place, call, config)
-        g = sigmoid(context_scores, factor, config.fast_sigmoid)
+        g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
         if call.seed is not None:

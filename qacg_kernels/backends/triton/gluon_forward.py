@@ -31,6 +31,7 @@ _integer = gluon.jit(tiles._integer.fn)
 place_of = gluon.jit(tiles.place_of.fn)
 sigmoid = gluon.jit(tiles.sigmoid.fn)
 
+LOG2E = tiles.LOG2E
 ROWS = gl.constexpr(128)
 COPYING_WARPS = gl.constexpr(4)
 COPYING_THREADS = gl.constexpr(128)
@@ -146,7 +147,12 @@ def compute(
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
     ROW: gl.constexpr = gl.SliceLayout(1, SUMS)
     CHECKED: gl.constexpr = (not config.even_keys) or config.is_causal
+    BIASED: gl.constexpr = call.quasi_bias is not None
     factor = call.factors.score if config.folds_scale else 1.0
+    context_factor = 1.0 if BIASED else factor
+    if BIASED:
+        rows = first_row + gl.arange(0, ROWS, gl.SliceLayout(1, CELLS))
+        quasi_bias = load_rows(call.quasi_bias, rows, place) * LOG2E
     nothing = gl.full([ROWS, N], 0.0, gl.float32, CELLS)
     o1 = gl.full([ROWS, D], 0.0, gl.float32, SUMS)
     o2 = gl.full([ROWS, D], 0.0, gl.float32, SUMS)
@@ -186,9 +192,11 @@ def compute(
             s_flying = warpgroup_mma(query, key.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
             o1_flying = warpgroup_mma(weights, value.index(stage), o1, is_async=True)
             mbarrier.arrive(free.index(last), count=1)
-            if not config.folds_scale:
+            if (not config.folds_scale) or BIASED:
                 c *= call.factors.score
-            g = sigmoid(c, factor, True)
+            if BIASED:
+                c += quasi_bias[:, None]
+            g = sigmoid(c, context_factor, True)
             g = hidden_to(g, 0.0, first_row, tile, open_keys, place, config, CHECKED, CELLS)
             mbarrier.wait(context_there.index(stage), phase)
             fence_async_shared()
@@ -211,7 +219,7 @@ def compute(
         store_tile(softmax_out, rows, o1, place, config, SUMS)
     if quasi_out is not None:
         store_tile(quasi_out, rows, o2, place, config, SUMS)
-    lam = gl.load(row_pointers(call.gate_lambda, rows, place), mask=rows < place.queries, other=0.0).to(gl.float32)
+    lam = load_rows(call.gate_lambda, rows, place)
     store_tile(out, rows, o1 + lam[:, None] * o2, place, config, SUMS)
 
 
@@ -248,6 +256,12 @@ def row_pointers(t, rows, place):
     """Returns 64-bit pointers to one or several rows of a Strided."""
     base = t.data + place.sequence.to(gl.int64) * t.batch + place.head.to(gl.int64) * t.head
     return base + (place.first + rows).to(gl.int64) * t.row
+
+
+@gluon.jit
+def load_rows(t, rows, place):
+    """Returns one float32 value per row of a Strided (B, H, rows); 0 for absent rows."""
+    return gl.load(row_pointers(t, rows, place), mask=rows < place.queries, other=0.0).to(gl.float32)
 
 
 @gluon.jit

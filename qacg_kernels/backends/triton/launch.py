@@ -69,6 +69,7 @@ class Operation:
         self.plan = plan = plan or launch_plan(problem, others)
         self.caller_plan = plan  # differs from `plan` if `problem` has copies of the caller's tensors
         gate_lambda, lengths, offsets = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
+        quasi_bias = problem.quasi_bias
         wide = (problem.query, problem.key, problem.value, problem.context_query, problem.context_key)
         self.call = Call(
             *[
@@ -82,6 +83,7 @@ class Operation:
             key_lengths=None if lengths is None else Integers(lengths, lengths.stride(0)),
             cu_seqlens=None if offsets is None else Integers(offsets, offsets.stride(0)),
             seed=problem.dropout_seed if problem.dropout_p > 0 else None,
+            quasi_bias=None if quasi_bias is None else Strided(quasi_bias, *plan.quasi_bias),
             sizes=plan.sizes,
             factors=plan.factors,
         )

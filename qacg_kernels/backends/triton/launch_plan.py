@@ -78,6 +78,8 @@ class LaunchPlan:
         # None for a tensor that must be copied first, because its last stride is not 1.
         self.wide = [strides(t, self.packed) if has_dense_rows(t) else None for t in problem.wide]
         self.gate_lambda = None if problem.gate_lambda is None else strides(problem.gate_lambda, self.packed)
+        bias = problem.quasi_bias  # expanded, it has stride 0 where it broadcasts
+        self.quasi_bias = None if bias is None else strides(bias.expand(query.shape[:-1]), self.packed)
         # Layouts of the output and of the inputs' gradients, and of tensors with one value per query or per key.
         like = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in problem.wide]
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]

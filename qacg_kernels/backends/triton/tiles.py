@@ -77,6 +77,15 @@ def load_rows(t, place, rows, present):
 
 
 @triton.jit
+def load_quasi_bias(rows, present, place, call):
+    """Returns quasi_bias times log2(e) of some rows, 0 for absent rows, (rows); a placeholder if the call has none."""
+    bias = rows
+    if call.quasi_bias is not None:
+        bias = load_rows(call.quasi_bias, place, rows, present) * LOG2E
+    return bias
+
+
+@triton.jit
 def store_rows(t, place, rows, present, values):
     tl.store(row_pointers(t, place, rows), values.to(t.data.dtype.element_ty), mask=present)
 
@@ -241,18 +250,26 @@ def _is_visible(values, dtype: tl.constexpr):
 
 
 @triton.jit
-def score_arguments(scores, context_scores, i, j, summands, place, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """Returns masked scores, context scores, the factor that both still lack, and the visible entries (eq. 1 and 2).
+def score_arguments(
+    scores, context_scores, i, j, summands, quasi_bias, place, call, config: tl.constexpr, CHECKED: tl.constexpr
+):
+    """Returns masked scores, context scores, the factors that they still lack, and the visible entries (eq. 1 and 2).
 
-    Scores times the factor are exponents of 2. `summands` is the result of `key_summands`, in the shape of j. Without
-    CHECKED every entry is visible, and no mask is added.
+    Scores times their factor are exponents of 2. `summands` is the result of `key_summands`, in the shape of j, and
+    `quasi_bias` that of `load_quasi_bias`, in the shape of i. Without CHECKED every entry is visible, and no mask is
+    added.
     """
+    BIASED: tl.constexpr = call.quasi_bias is not None
     ADDED: tl.constexpr = CHECKED and (call.mask is not None) and (call.mask.data.dtype.element_ty != tl.uint8)
     MULTIPLIED: tl.constexpr = (not config.folds_scale) or ADDED
     if MULTIPLIED:
         scores *= call.factors.score
+    if MULTIPLIED or BIASED:
         context_scores *= call.factors.score
+    if BIASED:
+        context_scores += quasi_bias
     factor = 1.0 if MULTIPLIED else call.factors.score
+    context_factor = 1.0 if MULTIPLIED or BIASED else call.factors.score
     visible = (i < place.queries) & (j < place.seen_keys)
     if CHECKED and config.key_mask:
         visible = summands > MINUS_INFINITY
@@ -277,7 +294,7 @@ def score_arguments(scores, context_scores, i, j, summands, place, call, config:
                 scores += bias * LOG2E
                 context_scores += bias * LOG2E
         scores = tl.where(visible, scores, MINUS_INFINITY)
-    return scores, context_scores, factor, visible
+    return scores, context_scores, factor, context_factor, visible
 
 
 @triton.jit
