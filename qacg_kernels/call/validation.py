@@ -71,7 +71,7 @@ def dense_problem(
                 raise ValueError(f"key_lengths: expected 0 to S = {key_length}, got values from {low} to {high}")
         key_lengths = _as_int32(key_lengths)
     bias = None
-    if not isinstance(quasi_bias, float) or quasi_bias:  # the usual case first, to save launch overhead
+    if type(quasi_bias) is not float or quasi_bias:  # the usual case first; isinstance() would add launch overhead
         bias = _bias(quasi_bias, query, lambda: bias_of_keys(query, key, attn_mask, key_lengths, is_causal))
     wide = query, key, value, context_query, context_key
     tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias
@@ -121,7 +121,7 @@ def packed_problem(
     if values_readable(cu_seqlens):
         _check_offsets(cu_seqlens.tolist(), query.shape[0], max_seqlen)
     bias = None
-    if not isinstance(quasi_bias, float) or quasi_bias:
+    if type(quasi_bias) is not float or quasi_bias:
         bias = _bias(quasi_bias, query, lambda: bias_of_packed_keys(query, cu_seqlens, is_causal))
     wide = query, key, value, context_query, context_key
     tensors = *wide, *gates.tensors, None, None, _as_int32(cu_seqlens), dropout_seed, bias

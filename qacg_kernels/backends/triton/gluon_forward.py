@@ -32,6 +32,8 @@ place_of = gluon.jit(tiles.place_of.fn)
 sigmoid = gluon.jit(tiles.sigmoid.fn)
 
 LOG2E = tiles.LOG2E
+# Triton 3.9 has this copy under another name.
+copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 ROWS = gl.constexpr(128)
 COPYING_WARPS = gl.constexpr(4)
 COPYING_THREADS = gl.constexpr(128)
@@ -130,7 +132,7 @@ def copy_rows(shared, t, first, stop, place, config: gl.constexpr):
     features = gl.arange(0, D, gl.SliceLayout(0, CHUNKS))
     # A 64-bit address of the first row plus 32-bit offsets, which `gluon_launch` ensures to be sufficient.
     pointers = row_pointers(t, first, place) + (rows[:, None] * t.row + features[None, :])
-    async_copy.async_copy_global_to_shared(shared, pointers, mask=(rows < stop - first)[:, None])
+    copy_to_shared(shared, pointers, mask=(rows < stop - first)[:, None])
 
 
 @gluon.jit
