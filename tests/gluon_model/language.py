@@ -157,9 +157,9 @@ def names(machine: Machine, program: int) -> dict[str, object]:
             MBarrierLayout=lambda: None, init=initialise, wait=wait_for_barrier, arrive=arrive
         ),
         async_copy=types.SimpleNamespace(
-            async_copy_global_to_shared=lambda tile, pointer, mask: machine.copy(tile, load(pointer, mask)),
             mbarrier_arrive=lambda barrier, increment_count: machine.arrive_after_copies(barrier),
         ),
+        copy_to_shared=lambda tile, pointer, mask: machine.copy(tile, load(pointer, mask)),
         fence_async_shared=machine.fence,
         warpgroup_mma=lambda a, b, sums, use_acc=True, is_async=False: machine.multiply(a, b, sums, use_acc),
         warpgroup_mma_init=begin,

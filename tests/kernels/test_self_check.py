@@ -273,7 +273,7 @@ def test_error_of_the_compiler_falls_back(inputs):
 def test_wrong_argument_of_a_raw_call_is_named(inputs):
     with unchecked_cpu(), pytest.raises(RuntimeError, match="dropout_seed"):
         torch.ops.qacg.cpu_attention(
-            *inputs.arguments()[:5], inputs.tensors["query"][..., 0], *[None] * 10, max_seqlen=0, is_causal=False,
+            *inputs.arguments()[:5], inputs.tensors["query"][..., 0], *[None] * 11, max_seqlen=0, is_causal=False,
             dropout_p=0.5, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0, gate_form=0,
         )  # fmt: skip
 
@@ -355,7 +355,7 @@ def test_forked_process_checks_new_variants(inputs):
 
 def test_empty_gradients_of_absent_gates_print_no_warning():
     inputs = make_inputs(Case("raw", queries=9, head_dim=8), torch.float32)
-    tensors = [*inputs.tensors.values(), *[None] * 10]
+    tensors = [*inputs.tensors.values(), *[None] * 11]
     options = dict(max_seqlen=0, is_causal=False, dropout_p=0.0, scale=1.0, quasi_scale=1.0, beta=1.0, gamma=1.0)
     nothing = torch.empty(0)
     with unchecked_cpu():

@@ -60,6 +60,7 @@ def other_value(name, field):
         "tensorboard": "logs",
         "pooler": "cls",
         "context_projection": "head",
+        "context_start": "random",
         "attention": "eager",
         "model": "cg-bert",
         "format": "columns",
@@ -97,7 +98,8 @@ def test_train_passes_every_option_to_training(monkeypatch, small_data, tmp_path
     # A checkpoint determines the sizes, and CG-BERT has no quasi-attention: these options need a second call.
     # A wide table has no aspect and label columns.
     others = {
-        name: expected.pop(name) for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma", "wide", "aspect_columns")
+        name: expected.pop(name)
+        for name in (*SIZE_OPTIONS, "quasi_scale", "beta", "gamma", "context_start", "wide", "aspect_columns")
     }
     for given in (expected, others):
         flags = []

@@ -288,13 +288,13 @@ class TrainingOptions:
         self._check_start()
 
     def _check_start(self) -> None:
+        if self.context_start and not BACKBONES[self.model].quasi_attention:
+            raise InputError(
+                f"context_start: expected none for the model {self.model!r}, which has no quasi-attention, got"
+                f" {self.context_start!r}. Omit context_start."
+            )
         if self.context_start != "names":
             return
-        if not BACKBONES[self.model].quasi_attention:
-            raise InputError(
-                f"context_start: expected none for the model {self.model!r}, which has no quasi-attention, got 'names'."
-                " Omit context_start."
-            )
         if self.from_checkpoint == SCRATCH:
             raise InputError(
                 "context_start: expected 'random' for random weights, got 'names'. Name a checkpoint with --from."
