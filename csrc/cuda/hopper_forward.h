@@ -76,7 +76,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
   const Panels<kDim, Shape::kRows> context_query{arena.tile<kDim>(Shape::kRows).address};
   const uint32_t stages = arena.tile<kDim>(Shape::kStages * kTilesOfAStage * kKeys).address;
   float* lambdas = arena.array<float>(Shape::kRows);
-  float* quasi_biases = arena.array<float>(Shape::kRows);  // in registers they would cause spills
+  float* quasi_biases = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(Shape::kStages * kKeys);
   float* vectors = arena.array<float>(4 * kDim);  // apart from the tiles: the first keys are copied meanwhile
   const auto tile_of = [&](int stage, int which) {
@@ -97,9 +97,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
   };
 
   load(0, 0);  // under way while the gates are computed
-  if (thread_index() < Shape::kRows) {
-    quasi_biases[thread_index()] = quasi_bias_of(p, s, unit.first + thread_index());
-  }
+  store_quasi_biases<Shape::kRows>(p, s, unit.first, quasi_biases);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
@@ -144,8 +142,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
       fence_registers(softmax_sum, softmax_weights);
       begin_weighted<Scalar>(softmax_sum, softmax_weights, tile_of(stage, kValueTile));
 
-      const int row = opaque(strip_row);
-      const RowBiases biases{{quasi_biases[row + row_of(0)], quasi_biases[row + row_of(2)]}};
+      const RowBiases biases = stored_biases(quasi_biases, strip_row);
       const Deferred deferred = make_scores_lazily(p, s, first_row, first_key, context_scores, biases);
 #pragma unroll
       for (int t = 0; t < kFragments; ++t) {

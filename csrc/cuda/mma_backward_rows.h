@@ -12,7 +12,7 @@ struct RowsShape {
   // With 128 dims registers suffice for 16 keys, and two blocks fit a multiprocessor of sm_80.
   static constexpr int kKeys = kDim > 64 ? 16 : 32;
   static constexpr int64_t kShared =
-      (3 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
+      (3 * kRows + 2 * 3 * kKeys) * kDim * 2 + 2 * arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
 };
 
 template <typename Scalar, int kDim>
@@ -32,6 +32,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
   const auto all_values = arena.tile<kDim>(2 * kKeys);
   float* deltas = arena.array<float>(Shape::kRows);
+  float* quasi_biases = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(2 * kKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
@@ -39,7 +40,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, g.out, unit.first, queries, grad);
   const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1)), tiles = (keys + kKeys - 1) / kKeys;
   StripRows rows{};
-  rows.quasi_biases = quasi_biases_of(p, s, first_row);
+  store_quasi_biases<Shape::kRows>(p, s, unit.first, quasi_biases);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = first_row + row_of(2 * half);
@@ -108,6 +109,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
     add_products<Scalar>(strip.score, query, strip_row, all_keys, tile_key);
     add_products<Scalar>(strip.context, context_query, strip_row, all_context_keys, tile_key);
     add_products<Scalar>(strip.out_value, grad, strip_row, all_values, tile_key);
+    rows.quasi_biases = stored_biases(quasi_biases, strip_row);
     float column_sums[kFragments][2] = {};
     strip_gradients(p, s, first_row, n * kKeys, rows, key_gate_parts + tile_key, keep, strip, d_lambda, column_sums);
 #pragma unroll

@@ -11,9 +11,9 @@ template <int kDim>
 struct ForwardShape {
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int kKeys = kDim > 64 ? 32 : 64;
-  // With 128 dims two blocks fit a multiprocessor of sm_80; each could use 512 bytes more.
+  // With 128 dims two blocks fit a multiprocessor of sm_80; each could use 256 bytes more.
   static constexpr int64_t kShared =
-      (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
+      (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + 2 * arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
 };
 
 template <typename Scalar, int kDim>
@@ -35,15 +35,16 @@ forward(QACG_PARAMETER Problem p) {
   const auto all_keys = arena.tile<kDim>(2 * kKeys), all_context_keys = arena.tile<kDim>(2 * kKeys);
   const auto all_values = arena.tile<kDim>(2 * kKeys);
   float* lambdas = arena.array<float>(Shape::kRows);
+  float* quasi_biases = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(2 * kKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
+  store_quasi_biases<Shape::kRows>(p, s, unit.first, quasi_biases);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
 
   float softmax_sum[kDimFragments][4] = {}, quasi_sum[kDimFragments][4] = {};
   OnlineSoftmax rows[2];
-  const RowBiases quasi_biases = quasi_biases_of(p, s, first_row);
   KeepBits keep{};
   const int keys = visible_stop(p, s, 0, seen_keys(p, s, unit.first + queries - 1));
   const auto load = [&](int n, int stage) {
@@ -84,7 +85,11 @@ forward(QACG_PARAMETER Problem p) {
       for (int e = 0; e < 4; ++e) fragments[t][e] = 0.0f;
     }
     add_products<Scalar>(fragments, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
-    make_scores(p, s, first_row, first_key, fragments, quasi_biases);
+    if (p.quasi_bias.data) {  // a branch, because the biases' registers would slow down calls without a bias
+      make_scores(p, s, first_row, first_key, fragments, stored_biases(quasi_biases, strip_row));
+    } else {
+      make_scores(p, s, first_row, first_key, fragments);
+    }
 #pragma unroll
     for (int t = 0; t < kFragments; ++t) {
 #pragma unroll

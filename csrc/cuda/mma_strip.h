@@ -56,7 +56,20 @@ struct RowBiases {
 };
 
 QACG_DEVICE RowBiases quasi_biases_of(const Problem& p, const Sequence& s, int first_row) {
+  if (!p.quasi_bias.data) return {{0.0f, 0.0f}};  // one branch for both rows
   return {{quasi_bias_of(p, s, first_row + row_of(0)), quasi_bias_of(p, s, first_row + row_of(2))}};
+}
+
+// Stores the biases of kRows rows from first_row in shared memory, where they take no registers of the loop over keys.
+// A barrier must follow.
+template <int kRows>
+QACG_DEVICE void store_quasi_biases(const Problem& p, const Sequence& s, int first_row, float* biases) {
+  if (thread_index() < kRows) biases[thread_index()] = quasi_bias_of(p, s, first_row + thread_index());
+}
+
+QACG_DEVICE RowBiases stored_biases(const float* biases, int strip_row) {
+  const int row = opaque(strip_row);
+  return {{biases[row + row_of(0)], biases[row + row_of(2)]}};
 }
 
 // Calls visit(t, e, mask) for the entries of query rows from first_row and keys from first_key; `mask` is what the mask
