@@ -81,7 +81,9 @@ def build_wheel(sdist: Path, out: Path, **variables: str) -> Path:
 def unpacked(sdist: Path, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        # Not the argument `filter`, which Python 3.10.11, 3.11.3 and older versions do not have.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     (source,) = folder.iterdir()
     return source
 

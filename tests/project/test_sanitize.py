@@ -19,9 +19,9 @@ def test_missing_gpu_library_or_tool_is_an_error(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sanitize.torch.cuda, "is_available", lambda: False)
     assert "no CUDA device" in error_of(capsys, tmp_path)
     monkeypatch.setattr(sanitize.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(cuda, "_missing", ["the compiled CUDA library is missing: no nvcc"])
+    monkeypatch.setattr(cuda, "missing", lambda: ["the compiled CUDA library is missing: no nvcc"])
     assert "the compiled CUDA library is missing: no nvcc" in error_of(capsys, tmp_path)
-    monkeypatch.setattr(cuda, "_missing", [])
+    monkeypatch.setattr(cuda, "missing", list)
     monkeypatch.setattr(sanitize, "sanitizer", lambda: None)
     assert "compute-sanitizer was not found" in error_of(capsys, tmp_path)
 
