@@ -324,31 +324,12 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const OptionalTensor& dropout_seed, const OptionalTensor& quasi_bias, int64_t max_seqlen,
                         bool is_causal, double dropout_p, double scale, double quasi_scale, double beta, double gamma,
                         int64_t gate_form, bool save_softmax_out, bool save_quasi_out) {
-  const Arguments arguments{query,
-                            key,
-                            value,
-                            context_query,
-                            context_key,
-                            gate_lambda,
-                            gate_query,
-                            gate_context_query,
-                            gate_key,
-                            gate_context_key,
-                            gate_query_bias,
-                            gate_key_bias,
-                            attn_mask,
-                            key_lengths,
-                            cu_seqlens,
-                            dropout_seed,
-                            quasi_bias,
-                            max_seqlen,
-                            is_causal,
-                            dropout_p,
-                            scale,
-                            quasi_scale,
-                            beta,
-                            gamma,
-                            static_cast<GateForm>(gate_form)};
+  // clang-format off: not one name a line
+  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
+                            cu_seqlens, dropout_seed, quasi_bias, max_seqlen, is_causal, dropout_p, scale, quasi_scale,
+                            beta, gamma, static_cast<GateForm>(gate_form)};
+  // clang-format on
   check_devices(arguments);
   const CurrentStream stream(query);
   Call call = describe(arguments);
@@ -390,31 +371,12 @@ BackwardResult attention_backward(
     const Tensor& softmax_out, const Tensor& /*quasi_out*/, const Tensor& row_max, const Tensor& row_sum,
     const Tensor& query_gate, const Tensor& key_gate, int64_t max_seqlen, bool is_causal, double dropout_p,
     double scale, double quasi_scale, double beta, double gamma, int64_t gate_form) {
-  const Arguments arguments{query,
-                            key,
-                            value,
-                            context_query,
-                            context_key,
-                            gate_lambda,
-                            gate_query,
-                            gate_context_query,
-                            gate_key,
-                            gate_context_key,
-                            gate_query_bias,
-                            gate_key_bias,
-                            attn_mask,
-                            key_lengths,
-                            cu_seqlens,
-                            dropout_seed,
-                            quasi_bias,
-                            max_seqlen,
-                            is_causal,
-                            dropout_p,
-                            scale,
-                            quasi_scale,
-                            beta,
-                            gamma,
-                            static_cast<GateForm>(gate_form)};
+  // clang-format off: not one name a line
+  const Arguments arguments{query, key, value, context_query, context_key, gate_lambda, gate_query, gate_context_query,
+                            gate_key, gate_context_key, gate_query_bias, gate_key_bias, attn_mask, key_lengths,
+                            cu_seqlens, dropout_seed, quasi_bias, max_seqlen, is_causal, dropout_p, scale, quasi_scale,
+                            beta, gamma, static_cast<GateForm>(gate_form)};
+  // clang-format on
   check_devices(arguments);
   const std::pair<const Tensor&, const char*> others[] = {{grad_out, "grad_out"},     {softmax_out, "softmax_out"},
                                                           {row_max, "row_max"},       {row_sum, "row_sum"},

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import cast_mask
+from qacg_kernels.call.problem import row_dtype
 
 WIDE = ("query", "key", "value", "context_query", "context_key")
 VECTORS = ("gate.query", "gate.context_query", "gate.key", "gate.context_key")
@@ -96,7 +97,7 @@ class Inputs:
 
         options = {name: cast(t) for name, t in self.options.items()}
         if "quasi_bias" in options:
-            options["quasi_bias"] = self.options["quasi_bias"].to(_row_dtype(dtype))
+            options["quasi_bias"] = self.options["quasi_bias"].to(row_dtype(cast(self.tensors["query"])))
         mask = self.options.get("attn_mask")
         if mask is not None and mask.is_floating_point():
             options["attn_mask"] = cast_mask(mask, dtype)
@@ -265,10 +266,6 @@ QUASI_BIASES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 }
 
 
-def _row_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Inputs:
     """Draws the tensors of a case, with the same values, up to rounding, for every dtype and device."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
@@ -315,7 +312,7 @@ def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.de
         sizes = QUASI_BIASES[case.quasi_bias](tuple(row_shape))
         # Rounded to float32, so that it is the same number for all dtypes.
         drawn = 2 * torch.randn(sizes, generator=generator) - 2
-        options["quasi_bias"] = drawn.to(device, _row_dtype(dtype))
+        options["quasi_bias"] = drawn.to(device, row_dtype(tensors["query"]))
     if packed:
         offsets = [0, *torch.tensor(case.sequences).cumsum(0).tolist()]
         options["cu_seqlens"] = torch.tensor(offsets, dtype=torch.int32, device=device)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from qacg_kernels import GateParameters, attention_maps, explain, quasi_attention, quasi_attention_varlen
+from qacg_kernels import GateParameters, attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.call.equations import visible
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
 from qacg_kernels.functional import problem_of
@@ -65,13 +65,13 @@ def counted(problem):
     return seen.expand(*problem.query.shape[:3], keys).sum(-1)
 
 
-CALLS = list(itertools.product((None, *MASKS), (False, True), (None, (0, 7))))
+CALLS = list(itertools.product((None, *MASKS), (False, True), (None, (0, 4))))
 
 
 @pytest.mark.parametrize(("mask", "is_causal", "lengths"), CALLS, ids=str)
 def test_minus_log_keys_counts_the_visible_keys(mask, is_causal, lengths):
     for keys in (9, 4, 12):
-        case = Case(f"{mask}", queries=9, keys=keys, mask=mask, is_causal=is_causal, key_lengths=lengths and (0, 4))
+        case = Case(f"{mask}", queries=9, keys=keys, mask=mask, is_causal=is_causal, key_lengths=lengths)
         inputs = make_inputs(case, torch.float64)
         problem = problem_of(*inputs.arguments(), **inputs.options, quasi_bias=MINUS_LOG_KEYS)
         count = counted(problem)
@@ -188,7 +188,6 @@ def test_the_bias_of_short_types_is_float32(dtype):
     problem = problem_of(*wide, gate_of(wide[0]), quasi_bias=MINUS_LOG_KEYS)
     assert problem.quasi_bias.dtype == torch.float32
     assert problem.quasi_bias.item() == pytest.approx(-math.log(9))
-    assert "quasi_bias" not in str(explain(*wide, gate_of(wide[0]), quasi_bias=0.3))
 
 
 ERRORS = {

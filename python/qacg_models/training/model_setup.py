@@ -86,6 +86,8 @@ def begin_model(
 
     source = open_source(located(options.from_checkpoint))
     from_names = options.context_start == "names" and not has_contexts(source)
+    if options.context_start == "names" and not from_names:
+        say("aspects: quasi-attention starts from the weights of the checkpoint, not from names")
     model, loading = kind.from_source(
         source,
         overrides=NAMES_FIELDS | fields if from_names else fields,
