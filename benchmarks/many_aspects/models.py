@@ -10,13 +10,14 @@ from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification, QACGBertModel
 from qacg_models.modules.packing import Packing, packing_of
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention
+from qacg_models.training.context_start import start_context_layer
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.many_aspects.arms import BLIND, HEADS, KEYS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
 from benchmarks.many_aspects.batches import Batch, Tokens
-from benchmarks.many_aspects.starts import start_context_layer, start_context_projections
+from benchmarks.many_aspects.starts import start_context_projections
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
 from qacg_kernels.functional import quasi_attention_varlen

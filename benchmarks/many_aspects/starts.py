@@ -1,19 +1,11 @@
-"""Initial weights of quasi-attention in a model that has none: projections and context layers."""
+"""Initial weights of the context projections of a model that has none."""
 
 import math
 
 import torch
-from torch import nn
+from qacg_models.training.context_start import copy_projections
 
 from qacg_kernels.nn import ContextAttention
-
-
-@torch.no_grad()
-def start_context_layer(layer: nn.Linear) -> None:
-    """Sets a context layer so that the context of a token is its hidden state plus the aspect's vector, c = X + Ec."""
-    layer.weight.zero_()
-    layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # of [Ec ; X]
-    layer.bias.zero_()
 
 
 @torch.no_grad()
@@ -28,13 +20,10 @@ def start_context_projections(attention: ContextAttention, keys: float | None) -
         attention: with the context projection "hidden".
         keys: expected number of keys of a row; None adds nothing.
     """
-    copies = []
-    for role in ("query", "key"):
-        copies.append(attention.layer(f"context_{role}"))
-        copies[-1].load_state_dict(attention.layer(role).state_dict())
+    copy_projections(attention)
     if keys is None:
         return
-    query, key = copies
+    query, key = (attention.layer(f"context_{role}") for role in ("query", "key"))
     size = attention.hidden_size // attention.num_heads
     norms = (query.weight.norm(dim=1) * key.weight.norm(dim=1)).view(attention.num_heads, size)
     features = norms.argmin(1) + size * torch.arange(attention.num_heads)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from qacg_models.checkpoints.fitting import CONTEXTS
@@ -17,6 +18,7 @@ from qacg_models.checkpoints.fitting import CONTEXTS
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from qacg_kernels.nn import ContextAttention
     from qacg_models.checkpoints.source import Source
     from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
 
@@ -64,9 +66,23 @@ def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTra
     bert.context_embeddings.weight.copy_(functional.normalize(means) * norm)
     first = bert.encoder.first
     for layer, context_layer in zip(bert.encoder.layer[first:], bert.encoder.context_layer[first:]):
-        context_layer.weight.zero_()
-        context_layer.weight[:, config.hidden_size :].fill_diagonal_(1.0)  # of [Ec ; X]
-        context_layer.bias.zero_()
-        attention = layer.attention.self
-        for role in ("query", "key"):
-            attention.layer(f"context_{role}").load_state_dict(attention.layer(role).state_dict())
+        start_context_layer(context_layer)
+        copy_projections(layer.attention.self)
+
+
+@torch.no_grad()
+def start_context_layer(layer: nn.Linear) -> None:
+    """Sets a context layer so that the context of a token is its hidden state plus the aspect's vector, c = X + Ec."""
+    layer.weight.zero_()
+    layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # of [Ec ; X]
+    layer.bias.zero_()
+
+
+def copy_projections(attention: ContextAttention) -> None:
+    """Copies the projections of queries and keys to those of context queries and context keys.
+
+    Args:
+        attention: with the context projection "hidden".
+    """
+    for role in ("query", "key"):
+        attention.layer(f"context_{role}").load_state_dict(attention.layer(role).state_dict())
