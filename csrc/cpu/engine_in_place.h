@@ -2,7 +2,7 @@
 // or twice, packing it takes longer than it saves (NOTES.md).
 //
 // A score is a dot product along the head size. kKeysAtOnce keys and up to kRowsAtOnce queries are processed together,
-// with one register per score; the lanes of kLanes such registers are then added up together. Sums over keys add rows
+// with one register per score; the lanes of four such registers are then added up together. Sums over keys add rows
 // of values. Operands of 16 bits are widened when they are read.
 #pragma once
 
@@ -10,44 +10,66 @@
 
 namespace QACG_ISA {
 
-// Adds up the lanes of kLanes registers: lane l of the result is the sum of v[l].
-QACG_INLINE Vec sums_of(Vec (&v)[kLanes]) {
+// Sums of lanes, four keys at a time. A register of partial sums has that of key k and lanes 4q to 4q + 3 in lane 4q + k.
 #if defined(__AVX512F__)
-#pragma GCC unroll 4
-  for (int s = 1; s < kLanes; s *= 2) {
-    IntVec first, second;  // lane numbers in the pair (a, b): b's lanes count from kLanes
-    for (int l = 0; l < kLanes; ++l) {
-      first[l] = l & s ? kLanes + l - s : l;
-      second[l] = l & s ? kLanes + l : l + s;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; i += 2 * s) {
-      const __m512 a = (__m512)v[i], b = (__m512)v[i + s];
-      v[i] = (Vec)_mm512_permutex2var_ps(a, (__m512i)first, b) + (Vec)_mm512_permutex2var_ps(a, (__m512i)second, b);
-    }
-  }
-  return v[0];
+template <int s>
+constexpr int across_lane(int l) {
+  return l & s ? kLanes + l - s : l + s;
+}
+#endif
+#if defined(__AVX2__)
+// Lane l of the result: a[l] + a[l + s] where l & s is 0, else b[l] + b[l - s].
+template <int s>
+QACG_INLINE Vec add_across(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  constexpr int kBits = s == 1 ? 0xaaaa : s == 2 ? 0xcccc : s == 4 ? 0xf0f0 : 0xff00;
+  const Vec own = (Vec)_mm512_mask_blend_ps(kBits, (__m512)a, (__m512)b);
+  return own + picked<across_lane<s>>(a, b);
 #else
-  transpose(v);
-#pragma GCC unroll 4
-  for (int s = kLanes / 2; s > 0; s /= 2)
-#pragma GCC unroll 8
-    for (int i = 0; i < s; ++i) v[i] += v[i + s];
+  const __m256 x = (__m256)a, y = (__m256)b;
+  if constexpr (s == 4) return (Vec)(_mm256_permute2f128_ps(x, y, 0x20) + _mm256_permute2f128_ps(x, y, 0x31));
+  constexpr int kBits = s == 1 ? 0xaa : 0xcc, kOrder = s == 1 ? 0xb1 : 0x4e;
+  return (Vec)(_mm256_blend_ps(x, y, kBits) + _mm256_permute_ps(_mm256_blend_ps(y, x, kBits), kOrder));
+#endif
+}
+QACG_INLINE Vec partial_sums(const Vec (&v)[4]) {
+  return add_across<2>(add_across<1>(v[0], v[1]), add_across<1>(v[2], v[3]));
+}
+#elif defined(__aarch64__)
+QACG_INLINE Vec partial_sums(const Vec (&v)[4]) {
+  return (Vec)vpaddq_f32(vpaddq_f32((float32x4_t)v[0], (float32x4_t)v[1]),
+                         vpaddq_f32((float32x4_t)v[2], (float32x4_t)v[3]));
+}
+#else
+QACG_INLINE Vec partial_sums(const Vec (&v)[4]) {
+  Vec w[4] = {v[0], v[1], v[2], v[3]};
+  transpose(w);
+  return (w[0] + w[1]) + (w[2] + w[3]);
+}
+#endif
+
+// The sums of kLanes keys from the partial sums of each four.
+QACG_INLINE Vec joined(const Vec (&v)[kLanes / 4]) {
+#if defined(__AVX512F__)
+  return add_across<8>(add_across<4>(v[0], v[1]), add_across<4>(v[2], v[3]));
+#elif defined(__AVX2__)
+  return add_across<4>(v[0], v[1]);
+#else
   return v[0];
 #endif
 }
 
-// The sum of the lanes, in the order of sums_of().
+// The sum of the lanes, in the same order.
 QACG_INLINE float sum_of(Vec v) {
+  float quarters[kLanes / 4];
+#pragma GCC unroll 4
+  for (int q = 0; q < kLanes / 4; ++q) quarters[q] = (v[4 * q] + v[4 * q + 1]) + (v[4 * q + 2] + v[4 * q + 3]);
 #if defined(__AVX512F__)
-  __m512 w = (__m512)v;
-  w += _mm512_permute_ps(w, 0xb1);
-  w += _mm512_permute_ps(w, 0x4e);
-  const Vec quarters = (Vec)w;
-  return (quarters[0] + quarters[4]) + (quarters[8] + quarters[12]);
+  return (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
+#elif defined(__AVX2__)
+  return quarters[0] + quarters[1];
 #else
-  const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a + b; });
-  return (q[0] + q[2]) + (q[1] + q[3]);
+  return quarters[0];
 #endif
 }
 
@@ -203,7 +225,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
   template <int kRows>
   QACG_INLINE void key_group(int64_t count, int64_t dim, Left a, int64_t r, const Scalar* keys, int64_t stride,
                              float* c, int64_t c_stride) const {
-    Vec products[kRows][kLanes], narrowed[kRows][kHasPairs ? kLargestPairs : 1];
+    Vec partial[kRows][kLanes / 4], narrowed[kRows][kHasPairs ? kLargestPairs : 1];
     const bool pairs = sums_pairs(dim);
     if (pairs) {
       for (int m = 0; m < kRows; ++m) {
@@ -213,8 +235,7 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     }
     for (int64_t i = 0; i < kLanes; i += kKeysAtOnce) {
       if (i >= count) {
-        for (int m = 0; m < kRows; ++m)
-          for (int k = 0; k < kKeysAtOnce; ++k) products[m][i + k] = Vec{};
+        for (int m = 0; m < kRows; ++m) partial[m][i / kKeysAtOnce] = Vec{};
         continue;
       }
       const Scalar* key[kKeysAtOnce];  // the last one again where there are no more
@@ -241,13 +262,11 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
         }
       }
 #pragma GCC unroll 4
-      for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 4
-        for (int k = 0; k < kKeysAtOnce; ++k) products[m][i + k] = sums[m][k];
+      for (int m = 0; m < kRows; ++m) partial[m][i / kKeysAtOnce] = partial_sums(sums[m]);
     }
     const IntVec there = lanes_below(count);
 #pragma GCC unroll 4
-    for (int m = 0; m < kRows; ++m) store(c + m * c_stride, keep_where(there, sums_of(products[m])));
+    for (int m = 0; m < kRows; ++m) store(c + m * c_stride, keep_where(there, joined(partial[m])));
   }
 
   // Every column of kRows rows, in groups of kVecs registers and then of half as many.

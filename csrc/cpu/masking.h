@@ -152,8 +152,8 @@ inline void keep_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64
   for (int64_t block = 0; block < count; block += qacg::kDropoutBlock) {
     const uint32_t group0 = static_cast<uint32_t>((first + block) / qacg::kDropoutBlock * qacg::kDropoutGroups);
     for (int lane0 = 0; lane0 < qacg::kDropoutGroups; lane0 += kLanes) {
-      UintVec c0, c1 = UintVec{} + static_cast<uint32_t>(i), c2 = UintVec{} + head_counter, c3 = UintVec{};
-      for (int l = 0; l < kLanes; ++l) c0[l] = group0 + lane0 + l;
+      UintVec c0 = (UintVec)kLaneNumbers + (group0 + lane0), c1 = UintVec{} + static_cast<uint32_t>(i),
+              c2 = UintVec{} + head_counter, c3 = UintVec{};
       uint32_t k0 = static_cast<uint32_t>(p.seed), k1 = static_cast<uint32_t>(p.seed >> 32);
 #pragma GCC unroll 7
       for (int round = 0; round < qacg::kPhiloxRounds; ++round) {

@@ -20,10 +20,21 @@ QACG_INLINE float widen(HalfBits x) {
   return result;
 }
 
-QACG_INLINE Vec load(const HalfBits* p) {
-  const HalfVec narrow = *reinterpret_cast<const UnalignedHalfVec*>(p);
-  return (Vec)(__builtin_convertvector(narrow, UintVec) << 16);
+// One instruction widens a register; GCC 12 splits __builtin_convertvector into five.
+#if defined(__AVX512F__)
+QACG_INLINE UintVec widen_bits(const HalfBits* p) {
+  return (UintVec)_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+#elif defined(__AVX2__)
+QACG_INLINE UintVec widen_bits(const HalfBits* p) {
+  return (UintVec)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+#else
+QACG_INLINE UintVec widen_bits(const HalfBits* p) {
+  return __builtin_convertvector(*reinterpret_cast<const UnalignedHalfVec*>(p), UintVec);
+}
+#endif
+QACG_INLINE Vec load(const HalfBits* p) { return (Vec)(widen_bits(p) << 16); }
 
 // Rounds to nearest even; a NaN stays a (quiet) NaN. AVX-512's instruction also flushes numbers below 2^-126 to 0.
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -110,6 +121,37 @@ QACG_INLINE void columns_of(const Vec (&rows)[4], Vec* columns) {
 }
 #endif
 
+#if defined(__AVX512F__)
+// Lane l of the result is lane order(l) of the pair (a, b), in which b's lanes count from kLanes. The order is a
+// constant: GCC 12 would compute one that a loop fills each time it is used.
+template <int (*order)(int)>
+QACG_INLINE Vec picked(Vec a, Vec b) {
+  constexpr IntVec kOrder = {order(0), order(1), order(2),  order(3),  order(4),  order(5),  order(6),  order(7),
+                             order(8), order(9), order(10), order(11), order(12), order(13), order(14), order(15)};
+  return (Vec)_mm512_permutex2var_ps((__m512)a, (__m512i)kOrder, (__m512)b);
+}
+template <int s>
+constexpr int upper_lane(int l) {
+  return l & s ? kLanes + l - s : l;
+}
+template <int s>
+constexpr int lower_lane(int l) {
+  return l & s ? kLanes + l : l + s;
+}
+
+// Swaps the off-diagonal halves of all squares of 2s x 2s.
+template <int s>
+QACG_INLINE void transpose_squares(Vec (&v)[kLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if (i & s) continue;
+    const Vec a = v[i], b = v[i + s];
+    v[i] = picked<upper_lane<s>>(a, b);
+    v[i + s] = picked<lower_lane<s>>(a, b);
+  }
+}
+#endif
+
 // Transposes the kLanes x kLanes block in `v`: log2(kLanes) rounds that swap the off-diagonal halves of ever larger
 // squares.
 QACG_INLINE void transpose(Vec (&v)[kLanes]) {
@@ -132,7 +174,12 @@ QACG_INLINE void transpose(Vec (&v)[kLanes]) {
   }
   columns_of(low, v);
   columns_of(high, v + 4);
-#elif defined(__AVX512F__) || !defined(__clang__)
+#elif defined(__AVX512F__)
+  transpose_squares<1>(v);
+  transpose_squares<2>(v);
+  transpose_squares<4>(v);
+  transpose_squares<8>(v);
+#elif !defined(__clang__)
 #pragma GCC unroll 4
   for (int s = 1; s < kLanes; s *= 2) {
     IntVec upper, lower;  // lane numbers in the pair (a, b): b's lanes count from kLanes
@@ -144,13 +191,8 @@ QACG_INLINE void transpose(Vec (&v)[kLanes]) {
     for (int i = 0; i < kLanes; ++i) {
       if (i & s) continue;
       const Vec a = v[i], b = v[i + s];
-#if defined(__AVX512F__)
-      v[i] = (Vec)_mm512_permutex2var_ps((__m512)a, (__m512i)upper, (__m512)b);
-      v[i + s] = (Vec)_mm512_permutex2var_ps((__m512)a, (__m512i)lower, (__m512)b);
-#else
       v[i] = __builtin_shuffle(a, b, upper);
       v[i + s] = __builtin_shuffle(a, b, lower);
-#endif
     }
   }
 #else

@@ -138,12 +138,18 @@ QACG_INLINE float largest(Vec v) {
   return low > high ? low : high;
 }
 
+// A constant, because GCC 12 would compute one that a loop fills each time it is used.
+#if defined(__AVX512F__)
+constexpr IntVec kLaneNumbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif defined(__AVX2__)
+constexpr IntVec kLaneNumbers = {0, 1, 2, 3, 4, 5, 6, 7};
+#else
+constexpr IntVec kLaneNumbers = {0, 1, 2, 3};
+#endif
 // All-ones in the lanes below `count`.
 QACG_INLINE IntVec lanes_below(int64_t count) {
-  IntVec lane;
-  for (int i = 0; i < kLanes; ++i) lane[i] = i;
   const int32_t limit = count > kLanes ? kLanes : static_cast<int32_t>(count);
-  return lane < limit;
+  return kLaneNumbers < limit;
 }
 
 constexpr IntVec kAllLanes = IntVec{} - 1;
