@@ -10,7 +10,8 @@
 
 namespace QACG_ISA {
 
-// Sums of lanes, four keys at a time. A register of partial sums has that of key k and lanes 4q to 4q + 3 in lane 4q + k.
+// Sums of lanes, four keys at a time. A register of partial sums has that of key k and lanes 4q to 4q + 3 in lane 4q +
+// k.
 #if defined(__AVX512F__)
 template <int s>
 constexpr int across_lane(int l) {
