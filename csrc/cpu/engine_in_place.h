@@ -10,8 +10,7 @@
 
 namespace QACG_ISA {
 
-// Sums of lanes, four keys at a time. A register of partial sums has that of key k and lanes 4q to 4q + 3 in lane 4q +
-// k.
+// Sums of lanes, four keys at a time: lane 4q + k of the partial sums is the sum of v[k]'s lanes 4q to 4q + 3.
 #if defined(__AVX512F__)
 template <int s>
 constexpr int across_lane(int l) {
@@ -62,16 +61,10 @@ QACG_INLINE Vec joined(const Vec (&v)[kLanes / 4]) {
 
 // The sum of the lanes, in the same order.
 QACG_INLINE float sum_of(Vec v) {
-  float quarters[kLanes / 4];
-#pragma GCC unroll 4
-  for (int q = 0; q < kLanes / 4; ++q) quarters[q] = (v[4 * q] + v[4 * q + 1]) + (v[4 * q + 2] + v[4 * q + 3]);
-#if defined(__AVX512F__)
-  return (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
-#elif defined(__AVX2__)
-  return quarters[0] + quarters[1];
-#else
-  return quarters[0];
-#endif
+  const Vec partial = partial_sums({v, v, v, v});
+  Vec same[kLanes / 4];
+  for (Vec& s : same) s = partial;
+  return joined(same)[0];
 }
 
 template <typename InputScalar>
