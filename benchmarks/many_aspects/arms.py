@@ -37,6 +37,8 @@ class Arm:
         from_layer: the first layer that is computed for each aspect; the layers below see the text only.
         names: whether vectors of aspects are initialised from the hidden states of their names in layer `from_layer`,
             instead of at random.
+        computed: whether vectors of aspects are computed from their names in each step, as `names` does once, so that a
+            model can be asked about other aspects too.
         copied: whether context projections are initialised as copies of the projections of the tokens.
         bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
         bias_start: whether biases of the context projections are initialised so that they add -log(KEYS) to the scores.
@@ -50,6 +52,7 @@ class Arm:
     kind: str
     from_layer: int = 0
     names: bool = False
+    computed: bool = False
     copied: bool = False
     bias: bool = False
     bias_start: bool = False
@@ -91,6 +94,7 @@ ARMS: Mapping[str, Arm] = {
     "quasi-4-no-copies": Arm("- copied projections", QUASI, 4, **(BEST_START | {"copied": False})),
     "quasi-4-no-bias": Arm("- bias -log(n)", QUASI, 4, **NO_BIAS),
     "quasi-4-no-lambda": Arm("- lambda from 0.1", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 1.0})),
+    "quasi-4-computed": Arm("vectors computed from names", QUASI, 4, computed=True, **BEST_START),
     "quasi-4-free": Arm("lambda a free gate", QUASI, 4, **(BEST_START | {"beta": 1.0, "gamma": 0.0})),
     "quasi-4-softmax": Arm("softmax quasi-attention map", QUASI, 4, softmax_map=True, **NO_BIAS),
     # Quasi-attention in all layers: the released initialisation with one change each.

@@ -118,7 +118,7 @@ class AspectModel(nn.Module):
         names = [tokenizer(name, add_special_tokens=False)["input_ids"] for name in contexts]
         ends = [[*one, tokenizer.sep_token_id] for one in names]
         self.aspects = Tokens.of([{"input_ids": one, "token_type_ids": [1] * len(one)} for one in ends])
-        if arm.kind in (TOKEN, SUM, QUASI):
+        if arm.kind in (TOKEN, SUM, QUASI) and not arm.computed:
             self.context_embeddings = nn.Embedding(len(contexts), plain.config.hidden_size)
             nn.init.normal_(self.context_embeddings.weight, std=plain.config.initializer_range)
             self.new.append(self.context_embeddings)
@@ -146,12 +146,17 @@ class AspectModel(nn.Module):
 
     @torch.no_grad()
     def _start_from_names(self) -> None:
-        """Initialises vectors of aspects: the mean hidden state of each name, scaled to the mean norm of all states."""
         self.eval()
+        self.context_embeddings.weight.copy_(self._name_vectors())
+
+    def _name_vectors(self) -> Tensor:
+        """The mean hidden state of each aspect's name, scaled to the mean norm of all these states."""
         states = self._aspect_states()
         means = self.aspects.packing.total(states) / self.aspects.packing.lengths().unsqueeze(1)
-        size = states.norm(dim=1).mean()
-        self.context_embeddings.weight.copy_(means / means.norm(dim=1, keepdim=True) * size)
+        return F.normalize(means) * states.norm(dim=1).mean()
+
+    def _vectors(self, contexts: Tensor) -> Tensor:
+        return self._name_vectors()[contexts] if self.arm.computed else self.context_embeddings(contexts)
 
     def new_parameters(self) -> set[nn.Parameter]:
         """The parameters that MiniLM does not have."""
@@ -177,7 +182,7 @@ class AspectModel(nn.Module):
                 return logits
             logits = logits.unflatten(1, (self.aspects.packing.batch, -1))
             return logits[torch.arange(len(logits)), batch.contexts]
-        vectors = self.context_embeddings(batch.contexts) if arm.kind in (TOKEN, SUM, QUASI) else None
+        vectors = self._vectors(batch.contexts) if arm.kind in (TOKEN, SUM, QUASI) else None
         hidden, packing = self._asked(hidden, batch, vectors)
         if arm.kind == SUM:
             hidden = hidden + packing.per_token(vectors).to(hidden.dtype)
