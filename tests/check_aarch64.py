@@ -31,6 +31,7 @@ WHEELS = (
 PROCESSORS = {"max": ("neon", "neon_bf16"), "neoverse-n1": ("neon", "neon")}
 # The slowest files are last, so that tests without time are theirs.
 TESTS = (
+    "test_few_queries.py",
     "test_random_calls.py",
     "test_packed.py",
     "test_dropout.py",

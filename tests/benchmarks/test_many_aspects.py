@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from qacg_models.data import load_data, sample_directory
+from qacg_models.data import Example, load_data, sample_directory
 from qacg_models.data.options import DataOptions
 from qacg_models.data.tokenization import encode_examples, load_tokenizer, train_tokenizer
 from qacg_models.models.bert import BertForSequenceClassification
@@ -13,7 +13,7 @@ from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
 from qacg_models.modules.packing import packing_of
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention, eager_quasi_attention
 
-from benchmarks.many_aspects import __main__ as program, arms, models, speed, training
+from benchmarks.many_aspects import __main__ as program, arms, models, speed, training, unseen
 from benchmarks.many_aspects.arms import ARMS, BLIND, LAYERS, QUASI, SEEDS, SETTINGS, Trial
 from benchmarks.many_aspects.batches import Questions
 from benchmarks.many_aspects.models import AspectModel, StudyAttention
@@ -223,6 +223,62 @@ def test_study_from_training_to_tables(small_data, tmp_path, monkeypatch, capsys
     assert text.count("| aspect as a token from layer 5 |") == 3
     assert (out / "many_aspects.svg").read_text().startswith("<?xml")
     assert program.main(arguments) == 0, "a finished study trains nothing"
+
+
+def test_left_out_aspect_is_not_trained_on(small_data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(unseen, "DATA", {"sentihood": DataOptions()})
+    monkeypatch.setattr(unseen, "UNSEEN_ARMS", ("quasi-4-computed",))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sentihood").symlink_to(small_data, target_is_directory=True)
+    trained = []
+
+    def fit(model, questions, trial):
+        trained.append({model.names[row["context_ids"]] for row in questions.features})
+
+    class Named(AspectModel):
+        def __init__(self, arm, classes, contexts, tokenizer):
+            super().__init__(arm, classes, contexts, tokenizer)
+            self.names = contexts
+
+    monkeypatch.setattr(training, "AspectModel", Named)
+    monkeypatch.setattr(training, "fit", fit)
+    arguments = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert unseen.main(arguments) == 0
+    aspects = ("general", "price", "safety", "transit location")
+    everything = {f"location - {number} - {aspect}" for number in (1, 2) for aspect in aspects}
+    assert sorted(map(sorted, trained)) == sorted(
+        sorted(name for name in everything if not name.endswith(aspect)) for aspect in aspects
+    )
+    assert (tmp_path / "out" / "unseen.md").read_text().strip() in capsys.readouterr().out
+    assert unseen.main(arguments) == 0
+    assert len(trained) == len(aspects), "a finished run trains nothing"
+    assert unseen.main([*arguments, "--only", "nothing"]) == 1
+    assert "--only: expected one of sentihood_general_quasi-4-computed_1" in capsys.readouterr().err
+
+
+def asked(*labels):
+    """Questions about "food" with these labels, and one about "price" with label 0 for each text."""
+    return [
+        Example(f"{number} {aspect}", f"text {number}", aspect, "", aspect, label * (aspect == "food"), number)
+        for number, label in enumerate(labels)
+        for aspect in ("food", "price")
+    ]
+
+
+def test_measures_of_an_unseen_aspect():
+    rows = asked(0, 1, 2, 0, 1)
+    right = np.log([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1], [0.2, 0.6, 0.2]])
+    price = np.log([0.5, 0.25, 0.25])
+    scores = np.array([one for row in right for one in (row, price)])
+    known = unseen.Answers.of(rows, scores, "food", 2)
+    everything = np.arange(5)
+    assert (unseen.detection(known, everything), unseen.sentiment(known, everything, 2)) == (1.0, 1.0)
+    assert unseen.gain(known, everything) == 0.5, "the other aspect has the same score for every text"
+    backwards = unseen.Answers.of(rows, scores[::-1], "price", 2)
+    assert backwards.labels.tolist() == [0] * 5
+    drawn = known.draw(np.random.default_rng(0))
+    assert len(drawn) == 5
+    assert len(set(drawn)) < 5
 
 
 def test_unknown_trial_is_named(tmp_path, capsys):
