@@ -228,6 +228,7 @@ def test_study_from_training_to_tables(small_data, tmp_path, monkeypatch, capsys
 def test_left_out_aspect_is_not_trained_on(small_data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(unseen, "DATA", {"sentihood": DataOptions()})
     monkeypatch.setattr(unseen, "UNSEEN_ARMS", ("quasi-4-computed",))
+    monkeypatch.setattr(unseen, "DRAWS", 20)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "sentihood").symlink_to(small_data, target_is_directory=True)
     trained = []
