@@ -21,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results and tables")
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
     parser.add_argument("--speed", action="store_true", help="only measure the speed of all arms on an idle machine")
+    parser.add_argument(
+        "--unseen", action="store_true", help="instead, leave out one aspect in training and ask for it"
+    )
     parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs")
     options = parser.parse_args(arguments)
     load_libraries(alone=arguments is None)
@@ -30,9 +33,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     import torch
 
-    from benchmarks.many_aspects import speed, tables
+    from benchmarks.many_aspects import speed, tables, unseen
     from benchmarks.many_aspects.training import train
 
+    if options.unseen:
+        torch.set_num_threads(1)
+        print(unseen.run_all(options.data, options.out, options.only, train_runs=not options.table))
+        return 0
     if options.speed:
         speed.measure(options.data, options.out)
     if options.speed or options.table:

@@ -1,30 +1,28 @@
-"""Aspects that training has not seen: `python -m benchmarks.many_aspects.unseen`.
+"""Aspects that training has not seen: `python -m benchmarks.many_aspects --unseen`.
 
 Leaves out one aspect at a time: trains an arm on the rows of all others, and asks about the aspect that was left out on
-the whole test split. A model can know it by its name only. The same command resumes an interrupted run.
+the whole test split. A model can know it by its name only.
 """
 
-import argparse
 import dataclasses
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-from qacg_models.cli.libraries import load_libraries
 from qacg_models.data import Dataset, Example, load_data
+from qacg_models.metrics.bootstrap import resampled
+from qacg_models.metrics.sentihood import Auc
 from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes
 from qacg_models.utils.cells import markdown_table
 from qacg_models.utils.provenance import origin
-from sklearn.metrics import roc_auc_score
 
-from benchmarks.command import exit_status
 from benchmarks.evidence.results import as_scores
 from benchmarks.many_aspects.arms import ARMS, DATA, Trial
 from benchmarks.many_aspects.results import load
+from benchmarks.many_aspects.training import fit, prepared, probabilities
 
 FOLDER, TABLE = "unseen", "unseen.md"
 UNSEEN_ARMS = ("pairs-0", "quasi-4-computed")
@@ -71,8 +69,6 @@ def runs(datasets: Mapping[str, Dataset]) -> list[Unseen]:
 
 def train(run: Unseen, dataset: Dataset, out: Path) -> None:
     """Trains a model without an aspect, and stores its scores for every row of test."""
-    from benchmarks.many_aspects.training import fit, prepared, probabilities
-
     seen = [row for row in dataset.splits["train"] if row.aspect != run.aspect]
     splits = {"train": seen, "test": dataset.splits["test"]}
     model, questions = prepared(run.arm, dataclasses.replace(dataset, splits=splits), run.seed)
@@ -85,79 +81,60 @@ def train(run: Unseen, dataset: Dataset, out: Path) -> None:
         handle.write("\n")
 
 
-@dataclass(frozen=True)
 class Answers:
-    """A model's answers about one aspect.
+    """Areas under ROC curves of a model's answers about one aspect; 0.5 is chance.
+
+    Args:
+        rows: examples of a split.
+        scores: log probabilities of all rows.
+        aspect: the aspect.
+        negative: the class of negative sentiment.
 
     Attributes:
-        found: probability that the text speaks of the aspect.
-        others: the same for the other aspects of the text, averaged; it needs no name.
-        positive: positive score minus negative score.
-        labels: true class.
-        texts: index of each row's text.
+        texts: the text of each row about the aspect; `detection` and the others take a weight for each of these rows.
     """
 
-    found: np.ndarray
-    others: np.ndarray
-    positive: np.ndarray
-    labels: np.ndarray
-    texts: np.ndarray
-
-    @classmethod
-    def of(cls, rows: Sequence[Example], scores: np.ndarray, aspect: str, negative: int) -> "Answers":
-        """Takes the rows of an aspect from log probabilities of all rows."""
-        spoken = 1 - np.exp(scores[:, NONE].astype(np.float64))
+    def __init__(self, rows: Sequence[Example], scores: np.ndarray, aspect: str, negative: int):
+        found = 1 - np.exp(scores[:, NONE].astype(np.float64))
         elsewhere: dict[tuple[str, str], list[float]] = {}
-        for row, one in zip(rows, spoken):
+        for row, one in zip(rows, found):
             if row.aspect != aspect:
                 elsewhere.setdefault((row.sentence, row.target), []).append(one)
         chosen = [index for index, row in enumerate(rows) if row.aspect == aspect]
-        numbers = {text: number for number, text in enumerate(dict.fromkeys(row.sentence for row in rows))}
-        return cls(
-            spoken[chosen],
-            np.array([np.mean(elsewhere[rows[index].sentence, rows[index].target]) for index in chosen]),
-            scores[chosen, POSITIVE].astype(np.float64) - scores[chosen, negative],
-            np.array([rows[index].label for index in chosen]),
-            np.array([numbers[rows[index].sentence] for index in chosen]),
-        )
+        asked = [rows[index] for index in chosen]
+        labels = np.array([row.label for row in asked])
+        positive = scores[chosen, POSITIVE].astype(np.float64) - scores[chosen, negative]
+        self.texts = [row.sentence for row in asked]
+        self._found = Auc(labels != NONE, found[chosen])
+        self._elsewhere = Auc(labels != NONE, np.array([np.mean(elsewhere[row.sentence, row.target]) for row in asked]))
+        self._kept = np.isin(labels, (POSITIVE, negative))
+        self._positive = Auc(labels[self._kept] == POSITIVE, positive[self._kept])
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
-        """Rows of texts that are drawn with replacement."""
-        places = np.split(np.argsort(self.texts, kind="stable"), np.cumsum(np.bincount(self.texts))[:-1])
-        return np.concatenate([places[text] for text in generator.integers(len(places), size=len(places))])
+    def detection(self, weights: np.ndarray) -> float:
+        """Of "the text speaks of the aspect", by the probability for it."""
+        return self._found(weights)
 
+    def gain(self, weights: np.ndarray) -> float:
+        """Detection minus that by the average probability for the other aspects, which needs no name."""
+        return self._found(weights) - self._elsewhere(weights)
 
-def area(positive: np.ndarray, scores: np.ndarray) -> float:
-    """The area under the ROC curve; NaN unless there are positive and negative rows."""
-    return roc_auc_score(positive, scores) if 0 < positive.sum() < len(positive) else float("nan")
+    def sentiment(self, weights: np.ndarray) -> float:
+        """Of positive against negative, in rows that are either."""
+        return self._positive(weights[self._kept])
 
+    def values(self) -> list[float]:
+        """Detection, gain and sentiment."""
+        return self._all(np.ones(len(self.texts)))
 
-def detection(a: Answers, rows: np.ndarray) -> float:
-    """Area under the ROC curve of "the text speaks of the aspect"; 0.5 is chance."""
-    return area(a.labels[rows] != NONE, a.found[rows])
+    def intervals(self) -> np.ndarray:
+        """Their 95 % intervals over texts, (2, 3)."""
+        drawn = [self._all(weights) for weights in resampled(self.texts, DRAWS, np.random.default_rng(0))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # an area that is undefined in all samples gives NaN
+            return np.nanquantile(drawn, (0.025, 0.975), axis=0)
 
-
-def detection_without_name(a: Answers, rows: np.ndarray) -> float:
-    """The same from the scores of the other aspects."""
-    return area(a.labels[rows] != NONE, a.others[rows])
-
-
-def gain(a: Answers, rows: np.ndarray) -> float:
-    """How much the name adds to detection."""
-    return detection(a, rows) - detection_without_name(a, rows)
-
-
-def sentiment(a: Answers, rows: np.ndarray, negative: int) -> float:
-    """Area under the ROC curve of positive against negative, of rows that are either; 0.5 is chance."""
-    rows = rows[np.isin(a.labels[rows], (POSITIVE, negative))]
-    return area(a.labels[rows] == POSITIVE, a.positive[rows])
-
-
-def interval(answers: Answers, measure: Callable[[Answers, np.ndarray], float]) -> tuple[float, float, float]:
-    """A measure and its 95 % interval over texts."""
-    generator = np.random.default_rng(0)
-    drawn = [measure(answers, answers.draw(generator)) for _ in range(DRAWS)]
-    return (measure(answers, np.arange(len(answers.labels))), *np.nanquantile(drawn, (0.025, 0.975)))
+    def _all(self, weights: np.ndarray) -> list[float]:
+        return [self.detection(weights), self.gain(weights), self.sentiment(weights)]
 
 
 def table(datasets: Mapping[str, Dataset], results: Path) -> str:
@@ -173,52 +150,39 @@ def _lines(datasets: Mapping[str, Dataset], results: Path) -> Iterator[list[str]
         if not path.exists():
             continue
         rows, negative = datasets[run.data].splits["test"], NEGATIVE[run.data]
-        of_sentiment = partial(sentiment, negative=negative)
-        answers = Answers.of(rows, np.load(path), run.aspect, negative)
-        measured = [interval(answers, measure) for measure in (detection, gain, of_sentiment)]
+        answers = Answers(rows, np.load(path), run.aspect, negative)
+        measured = zip(answers.values(), *answers.intervals())
         cells = [f"{one:.2f} [{low:.2f}, {high:.2f}]" for one, low, high in measured]
         full = trained.get(Trial(run.data, KNOWN, SETTING, run.seed).name)
         beside = ["", ""]
         if full is not None:
-            known = Answers.of(rows, full.scores, run.aspect, negative)
-            everything = np.arange(len(known.labels))
-            beside = [f"{measure(known, everything):.2f}" for measure in (detection, of_sentiment)]
+            detection, _, sentiment = Answers(rows, full.scores, run.aspect, negative).values()
+            beside = [f"{detection:.2f}", f"{sentiment:.2f}"]
         yield [run.data, run.aspect, ARMS[run.arm].title, *cells, *beside]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.many_aspects.unseen", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"folder of {'/ and '.join(DATA)}/")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the study's results")
-    parser.add_argument("--table", action="store_true", help="only write the table of the stored results")
-    parser.add_argument("--only", nargs="+", metavar="RUN", help="only these training runs")
-    options = parser.parse_args(arguments)
-    load_libraries(alone=arguments is None)
-    return exit_status(lambda: _run(options))
+def run_all(data: Path, out: Path, only: Sequence[str] | None, train_runs: bool = True) -> str:
+    """Trains the runs without a result, and writes and returns the table of all stored results.
 
+    Args:
+        data: folder of the published data sets.
+        out: folder of the study's results.
+        only: names of training runs; None for all.
+        train_runs: whether to train.
 
-def _run(options: argparse.Namespace) -> int:
-    import torch
-
-    torch.set_num_threads(1)
-    datasets = {name: load_data(options.data / name, ("train", "test"), DATA[name]) for name in DATA}
+    Raises:
+        ValueError: a name of `only` is unknown.
+    """
+    datasets = {name: load_data(data / name, ("train", "test"), DATA[name]) for name in DATA}
     everything = {run.name: run for run in runs(datasets)}
-    for name in options.only or []:
+    for name in only or []:
         if name not in everything:
             raise ValueError(f"--only: expected one of {', '.join(everything)}, got {name!r}")
-    out = options.out / FOLDER
-    for name in [] if options.table else options.only or everything:
-        if not (out / f"{name}.json").exists():
+    for name in (only or everything) if train_runs else []:
+        if not (out / FOLDER / f"{name}.json").exists():
             print(f"training: {name}", flush=True)
-            train(everything[name], datasets[everything[name].data], out)
-    text = table(datasets, options.out)
-    with atomic_write(options.out / TABLE) as handle:
+            train(everything[name], datasets[everything[name].data], out / FOLDER)
+    text = table(datasets, out)
+    with atomic_write(out / TABLE) as handle:
         handle.write(text + "\n")
-    print(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return text

@@ -242,18 +242,18 @@ def test_left_out_aspect_is_not_trained_on(small_data, tmp_path, monkeypatch, ca
             self.names = contexts
 
     monkeypatch.setattr(training, "AspectModel", Named)
-    monkeypatch.setattr(training, "fit", fit)
-    arguments = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
-    assert unseen.main(arguments) == 0
+    monkeypatch.setattr(unseen, "fit", fit)
+    arguments = ["--unseen", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert program.main(arguments) == 0
     aspects = ("general", "price", "safety", "transit location")
     everything = {f"location - {number} - {aspect}" for number in (1, 2) for aspect in aspects}
     assert sorted(map(sorted, trained)) == sorted(
         sorted(name for name in everything if not name.endswith(aspect)) for aspect in aspects
     )
     assert (tmp_path / "out" / "unseen.md").read_text().strip() in capsys.readouterr().out
-    assert unseen.main(arguments) == 0
+    assert program.main(arguments) == 0
     assert len(trained) == len(aspects), "a finished run trains nothing"
-    assert unseen.main([*arguments, "--only", "nothing"]) == 1
+    assert program.main([*arguments, "--only", "nothing"]) == 1
     assert "--only: expected one of sentihood_general_quasi-4-computed_1" in capsys.readouterr().err
 
 
@@ -271,15 +271,16 @@ def test_measures_of_an_unseen_aspect():
     right = np.log([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1], [0.2, 0.6, 0.2]])
     price = np.log([0.5, 0.25, 0.25])
     scores = np.array([one for row in right for one in (row, price)])
-    known = unseen.Answers.of(rows, scores, "food", 2)
-    everything = np.arange(5)
-    assert (unseen.detection(known, everything), unseen.sentiment(known, everything, 2)) == (1.0, 1.0)
-    assert unseen.gain(known, everything) == 0.5, "the other aspect has the same score for every text"
-    backwards = unseen.Answers.of(rows, scores[::-1], "price", 2)
-    assert backwards.labels.tolist() == [0] * 5
-    drawn = known.draw(np.random.default_rng(0))
-    assert len(drawn) == 5
-    assert len(set(drawn)) < 5
+    known = unseen.Answers(rows, scores, "food", 2)
+    assert known.values() == [1.0, 0.5, 1.0], "the other aspect has the same score for every text"
+    assert known.texts == [f"text {number}" for number in range(5)]
+    first_two, praise_and_blame = scores.copy(), scores.copy()
+    first_two[[0, 2]] = scores[[2, 0]]
+    praise_and_blame[[2, 4]] = scores[[4, 2]]
+    found, gain, _ = unseen.Answers(rows, first_two, "food", 2).values()
+    # Of six pairs of a text about food and one that is not, two are in order and one is a tie.
+    assert (found, gain) == (pytest.approx(2.5 / 6), pytest.approx(2.5 / 6 - 0.5))
+    assert unseen.Answers(rows, praise_and_blame, "food", 2).values() == [1.0, 0.5, 0.0]
 
 
 def test_unknown_trial_is_named(tmp_path, capsys):
