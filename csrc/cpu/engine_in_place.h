@@ -67,9 +67,10 @@ QACG_INLINE float sum_of(Vec v) {
   return joined(same)[0];
 }
 
-template <typename InputScalar>
-struct InPlaceEngine : Float32Engine<InputScalar> {
-  using Scalar = InputScalar;
+// Runs the calls of `PackingEngine` that need no packing.
+template <typename PackingEngine>
+struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
+  using Scalar = typename PackingEngine::Scalar;
   using Packed = float;
   using Left = QACG_ISA::Left;
   // The caller's rows, as the right operand of scores and of sums over keys.
@@ -77,11 +78,12 @@ struct InPlaceEngine : Float32Engine<InputScalar> {
     const Scalar* data;
     int64_t stride, rows;
   };
-  static constexpr int64_t kWholeRowKeys = 8192;  // of few queries
+  static constexpr int64_t kRowBlock = PackingEngine::kRowBlock;  // a unit counts blocks before the engine is chosen
+  static constexpr int64_t kWholeRowKeys = 8192;                  // of few queries
   static constexpr int64_t kRowsAtOnce = kRegisters == 32 ? 4 : 2, kKeysAtOnce = 4, kAheadQueries = 16;
 
   explicit InPlaceEngine(const qacg::Problem& p)
-      : Float32Engine<InputScalar>(p),
+      : Float32Engine<Scalar>(p),
         ahead_rows_(kAheadBytes / (p.head_dim * static_cast<int64_t>(sizeof(Scalar))) | 1) {}
 
   static constexpr int64_t kFewQueries = 8, kFewKeys = 8;

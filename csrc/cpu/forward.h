@@ -89,18 +89,16 @@ class Forward {
       for (int64_t j = 0; j < all; ++j) at(p_.key_gate, s, j) = gate_of_row<Scalar>(p_, s, j, 1);
     }
     const bool one_key = ReadsInPlace<Engine> && is_plain_ && s.keys == 1 && !p_.softmax_out.data && !p_.quasi_out.data;
-    for (int64_t block = unit.first; block < unit.last; ++block) {
-      const int64_t first = block * Engine::kRowBlock;
-      const int64_t last = smaller(first + Engine::kRowBlock, s.queries);
+    const int64_t last = smaller(unit.last * Engine::kRowBlock, s.queries);
+    for (int64_t row = unit.first * Engine::kRowBlock; row < last; row += tile_rows_) {
+      const int64_t rows = smaller(tile_rows_, last - row);
       if constexpr (ReadsInPlace<Engine>) {
         if (one_key) {
-          one_key_block(s, first, last - first);
+          one_key_block(s, row, rows);
           continue;
         }
       }
-      for (int64_t row = first; row < last; row += tile_rows_) {
-        rows_block(s, row, smaller(tile_rows_, last - row));
-      }
+      rows_block(s, row, rows);
     }
   }
 

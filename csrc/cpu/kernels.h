@@ -8,7 +8,7 @@ namespace QACG_ISA {
 
 template <typename Engine>
 struct Table {
-  using InPlace = InPlaceEngine<typename Engine::Scalar>;
+  using InPlace = InPlaceEngine<Engine>;
   template <typename Chosen>
   struct For {
     using Forward = QACG_ISA::Forward<Chosen>;
