@@ -63,6 +63,11 @@ class TrainingOptions:
     max_length: int = _what(
         128, "maximum number of tokens of an input, special tokens included; longer inputs are truncated"
     )
+    frozen_layers: int = _what(
+        0,
+        "number of layers, from the first, that keep the weights of the checkpoint, with the embeddings of words;"
+        " training is then faster and less accurate",
+    )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
     minutes: float | None = _step(
@@ -285,6 +290,10 @@ class TrainingOptions:
                     f" {getattr(self, name)}. Omit {name}."
                 )
 
+        if self.frozen_layers and self.from_checkpoint == SCRATCH:
+            raise InputError(
+                f"frozen_layers: expected 0 for random weights, got {self.frozen_layers}. Name a checkpoint with --from."
+            )
         self._check_start()
 
     def _check_start(self) -> None:
@@ -348,7 +357,7 @@ _MIN = {
     **dict.fromkeys(("epochs", "max_steps", "batch_size", "gradient_accumulation", "checkpoint_every"), 1),
     **dict.fromkeys(("keep_checkpoints", "hidden_size", "layers", "heads", "intermediate_size"), 1),
     **dict.fromkeys(("vocab_size", "max_length"), 1),
-    **dict.fromkeys(("eval_every", "patience", "threads", "seed", "context_from_layer"), 0),
+    **dict.fromkeys(("eval_every", "patience", "threads", "seed", "context_from_layer", "frozen_layers"), 0),
 }
 # By option: the maximum, and its description in messages.
 _MAX = {

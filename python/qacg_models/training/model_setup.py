@@ -85,7 +85,8 @@ def begin_model(
     from qacg_models.training.context_start import NAMES_FIELDS, has_contexts, start_from_names
 
     source = open_source(located(options.from_checkpoint))
-    from_names = options.context_start == "names" and not has_contexts(source)
+    new_contexts = not has_contexts(source)
+    from_names = options.context_start == "names" and new_contexts
     if options.context_start == "names" and not from_names:
         say("aspects: quasi-attention starts from the weights of the checkpoint, not from names")
     model, loading = kind.from_source(
@@ -109,7 +110,27 @@ def begin_model(
     if from_names:
         start_from_names(model, tokenizer)
         say("aspects: quasi-attention starts from their names (--context-start random: from random weights)")
+    if options.frozen_layers:
+        _freeze(model, options, new_contexts and BACKBONES[options.model].contexts)
+        say(f"frozen: the embeddings of words, and layers 1 to {options.frozen_layers}")
     return model
+
+
+def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_contexts: bool) -> None:
+    """Excludes the embeddings of words and the first layers from training.
+
+    Raises:
+        InputError: there are not so many layers, or `new_contexts` and one of them has new weights for the aspect.
+    """
+    layers = model.base_model.encoder.layer
+    most, reason = len(layers), f"the layers of {options.from_checkpoint}"
+    if new_contexts:
+        most = options.context_from_layer or 0
+        reason = "the layers below context_from_layer, since those that read the aspect have new weights"
+    if options.frozen_layers > most:
+        raise InputError(f"frozen_layers: expected at most {most}, {reason}, got {options.frozen_layers}.")
+    for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
+        part.requires_grad_(False)
 
 
 def _check_memory(config: EncoderConfig, options: TrainingOptions) -> None:

@@ -213,7 +213,11 @@ class AspectTrainer(Trainer):
             decayed = self.get_decay_parameter_names(model)
             groups = [
                 {
-                    "params": [value for name, value in model.named_parameters() if (name in decayed) is decays],
+                    "params": [
+                        value
+                        for name, value in model.named_parameters()
+                        if value.requires_grad and (name in decayed) is decays
+                    ],
                     "weight_decay": self.options.weight_decay if decays else 0.0,
                 }
                 for decays in (True, False)
