@@ -15,9 +15,8 @@ import qacg_models.demos.speed
 from errors import raises
 from matplotlib.figure import Figure
 from qacg_models.cli import main
-from qacg_models.data import load_data, sample_directory
+from qacg_models.data import DataOptions, load_data, sample_directory, sample_reviews
 from qacg_models.demos import sample_demo as demo
-from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.reporting import heatmaps
 from qacg_models.reporting.attention_maps import ExampleMaps, example_maps, mean_lambda
 from qacg_models.reporting.html_report import Report
@@ -260,13 +259,16 @@ def test_figures_show_dollars_and_underscores_literally(tmp_path):
         assert [one for one in NAMES if one not in texts] == [], name
 
 
-def test_demo_rows_are_picked_by_label(rows):
-    praise, blame, other = demo.pick_rows(rows)
-    assert (praise.label, blame.label, other.label) == (POSITIVE, NEGATIVE, POSITIVE)
-    assert praise.sentence == blame.sentence != other.sentence
-    assert praise.aspect != blame.aspect
-    assert demo.pick_rows(rows[::-1]) == [praise, blame, other]
-    assert demo.pick_rows([row for row in rows if row.label == 0]) == []
+def test_demo_rows_are_picked_by_label():
+    dataset = load_data(sample_reviews(), ("train", "test"), DataOptions(wide=True))
+    rows, labels = dataset.splits["test"], dataset.task.labels
+    picked = demo.pick_rows(rows, labels)
+    assert [labels[row.label] for row in picked] == ["positive", "negative"] * 2
+    assert picked[0].sentence == picked[1].sentence
+    assert picked[2].sentence == picked[3].sentence
+    assert len(picked[0].sentence) < len(picked[2].sentence)
+    assert demo.pick_rows(rows[::-1], labels) == picked
+    assert demo.pick_rows([row for row in rows if row.label == 0], labels) == []
 
 
 def test_tables_align_numbers_to_the_right():
@@ -313,9 +315,12 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     whole = qacg_models.demos.speed.speed_table
     small = {"shapes": ((1, 1, 8, 8),), "seconds": 0, "minimum_runs": 1}
     monkeypatch.setattr(qacg_models.demos.speed, "speed_table", lambda: whole(**small))
+    header, *lines = sample_reviews().read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "reviews.csv").write_text("".join([header, *lines[:1469:10]]), encoding="utf-8")
+    monkeypatch.setattr(demo, "sample_reviews", lambda: tmp_path / "reviews.csv")
     asked = []
     monkeypatch.setattr(demo, "is_terminal", lambda: True)
-    monkeypatch.setattr(demo, "answer_sentences", lambda ask, intro, targets: asked.append(intro))
+    monkeypatch.setattr(demo, "answer_sentences", lambda ask, intro: asked.append(intro))
     status = demo.run(tmp_path / "report", tmp_path / "model", TINY)
     out = capsys.readouterr().out
     assert status == 1  # one epoch of a tiny model does not beat the majority row by the margin
@@ -328,11 +333,11 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     page = Page(text)
     assert page.fetched == []
-    assert page.count["svg"] == 3 * 2 + 2  # three rows, two layers; loss; reliability
+    assert page.count["svg"] == 2 * 2 + 2  # two rows, two layers; loss; reliability
     tables = json.loads((tmp_path / "report" / "tables.json").read_text())
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     assert len(asked) == 1
-    assert f"for {record['metrics']['test']['strict_accuracy']:.0%} of the districts" in asked[0]
+    assert f"for {record['metrics']['test']['strict_accuracy']:.0%} of the test reviews" in asked[0]
     figure = tables["Results on the sample"]["test"][0]["strict accuracy"]
     assert figure == f"{100 * record['metrics']['test']['strict_accuracy']:.1f}"
     kept = read_calibration(tmp_path / "model")
@@ -342,11 +347,13 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     assert all(row["within"] == "yes" for row in tables["Agreement with the reference"]["agreement"])
 
 
-def test_demo_ignores_an_installed_minilm(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("installed", "frozen"), [(True, 5), (False, 0)])
+def test_demo_trains_the_last_layer_of_an_installed_minilm(tmp_path, monkeypatch, installed, frozen):
     given = []
+    monkeypatch.setattr(demo, "is_installed", lambda name: installed)
     monkeypatch.setattr(demo, "run", lambda report, output, options: given.append(options) or 0)
-    assert main(["demo", "--report", str(tmp_path / "r"), "--output", str(tmp_path / "m")]) == 0
-    assert given[0].from_checkpoint == "scratch"
+    assert main(["demo", "--seed", "3", "--report", str(tmp_path / "r"), "--output", str(tmp_path / "m")]) == 0
+    assert (given[0].seed, given[0].frozen_layers) == (3, frozen)
 
 
 def test_demo_reports_a_disabled_operator(monkeypatch, tmp_path, capsys):

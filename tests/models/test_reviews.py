@@ -1,21 +1,18 @@
-"""The reviews in tests/reviews, a wide table: they are read, and classified by the baseline."""
-
-from pathlib import Path
+"""The sample reviews, a wide table: they are read, and classified by the baseline."""
 
 import numpy as np
 import pytest
-from qacg_models.data import load_data
+from qacg_models.data import load_data, sample_reviews
 from qacg_models.data.options import DataOptions
 from qacg_models.metrics import judge
 from qacg_models.metrics.tfidf import TfidfBaseline
 
-FILE = Path(__file__).parents[1] / "reviews" / "reviews.csv"
 ASPECTS = ("food", "service", "price", "atmosphere", "design", "reliability")
 
 
 @pytest.fixture(scope="module")
 def dataset():
-    return load_data(FILE, ("train", "dev", "test"), DataOptions(wide=True))
+    return load_data(sample_reviews(), ("train", "dev", "test"), DataOptions(wide=True))
 
 
 def runs_of_words(rows, length=5):
@@ -27,7 +24,7 @@ def test_reviews_have_every_aspect_and_no_overlap(dataset):
     assert set(dataset.task.aspects) == set(ASPECTS)
     splits = dataset.splits
     texts = {name: len(rows) // len(ASPECTS) for name, rows in splits.items()}
-    assert texts == {"train": 1103, "dev": 125, "test": 241}
+    assert texts == {"train": 1803, "dev": 125, "test": 241}
     assert not runs_of_words(splits["train"]) & runs_of_words([*splits["dev"], *splits["test"]])
     for rows in splits.values():
         assert {(row.aspect, row.label) for row in rows} == {

@@ -30,6 +30,7 @@ from qacg_models.data.dataset import (
     load_data,
     load_file,
     sample_directory,
+    sample_reviews,
 )
 from qacg_models.data.example import DataError, Example
 from qacg_models.data.example_table import ExampleTable
@@ -53,5 +54,6 @@ __all__ = [
     "load_data",
     "load_file",
     "sample_directory",
+    "sample_reviews",
     "training_warnings",
 ]

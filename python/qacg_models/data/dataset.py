@@ -71,8 +71,13 @@ class Dataset:
 
 
 def sample_directory() -> Path:
-    """Returns the folder of the sample data set of this package."""
+    """Returns the folder of the sample data set of this package, in SentiHood's format."""
     return Path(__file__).parents[1] / "sample"
+
+
+def sample_reviews() -> Path:
+    """Returns the file of sample reviews of this package, a table with a column for each aspect."""
+    return sample_directory() / "reviews.csv"
 
 
 def load_data(

@@ -1,14 +1,12 @@
 """A prompt that answers the sentences that a person types, and the commands to try next."""
 
 import os
-import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
@@ -16,7 +14,6 @@ from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredi
 # Below this probability an answer is marked.
 CERTAIN = 0.7
 PROMPT = "> "
-NO_TARGETS: Mapping[str, str] = MappingProxyType({})
 
 
 def is_terminal() -> bool:
@@ -24,22 +21,18 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def answer_sentences(
-    ask: AspectPredictor, intro: str, targets: Mapping[str, str] = NO_TARGETS, read: Callable[[str], str] = input
-) -> None:
+def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str] = input) -> None:
     """Answers each line that `read` returns, until an empty line, the end of input or Ctrl-C.
 
     Args:
         ask: a model whose first label means that there is no opinion.
         intro: what a person can type, printed once.
-        targets: targets of the model by the words that stand for them in typed sentences.
         read: function of the prompt; `input`, or one like it.
     """
     with suppress(ImportError):
         import readline  # noqa: F401 -- `input` then has arrow keys and a history
 
     print(f"\n{intro} An empty line ends.", flush=True)
-    words = {target: word for word, target in targets.items()}
     while True:
         try:
             text = read(PROMPT).strip()
@@ -48,34 +41,27 @@ def answer_sentences(
             return
         if not text:
             return
-        for word, target in targets.items():
-            text = re.sub(rf"\b{re.escape(word)}\b", target, text, flags=re.IGNORECASE)
-        if words and not any(target in text for target in words):
-            print(f"  expected {' or '.join(targets)} in the sentence", flush=True)
-            continue
         try:
-            print("\n".join(answer_lines(ask(text), ask.labels[0], words)), flush=True)
+            print("\n".join(answer_lines(ask(text), ask.labels[0])), flush=True)
         except InputError as error:
             print(f"  {error}", flush=True)
 
 
-def answer_lines(answers: Sequence[AspectPrediction], absent: str, words: Mapping[str, str] = NO_TARGETS) -> list[str]:
+def answer_lines(answers: Sequence[AspectPrediction], absent: str) -> list[str]:
     """Returns a line for each aspect with an opinion, and one that names the other aspects.
 
     Args:
-        answers: of one text, one for each target and aspect.
+        answers: of one text, one for each aspect.
         absent: the label that means that there is no opinion.
-        words: the word that stands for each target.
     """
-    names = [f"{words.get(answer.target, answer.target)} {answer.aspect}".strip() for answer in answers]
-    width, lines, others = max(map(len, names)), [], []
-    for name, answer in zip(names, answers):
+    width, lines, others = max(len(answer.aspect) for answer in answers), [], []
+    for answer in answers:
         share = answer.probabilities[answer.label]
         if answer.label == absent:
-            others.append(name)
+            others.append(answer.aspect)
         else:
             mark = "" if share >= CERTAIN else "  (uncertain)"
-            lines.append(f"  {name:<{width}}  {answer.label} {share:.0%}{mark}")
+            lines.append(f"  {answer.aspect:<{width}}  {answer.label} {share:.0%}{mark}")
     return [*lines, *([f"  no opinion on {', '.join(others)}"] if others else [])]
 
 

@@ -1,15 +1,14 @@
-"""`qacg demo`: from the operator to a trained model and a report, on this machine, in under three minutes."""
+"""`qacg demo`: from the operator to a trained model and a report, on this machine, in about a minute and a half."""
 
 import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
-from qacg_models.data import Example, describe, load_data, sample_directory
+from qacg_models.checkpoints.packaged import is_installed
+from qacg_models.data import DataOptions, Example, describe, load_data, sample_reviews
 from qacg_models.demos.prompt import answer_sentences, is_terminal, program, shown_path
 from qacg_models.inference.aspect_predictor import AspectPredictor
-from qacg_models.metrics.sentihood import NEGATIVE, POSITIVE
 from qacg_models.reporting.result_tables import (
     MAJORITY,
     baseline_comparison,
@@ -19,27 +18,41 @@ from qacg_models.reporting.result_tables import (
     stored_results,
 )
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
-from qacg_models.runs.options import SCRATCH, TrainingOptions
+from qacg_models.runs.options import TrainingOptions
 
 MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
-EPOCHS = 16
-# The sample names its districts `location - 1` and `location - 2`; a person types X and Y.
-TARGETS = MappingProxyType({"X": "location - 1", "Y": "location - 2"})
-INTRO = (
-    "Type a sentence about a district and call it X, or about two, X and Y. For example: X is cheap, but i would not"
-    " walk there at night."
-)
-TEXT = "location - 1 is cheap, but i would not walk there at night"
+POSITIVE, NEGATIVE = "positive", "negative"
+TEXT = "The soup was cold, but the waiter was lovely"
+INTRO = f"Type a sentence about a restaurant or an app. For example: {TEXT}"
 STEPS = ("machine", "agreement with the reference", "speed and memory", "training", "evaluation", "report")
 
 
+def training_options(seed: int = 0) -> TrainingOptions:
+    """Returns options of a training of about 45 seconds on two cores.
+
+    With MiniLM, only its last layer is trained, which is the only one that reads the aspect.
+    """
+    if not is_installed("minilm"):
+        return TrainingOptions(seed=seed, epochs=8)
+    return TrainingOptions(
+        seed=seed,
+        epochs=4,
+        batch_size=96,
+        learning_rate=1e-3,
+        dropout=0.0,
+        context_standalone=True,
+        context_from_layer=5,
+        frozen_layers=5,
+    )
+
+
 def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
-    """Run the whole demonstration, printing as it goes.
+    """Runs the whole demonstration, printing as it goes.
 
     Args:
         report: folder for the page; an earlier report there is replaced.
         output: folder for the trained model; an earlier model there is replaced.
-        options: of training; None for EPOCHS passes, so that the demonstration takes its three minutes.
+        options: of training; None: `training_options`.
 
     Returns:
         0, or 1 if the operator is outside its error budget or the model is too close to the majority row.
@@ -84,10 +97,10 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     _speed(speed)
 
     _announce(4)
-    dataset = load_data(sample_directory())
+    dataset = load_data(sample_reviews(), options=DataOptions(wide=True))
     lines = describe(dataset)
-    print("\n".join(["bundled sample, written for this project", *lines]))
-    trained = train(dataset, output, options or TrainingOptions(from_checkpoint=SCRATCH, epochs=EPOCHS), overwrite=True)
+    print("\n".join(["bundled reviews, written for this project", *lines]))
+    trained = train(dataset, output, options or training_options(), overwrite=True)
 
     _announce(5)
     beats = _evaluation(results, trained, lines)
@@ -95,7 +108,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
 
     _announce(6)
     test = dataset.splits["test"]
-    _attention(page, maps, trained, pick_rows(test))
+    _attention(page, maps, trained, pick_rows(test, dataset.task.labels))
     _gate(page, gate, trained, test)
     loss = trained.record.loss
     reading = "Cross-entropy on the training rows; each point is the mean over the steps since the last."
@@ -107,8 +120,8 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     print("\n".join(["\nCommands to try next:", *next_commands(Path(output))]), flush=True)
     if is_terminal():
         right = stored_results(trained.record, "test")[row_title(trained.record, "test")].strict_accuracy
-        note = f"On the test split, this small model has all four aspects right for {right:.0%} of the districts."
-        answer_sentences(AspectPredictor(trained), f"{INTRO}\n{note}", TARGETS)
+        note = f"This model has all {len(dataset.task.aspects)} aspects right for {right:.0%} of the test reviews."
+        answer_sentences(AspectPredictor(trained), f"{INTRO}\n{note}")
     return 0 if agrees and beats else 1
 
 
@@ -118,38 +131,34 @@ def next_commands(output: Path) -> list[str]:
     Args:
         output: folder of the model.
     """
-    model, text, sample = (shlex.quote(one) for one in (str(output), TEXT, shown_path(sample_directory())))
+    model, text, sample = (shlex.quote(one) for one in (str(output), TEXT, shown_path(sample_reviews())))
     page = shlex.quote(f"{output}-page")
     return [
         f"  {program()} {arguments}"
         for arguments in (
             f"predict {model} --text {text}    # labels and probabilities",
             f"analyze {model} --text {text} --output {page}    # the words that decide, as a page",
-            f"evaluate {model} --data {sample} --split test    # metrics with intervals, and the worst errors",
+            f"evaluate {model} --data {sample} --wide --split test    # metrics with intervals, and the worst errors",
         )
     ]
 
 
-def pick_rows(rows: Sequence[Example]) -> list[Example]:
+def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[Example]:
     """Rows worth looking at, chosen by their true labels alone, the same for every model.
 
-    From the shortest one-target sentence with a Positive and a Negative aspect: both of these rows. From the
-    shortest longer two-target sentence that praises one target and blames the other for the same aspect: the
-    row of the praised one.
+    From the shortest text with praise and blame, and from the shortest one of more than eight words, the row of the
+    first aspect that it praises and that of the first aspect that it blames.
     """
     by_sentence: dict[str, list[Example]] = {}
     for row in rows:
         by_sentence.setdefault(row.sentence, []).append(row)
-    one_target, two_targets = [], []
-    for sentence, group in sorted(by_sentence.items(), key=lambda item: (len(item[0]), item[0])):
-        praise = [row for row in group if row.label == POSITIVE]
-        blame = [row for row in group if row.label == NEGATIVE]
-        if len({row.target for row in group}) == 1 and praise and blame:
-            one_target.append([praise[0], blame[0]])
-        pairs = [a for a in praise for b in blame if a.aspect == b.aspect and a.target != b.target]
-        if pairs and len(sentence.split()) > 8:
-            two_targets.append(pairs[:1])
-    return [*(one_target[0] if one_target else ()), *(two_targets[0] if two_targets else ())]
+    pairs = []
+    for _, group in sorted(by_sentence.items(), key=lambda item: (len(item[0]), item[0])):
+        given = [labels[row.label] for row in group]
+        if POSITIVE in given and NEGATIVE in given:
+            pairs.append([group[given.index(POSITIVE)], group[given.index(NEGATIVE)]])
+    long = [pair for pair in pairs[1:] if len(pair[0].sentence.split()) > 8]
+    return [row for pair in (*pairs[:1], *long[:1]) for row in pair]
 
 
 def _announce(step: int) -> None:
@@ -223,8 +232,7 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
     for line in (
         note,
         *lines,
-        "The sample was written for this project and is easier than SentiHood: the figures say that training"
-        " works, not how models compare.",
+        "The reviews were written for this project: the figures say that training works, not how models compare.",
     ):
         section.text(line, "note")
     return margin >= MARGIN
@@ -246,7 +254,8 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
     from qacg_models.reporting.attention_maps import example_maps
     from qacg_models.reporting.heatmaps import layer_figure
 
-    labels = trained.task.labels
+    # Layers below do not read the aspect.
+    labels, first = trained.task.labels, getattr(trained.model.config, "context_from_layer", 0)
     section.text(
         "Queries are rows, keys are columns. Positive weights are blue, negative ones orange, and 0 has the colour of"
         " the page. The upper maps are the softmax attention P, on a scale from 0 to 1; the middle ones are the part of"
@@ -254,8 +263,8 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
     )
     if trained.model.config.context_standalone:
         section.text(
-            "The aspect reaches this model by its context id alone. So in layer 1 the softmax map P is the"
-            " same for every aspect of a sentence, and only λ·G differs."
+            f"The aspect reaches this model by its context id alone, in layer {first + 1} for the first time. There the"
+            " softmax map P is the same for every aspect of a text, and only λ·G differs."
         )
     reading = "Queries go down, keys across; each line of panels has a scale of its own."
     for number, row in enumerate(rows, 1):
@@ -266,7 +275,7 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
         section.quote(row.sentence)
         result = "correct" if predicted == row.label else "wrong"
         section.text(f"Prediction: {labels[predicted]}, {result} ({shares}).", "note")
-        for layer in range(len(maps.softmax)):
+        for layer in range(first, len(maps.softmax)):
             name = f"row-{number}-layer-{layer + 1}"
             caption = captions.layer_caption(maps, layer)
             page.figure(section, name, layer_figure(maps, layer), caption, reading)

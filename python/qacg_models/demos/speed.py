@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from statistics import median
 
@@ -59,7 +61,8 @@ def speed_table(shapes=SHAPES, seconds: float = 1.5, minimum_runs: int = 5) -> l
     """
     rows = []
     for shape in shapes:
-        memory = {name: peak_growth(name, shape) for name in IMPLEMENTATIONS}
+        with ThreadPoolExecutor() as pool:
+            memory = dict(zip(IMPLEMENTATIONS, pool.map(peak_growth, IMPLEMENTATIONS, repeat(shape))))
         for backward in (False, True):
             calls = {name: _call(name, shape, backward) for name in IMPLEMENTATIONS}
             times = _interleaved(calls, seconds, minimum_runs)

@@ -290,13 +290,14 @@ class TrainingOptions:
                     f" {getattr(self, name)}. Omit {name}."
                 )
 
-        if self.frozen_layers and self.from_checkpoint == SCRATCH:
-            raise InputError(
-                f"frozen_layers: expected 0 for random weights, got {self.frozen_layers}. Name a checkpoint with --from."
-            )
         self._check_start()
 
     def _check_start(self) -> None:
+        if self.frozen_layers and self.from_checkpoint == SCRATCH:
+            raise InputError(
+                f"frozen_layers: expected 0 for random weights, got {self.frozen_layers}. Name a checkpoint with"
+                " --from."
+            )
         if self.context_start and not BACKBONES[self.model].quasi_attention:
             raise InputError(
                 f"context_start: expected none for the model {self.model!r}, which has no quasi-attention, got"

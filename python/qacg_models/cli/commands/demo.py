@@ -1,10 +1,10 @@
-"""`qacg demo`: check this machine, train on the sample, write a report; in a terminal, answer typed sentences."""
+"""`qacg demo`: check this machine, train on sample reviews, write a report; in a terminal, answer typed sentences."""
 
 import argparse
 from pathlib import Path
 
 USES_MODELS = True
-HELP = "check this machine, train on the bundled sample, write a report; in a terminal, answer typed sentences"
+HELP = "check this machine, train on bundled reviews, write a report; in a terminal, answer typed sentences"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,12 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demonstration; returns 1 if a check fails."""
-    from qacg_models.demos.sample_demo import EPOCHS, run
-    from qacg_models.runs.options import SCRATCH, TrainingOptions
+    from qacg_models.demos.sample_demo import run, training_options
     from qacg_models.utils.outputs import check_writable
 
     for name, path in (("report", arguments.report), ("output", arguments.output)):
         check_writable(name, path)
-    # A small model keeps the demonstration short, whether or not MiniLM is installed.
-    options = TrainingOptions(from_checkpoint=SCRATCH, seed=arguments.seed, epochs=EPOCHS)
-    return run(arguments.report, arguments.output, options)
+    return run(arguments.report, arguments.output, training_options(arguments.seed))
