@@ -1,11 +1,13 @@
 """Runs the C++ CPU kernels of this machine's instruction sets under sanitizers: `make check-sanitizers CALLS=100`.
 
 It builds the library with the address and undefined-behaviour sanitizers, and with the thread sanitizer. Each first
-runs on deliberate faults. Then the calls of test_random_calls.py, and one whose results are large enough for pages of
-2 MB, run forward and backward with 1, 2 and 4 threads. Their results must be equal bit for bit. A report ends the run
-with exit status 1. GCC with libasan and libtsan is required.
+runs on deliberate faults. Then the calls of test_random_calls.py and test_few_queries.py, and one whose results are
+large enough for pages of 2 MB, run forward and backward with 1, 2 and 4 threads. Their results must be equal bit for
+bit. A report ends the run with exit status 1. GCC with libasan and libtsan is required.
 
-The last line of each sanitizer names the instruction sets that this machine lacks. No packaged emulator supports AMX.
+AMX instructions run in software (tests/support/software_tiles.h) on every processor with AVX-512 BF16, and the results
+of these kernels must meet the error rule. The last line of each sanitizer names the instruction sets that this machine
+lacks.
 """
 
 import argparse
@@ -24,6 +26,8 @@ LEVELS = ("plain", "avx2", "avx512", "avx512_bf16", "amx")
 if platform.machine().lower() in ("aarch64", "arm64"):
     LEVELS = ("neon", "neon_bf16")
 THREADS = (1, 2, 4)
+AMX_SOURCE = "csrc/cpu/kernels_amx.cpp"
+SOFTWARE_TILES = ["-include", ROOT / "tests/support/software_tiles.h"]
 LARGE_RESULTS = dict(batch=500, heads=1, queries=33, head_dim=64)  # 4.2 MB each, more than kLeast in huge_pages.h
 UNDEFINED = "signed-integer-overflow,integer-divide-by-zero,float-cast-overflow,shift,bounds,return,bool,enum"
 # Name: flags, library to load before Python, its options, and deliberate faults.
@@ -87,9 +91,13 @@ def build(name: str, folder: Path) -> None:
     # Line numbers for the reports only, which takes a third of the time.
     flags = [*compilers.COMMON, "-O1", "-g1", "-DNDEBUG", "-fno-omit-frame-pointer", *SANITIZERS[name][0]]
     sources, without = cpu.sources_for()
+    if AMX_SOURCE in sources:
+        kept_flags = [flag for flag in sources[AMX_SOURCE] if not flag.startswith("-mamx")]
+        sources[AMX_SOURCE] = [*kept_flags, *SOFTWARE_TILES]
+        flags.append("-DQACG_SOFTWARE_TILES")
     torch_flags = [*(f"-isystem{p}" for p in include_paths()), torch_headers.CPU_FLAG, *without]
     digest = hashlib.sha256(repr((flags, torch_flags, torch.__version__)).encode())
-    for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir()]):
+    for path in sorted([*(ROOT / "csrc/cpu").iterdir(), *(ROOT / "csrc/common").iterdir(), SOFTWARE_TILES[1]]):
         digest.update(path.name.encode() + path.read_bytes())
     package, kept = folder / "qacg_kernels", folder / f"objects-{digest.hexdigest()[:16]}"
     for old in folder.glob("objects-*"):
@@ -146,6 +154,8 @@ def levels_here() -> list[str]:
 
 def make_calls(count: int, levels: list[str]) -> None:
     import torch
+    from judging import check
+    from test_few_queries import CASES
     from test_random_calls import drawn
 
     import qacg_kernels
@@ -163,6 +173,7 @@ def make_calls(count: int, levels: list[str]) -> None:
         os.environ["QACG_CPU_CAPABILITY"] = level
         cases = [(drawn(number), (torch.float32, torch.bfloat16)[number % 2]) for number in range(count)]
         cases.append((Case("call with large results", **LARGE_RESULTS), torch.float32))
+        cases += [(case, torch.float32) for case in CASES]
         for case, dtype in cases:
             inputs = make_inputs(case, dtype)
             alone = None
@@ -174,6 +185,8 @@ def make_calls(count: int, levels: list[str]) -> None:
                     if not torch.equal(t.nan_to_num(), alone[name].nan_to_num()):
                         raise AssertionError(f"{case.name}, {level}: {name} differs at {threads} threads")
                 done += 1
+            if level == "amx":
+                check(case, "cpu", dtype, "cpu")
         print(f"{level}: {len(cases)} calls at {', '.join(map(str, THREADS))} threads", file=sys.stderr, flush=True)
     missing = [level for level in LEVELS if level not in levels_here()]
     print(

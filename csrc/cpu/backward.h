@@ -118,7 +118,10 @@ class Backward {
 
   void run_rows(qacg::Unit unit) {
     const Sequence s = sequence_of(p_, unit.sequence, unit.head);
-    begin_keys(s, 0, s.keys);
+    if (s.keys > 0) {
+      begin_panels(s, 0, s.keys);
+      begin_key_gates(s, 0, s.keys);
+    }
     pack_key_rows(s);
     const int64_t last = smaller(unit.last * Engine::kRowBlock, s.queries);
     for (int64_t first = unit.first * Engine::kRowBlock; first < last; first += row_block_) {

@@ -83,8 +83,7 @@ struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
   static constexpr int64_t kRowsAtOnce = kRegisters == 32 ? 4 : 2, kKeysAtOnce = 4, kAheadQueries = 16;
 
   explicit InPlaceEngine(const qacg::Problem& p)
-      : Float32Engine<Scalar>(p),
-        ahead_rows_(kAheadBytes / (p.head_dim * static_cast<int64_t>(sizeof(Scalar))) | 1) {}
+      : Float32Engine<Scalar>(p), ahead_rows_(kAheadBytes / (p.head_dim * static_cast<int64_t>(sizeof(Scalar))) | 1) {}
 
   static constexpr int64_t kFewQueries = 8, kFewKeys = 8;
   static constexpr int64_t kLargestPairs = 256 / (2 * kLanes);  // registers of the largest head size

@@ -221,7 +221,9 @@ def test_training_names_a_layer_that_does_not_exist(small_data, tmp_path):
 def trained(small_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shared") / "model"
     dataset = load_data(small_data, ("train", "dev"), DataOptions())
-    options = TrainingOptions(max_steps=6, context_from_layer=1, batch_size=16, threads=1, join_texts=0.0)
+    options = TrainingOptions(
+        from_checkpoint="scratch", max_steps=6, context_from_layer=1, batch_size=16, threads=1, join_texts=0.0
+    )
     train(dataset, folder, options, say=lambda line: None)
     return folder, dataset
 
