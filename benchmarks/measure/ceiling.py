@@ -146,7 +146,7 @@ def _brgemm_products(dtype: str) -> list[Product]:
 def ceiling_record(
     product: str, dtype: str, device: str, rates: list[float], source: records.Origin
 ) -> records.CeilingRecord:
-    """The record of a product from its rates in GFLOP/s."""
+    """The record of a timed matrix product, made from its measured rates in GFLOP/s."""
     quartiles = records.Quartiles.of(rates)
     values = (records.rounded(rate) for rate in (quartiles.median, quartiles.q1, quartiles.q3))
     return records.CeilingRecord(source, product, dtype, device, *values, len(rates))

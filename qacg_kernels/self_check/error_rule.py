@@ -8,9 +8,9 @@ mean square of its errors,
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
 
-with a factor of 2 for outputs and 3 for gradients. An error of up to half the dtype's smallest number is ignored,
-because results are rounded to multiples of that number. Elements whose scale is zero (masked out, by construction) must
-be exactly zero.
+with a factor of 2 for outputs and 3 for gradients. An error of up to half the dtype's smallest positive number is
+ignored, because results are rounded to multiples of that number. Elements whose scale is zero (masked out, by
+construction) must be exactly zero.
 """
 
 from typing import NamedTuple, Protocol
@@ -57,7 +57,10 @@ class Verdict(NamedTuple):
 
 
 def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
-    """The distance of each element from `exact`, divided by `scale`; infinite if scale is 0 and the distance is not."""
+    """The distance of each element from `exact`, divided by the larger of `scale` and |exact|.
+
+    Infinite if both are 0 and the distance is not.
+    """
     scale = torch.maximum(scale, exact.abs())
     # Scales are at least eps times the largest one, because exp may flush smaller elements to zero.
     floor = torch.finfo(got.dtype).eps * scale.max() if scale.numel() else 0.0

@@ -291,7 +291,7 @@ def test_answers_bad_question_raises(tokenizer, call, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_length": 49}, "max_length: expected at most 48, the positions of the encoder, got 49"),
+        ({"max_length": 49}, "max_length: expected at most 48, as many as the encoder has positions, got 49"),
         ({"max_answer_tokens": 0}, "max_answer_tokens: expected at least 1, got 0"),
         ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
     ],

@@ -135,7 +135,7 @@ def test_summarizer_of_an_encoder_without_token_types(tokenizer):
         "InputError: sentences: expected a list of ..., got 'One": lambda s: encode_document("One.", s.tokenizer, 9),
         "InputError: max_length: expected at least 3, ..., got 2": lambda s: encode_document(["One."], s.tokenizer, 2),
         "ValueError: scores: expected one for each of 1 sentences, got 2": lambda s: select(["One."], [0.1, 0.2], 1),
-        "InputError: max_length: expected at most 64, the positions of the encoder, got 65": lambda s: (
+        "InputError: max_length: expected at most 64, as many as the encoder has positions, got 65": lambda s: (
             ExtractiveSummarizer(s.model, s.tokenizer, max_length=65)
         ),
         "InputError: tokenizer: expected a cls_token and a sep_token": lambda s: encode_document(

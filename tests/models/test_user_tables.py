@@ -182,7 +182,7 @@ def test_jsonl_null_is_an_empty_cell(tmp_path, value):
 
 def test_skip_empty_without_any_whole_row_is_an_error(tmp_path):
     path = write_table(tmp_path / "train.csv", [GERMAN[0], ("a", "food", ""), ("", "food", "good")])
-    reason = r"expected rows without an empty cell, got none \(1 with an empty 'label', 1 with an empty 'text'\)"
+    reason = r"one row without an empty cell, got none \(1 with an empty 'label', 1 with an empty 'text'\)"
     with pytest.raises(DataError, match=reason):
         rows_of(path, skip_empty=True)
 

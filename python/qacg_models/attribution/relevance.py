@@ -96,8 +96,9 @@ def layerwise_relevance(
 ) -> LayerwiseRelevance:
     """Distributes a logit over the tokens, from the classifier back to the embeddings.
 
-    As in the released analysis, relevance passes LayerNorm and activations unchanged, passes through the blocks and
-    not along the residual, and enters attention through the values only: queries, keys and context receive none.
+    As in the released analysis, LayerNorm and activations leave relevance unchanged. At a residual connection all of
+    it goes to the dense branch and none to the residual. In attention all of it goes to the values; queries, keys and
+    context receive none.
     Attention maps are recomputed for one layer at a time.
 
     Args:

@@ -31,8 +31,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         question_mean: divisor of the sum over the tokens of the question: "tokens", their number; or "length", the
             length of the padded sequence, as published. With "length" the vector of the question is smaller for longer
             texts.
-        attend_padding: whether the softmax includes padding, as published. Padding with token type 0, as tokenizers of
-            BERT pad, then counts as question, and scores depend on the padding of the batch.
+        attend_padding: True: the softmax includes padding, as published. Padding of token type 0, which BERT's
+            tokenizers produce, then counts as part of the question, and scores depend on the padding of the batch.
         num_question_types: classes of the question-type head.
         question_type_loss_weight: weight of the loss of that head, relative to the loss of the answer span.
         outside_positions: what the loss does with answer positions outside the sequence, "ignore" or "clamp"; see

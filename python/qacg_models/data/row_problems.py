@@ -85,7 +85,7 @@ def filled(
         advice = "fill them in" if columns.label is None else "fill them in (with none if there is no opinion)"
         raise problems.error(f"{advice}, or pass --skip-empty to leave such rows out")
     if problems.total and not whole:
-        raise DataError(path, None, f"expected rows without an empty cell, got none ({problems.summary()})")
+        raise DataError(path, None, f"expected at least one row without an empty cell, got none ({problems.summary()})")
 
 
 def _shortened(problem: str) -> str:

@@ -1,1 +1,1 @@
-"""Programs that show what there is: `qacg demo`, speed on this machine, a summariser of invented minutes."""
+"""Demos: `qacg demo`, speed on this machine, and a summariser trained on made-up meeting minutes."""

@@ -1,10 +1,10 @@
 """Int8 linear layers of an ONNX graph, with the same arithmetic as `qacg predict --int8` (`inference/int8.py`).
 
 Weights have one scale per output channel, inputs one per token, so a prediction does not depend on the rest of its
-batch. A scale is the largest absolute value over 127.5; values are rounded to [-128, 127].
+batch. A scale is the largest absolute value, divided by 127.5; values are rounded to [-128, 127].
 
-Inputs and weights are stored as unsigned numbers with the zero point 128. Processors without VNNI saturate the sums of
-unsigned by signed products; with unsigned by unsigned products the sums are exact on every processor.
+Inputs and weights are stored as unsigned numbers with the zero point 128. On processors without VNNI, sums of products
+of unsigned and signed numbers saturate; if both are unsigned, the sums are exact on every processor.
 """
 
 import numpy as np

@@ -148,7 +148,9 @@ class QuestionAnswerer:
         if max_length is None:
             max_length = DEFAULT_LENGTH if limit is None else min(DEFAULT_LENGTH, limit)
         elif limit is not None and max_length > limit:
-            raise InputError(f"max_length: expected at most {limit}, the positions of the encoder, got {max_length}")
+            raise InputError(
+                f"max_length: expected at most {limit}, as many as the encoder has positions, got {max_length}"
+            )
         for name, value in (("max_answer_tokens", max_answer_tokens), ("batch_size", batch_size)):
             if value < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")

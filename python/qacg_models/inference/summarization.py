@@ -188,7 +188,9 @@ class ExtractiveSummarizer:
         if max_length is None:
             max_length = 512 if limit is None else limit
         elif limit is not None and max_length > limit:
-            raise InputError(f"max_length: expected at most {limit}, the positions of the encoder, got {max_length}")
+            raise InputError(
+                f"max_length: expected at most {limit}, as many as the encoder has positions, got {max_length}"
+            )
         check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings)
         self.model = model
         self.tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""Base class of a set of metrics, and checks and sums that the sets share."""
+"""Base class of a set of metrics, and the checks and calculations that several sets use."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ class BertModel(BertPreTrainedModel):
                 a packed batch, the last layer then computes the steps after its attention for first tokens only.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Padding is computed too,
                 whatever `config.unpad` is.
-            output_attentions: return A after dropout, (B, H, L, L), of every layer, with L = max_seqlen for a packed
-                batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer, with
+                L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
@@ -201,8 +201,8 @@ class BertForSequenceClassification(SequenceClassifier):
             max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
             labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
                 `config.problem_type` see `classification_loss`. None: no loss.
-            output_attentions: return A after dropout, (B, H, L, L), of every layer, with L = max_seqlen for a packed
-                batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer, with
+                L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
@@ -291,7 +291,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
             start_positions: (B) first token of each answer, with end_positions. For positions outside the sequence see
                 `span_loss` and `config.outside_positions`. None: no loss.
             end_positions: (B) last token of each answer.
-            output_attentions: return A after dropout, (B, H, L, L), of every layer;
+            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer;
                 None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.

@@ -126,7 +126,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
             check_ids("token_type_ids", token_type_ids, shape, kinds, "type_vocab_size")
         if position_ids is None and self._position_limit is not None and shape[1] > self._position_limit:
             raise ValueError(
-                f"{name}: expected at most {self._position_limit} tokens, the positions of the encoder "
+                f"{name}: expected at most {self._position_limit} tokens, as many as the encoder has positions "
                 f"(max_position_embeddings is {config.max_position_embeddings}), got sequences of {shape[1]}"
             )
         if position_ids is not None and config.max_position_embeddings is not None:

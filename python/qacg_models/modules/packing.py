@@ -147,8 +147,8 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
             raise ValueError(f"max_seqlen: expected at least {longest}, the longest sequence, got {max_seqlen}")
     elif max_seqlen is None:
         raise ValueError(
-            "max_seqlen: expected the length of the longest sequence, got None. It is read from cu_seqlens on the "
-            "CPU and outside torch.compile only"
+            "max_seqlen: expected the length of the longest sequence, got None. It can be read from cu_seqlens "
+            "only on the CPU and outside torch.compile"
         )
     return Packing.of(cu_seqlens, max_seqlen, total)
 

@@ -112,7 +112,7 @@ def _months(summary: Summary) -> Section:
 def _add_tables(
     section: Section, summary: Summary, tables: dict[str, dict[str, Counter[str]]], order: list[str], corner: str
 ) -> None:
-    """Adds a table for each context, with a row for each value: number of predictions, and share of each label."""
+    """Adds a table per context: for each value in `order`, the number of predictions and the share of each label."""
     for context in summary.counts:
         section.heading(context)
         rows = []

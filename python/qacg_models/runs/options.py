@@ -307,7 +307,8 @@ class TrainingOptions:
             return
         if self.from_checkpoint == SCRATCH:
             raise InputError(
-                "context_start: expected 'random' for random weights, got 'names'. Name a checkpoint with --from."
+                "context_start: expected 'random' because training starts from random weights, got 'names'. Name a"
+                " checkpoint with --from."
             )
         if self.context_projection == "head":
             raise InputError(

@@ -89,7 +89,7 @@ def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Seque
         if missing := [word for word in own if word not in found]:
             raise InputError(
                 f"keep: expected a proposed aspect or a word of the sentences, got {missing[0]!r}; pass other words as"
-                f" {name}=WORD,WORD, or {name}= for random rows only"
+                f" {name}=WORD,WORD, or {name}= to give this aspect random rows only"
             )
     return list(chosen.values())
 

@@ -30,7 +30,7 @@ class EncodedSplits(NamedTuple):
 
     Attributes:
         train: features of the training split, in the order of the data.
-        evaluated: features of the split that selects checkpoints, shortest first; a sample of a large split.
+        evaluated: features of the split that selects checkpoints, shortest first; only a sample if the split is large.
         evaluated_rows: the rows of `evaluated`.
     """
 

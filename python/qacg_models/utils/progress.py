@@ -19,7 +19,7 @@ SECONDS = 5.0  # seconds between the lines of a log file
 
 
 class Bar(Protocol):
-    """Interface of a progress bar, implemented by tqdm and `LogLines`."""
+    """Interface of a progress bar, implemented by `LogLines` and a subclass of tqdm."""
 
     n: float
 

@@ -253,7 +253,7 @@ def _is_visible(values, dtype: tl.constexpr):
 def score_arguments(
     scores, context_scores, i, j, summands, quasi_bias, place, call, config: tl.constexpr, CHECKED: tl.constexpr
 ):
-    """Returns masked scores, context scores, the factors that they still lack, and the visible entries (eq. 1 and 2).
+    """Returns masked scores, context scores, a factor for each of the two, and the visible entries (eq. 1 and 2).
 
     Scores times their factor are exponents of 2. `summands` is the result of `key_summands`, in the shape of j, and
     `quasi_bias` that of `load_quasi_bias`, in the shape of i. Without CHECKED every entry is visible, and no mask is

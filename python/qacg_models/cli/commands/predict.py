@@ -301,7 +301,8 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     lines_only = arguments.input is None or data_format == "txt" or by_suffix
     if lines_only and arguments.skip_empty:
         raise InputError(
-            "skip-empty: expected a table as --input, got lines of text. Omit it: empty lines are always skipped."
+            "skip-empty: expected a table as --input, got lines of text. Omit --skip-empty: empty lines are always"
+            " skipped."
         )
     if lines_only and records:
         raise InputError(f"{records[0]}: expected a CSV or JSONL as --input, got texts without columns.")
