@@ -22,7 +22,7 @@ from qacg_models.runs.options import TrainingOptions
 
 MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
 POSITIVE, NEGATIVE = "positive", "negative"
-TEXT = "The soup was cold, but the waiter was lovely"
+TEXT = "Great coffee and friendly staff, but way too expensive"
 INTRO = f"Type a sentence about a restaurant or an app. For example: {TEXT}"
 STEPS = ("machine", "agreement with the reference", "speed and memory", "training", "evaluation", "report")
 
