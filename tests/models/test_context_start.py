@@ -107,7 +107,8 @@ def test_default_start_depends_on_the_other_options(options, expected):
 
 
 def test_start_from_names_excludes_other_options():
-    with raises("InputError: context_start: expected 'random' because ...got 'names'"):
+    reason = "because training starts from random weights, got 'names'. Name a checkpoint with --from."
+    with raises(f"InputError: context_start: expected 'random' {reason}"):
         TrainingOptions(from_checkpoint="scratch", context_start="names")
     with raises("InputError: context_start: expected 'random' for the context projection 'head'"):
         TrainingOptions(context_start="names", context_projection="head")

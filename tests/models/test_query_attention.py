@@ -381,7 +381,8 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: input_ids: expected two dimensions (B, L), got shape (8,)": {
             "input_ids": torch.zeros(8, dtype=torch.long)
         },
-        "ValueError: input_ids: expected at most 16 tokens, as many as the encoder has ...got sequences of 17": {
+        "ValueError: input_ids: expected at most 16 tokens, as many as the encoder has positions "
+        "(max_position_embeddings is 16), got sequences of 17": {
             "input_ids": torch.ones(2, 17, dtype=torch.long),
             "attention_mask": None,
             "token_type_ids": None,

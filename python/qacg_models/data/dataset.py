@@ -76,7 +76,13 @@ def sample_directory() -> Path:
 
 
 def sample_reviews() -> Path:
-    """Returns the file of sample reviews of this package, a table with a column for each aspect."""
+    """Returns the file of sample reviews of this package, a table with a column for each aspect.
+
+    Example:
+        >>> from qacg_models.data import DataOptions, load_data, sample_reviews
+        >>> load_data(sample_reviews(), options=DataOptions(wide=True)).task.labels
+        ('none', 'negative', 'positive')
+    """
     return sample_directory() / "reviews.csv"
 
 

@@ -1,4 +1,4 @@
-"""`qacg demo`: from the operator to a trained model and a report, on this machine, in about a minute and a half."""
+"""`qacg demo`: from the operator to a trained model and a report, on this machine, in one to three minutes."""
 
 import shlex
 import time
@@ -28,7 +28,7 @@ STEPS = ("machine", "agreement with the reference", "speed and memory", "trainin
 
 
 def training_options(seed: int = 0) -> TrainingOptions:
-    """Returns options of a training of about 40 seconds on two cores.
+    """Returns options of a training of 40 to 90 seconds on two cores, depending on their speed.
 
     With MiniLM, only its last layer is trained, which is the only one that reads the aspect.
     """
