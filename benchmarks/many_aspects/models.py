@@ -8,8 +8,8 @@ from qacg_models.checkpoints.permissions import Permissions
 from qacg_models.checkpoints.source import open_source
 from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification, QACGBertModel
-from qacg_models.modules.packing import Packing, packing_of
-from qacg_models.modules.quasi_self_attention import QuasiSelfAttention
+from qacg_models.modules.packing import Packing, SharedTexts, packing_of
+from qacg_models.modules.quasi_self_attention import QuasiSelfAttention, lambda_of_rows
 from qacg_models.training.context_start import start_context_layer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,10 +18,8 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.many_aspects.arms import BLIND, HEADS, KEYS, LAYERS, PAIRS, QUASI, SUM, TOKEN, Arm
 from benchmarks.many_aspects.batches import Batch, Tokens
 from benchmarks.many_aspects.starts import start_context_projections
-from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS
 from qacg_kernels.functional import quasi_attention_varlen
-from qacg_kernels.nn import ContextAttention
 
 # The first position id of an aspect's name that is encoded separately from the text, whose length is then unknown.
 ASPECT_POSITION = 64
@@ -38,49 +36,32 @@ class StudyAttention(QuasiSelfAttention):
     context_dropout = True
     softmax_map = False
 
-    def project(self, hidden_states, context):
-        heads = ContextAttention.project(self, hidden_states, context)
-        return (*heads[:3], *(self._dropped(x) for x in heads[3:]))
-
-    def _dropped(self, x: Tensor) -> Tensor:
+    def drop_context(self, x: Tensor) -> Tensor:
         return self.dropout(x) if self.context_dropout else x
 
-    def forward(self, hidden_states, mask, *, context, projected, output_attentions, output_gates):
-        if projected is None:
-            heads = self.project(hidden_states, context)
-        else:
-            heads = (*projected[:3], *(self._dropped(x) for x in projected[3:]))
+    def forward(self, projections, mask, texts, *, first_only, output_attentions, output_gates):
+        if not self.softmax_map:
+            return super().forward(
+                projections,
+                mask,
+                texts,
+                first_only=first_only,
+                output_attentions=output_attentions,
+                output_gates=output_gates,
+            )
+        query, key, value, *context = projections.heads(mask, texts)
+        context_query, context_key = map(self.drop_context, context)
         options = {
             "cu_seqlens": mask.cu_seqlens,
             "max_seqlen": mask.max_seqlen,
             "dropout_p": self.dropout.p if self.dropout.training else 0.0,
         }
-        gate = self.gate(like=heads[0])
-        if self.softmax_map:
-            query, key, value, context_query, context_key = heads
-            off = query.new_zeros(query.shape[:2])
-            first = quasi_attention_varlen(query, key, value, query.detach(), key.detach(), off, **options)
-            second = quasi_attention_varlen(
-                context_query, context_key, value, query.detach(), key.detach(), off, **options
-            )
-            out = first + _lambda(heads, gate).unsqueeze(-1) * second
-        else:
-            scalars = {"quasi_scale": self.quasi_scale, "quasi_bias": self.quasi_bias}
-            out = quasi_attention_varlen(*heads, gate, **scalars, **options)
-        return out.flatten(-2), None, None, None, None
-
-
-def _lambda(heads: Sequence[Tensor], gate: GateParameters) -> Tensor:
-    """Lambda of a row gate, (T, H), as the operator computes it (MATH.md, eq. 4 and 5)."""
-    query, key, _, context_query, context_key = heads
-
-    def share(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-        logit = (x * vector).sum(-1) + (context * context_vector).sum(-1)
-        return (logit if bias is None else logit + bias).sigmoid()
-
-    from_query = share(query, gate.query, context_query, gate.context_query, gate.query_bias)
-    from_key = share(key, gate.key, context_key, gate.context_key, gate.key_bias)
-    return 1 - gate.beta * from_query - gate.gamma * from_key
+        off = query.new_zeros(query.shape[:2])
+        first = quasi_attention_varlen(query, key, value, query.detach(), key.detach(), off, **options)
+        second = quasi_attention_varlen(context_query, context_key, value, query.detach(), key.detach(), off, **options)
+        lam = lambda_of_rows(query, key, context_query, context_key, self.gate(like=query))
+        out = (first + lam.unsqueeze(-1) * second).flatten(-2)
+        return mask.first(out) if first_only else out, None, None, None, None
 
 
 class _StudyModel(QACGBertModel):
@@ -183,15 +164,21 @@ class AspectModel(nn.Module):
             logits = logits.unflatten(1, (self.aspects.packing.batch, -1))
             return logits[torch.arange(len(logits)), batch.contexts]
         vectors = self._vectors(batch.contexts) if arm.kind in (TOKEN, SUM, QUASI) else None
-        hidden, packing = self._asked(hidden, batch, vectors)
+        texts = None
+        if arm.kind == QUASI:
+            packing, rows = batch.texts.packing.repeated(batch.asked)
+            texts = SharedTexts(batch.asked, rows, batch.texts.packing)
+        else:
+            hidden, packing = self._asked(hidden, batch, vectors)
         if arm.kind == SUM:
             hidden = hidden + packing.per_token(vectors).to(hidden.dtype)
         for index, layer in enumerate(self.layer):
-            only = {"first_only": True} if index == arm.asked_layers - 1 else {}
+            first_only = index == arm.asked_layers - 1
             if arm.kind == QUASI:
-                hidden = layer(hidden, vectors, self.context_layer[index], packing, False, False, **only)[0]
+                options = {"first_only": first_only, "texts": texts if index == 0 else None}
+                hidden = layer(hidden, vectors, self.context_layer[index], packing, False, False, **options)[0]
             else:
-                hidden = layer(hidden, packing, False, **only)[0]
+                hidden = layer(hidden, packing, False, first_only=first_only)[0]
         return self.classifier(self.dropout(self.pooler(hidden.unsqueeze(1), None)))
 
     def _asked(self, hidden: Tensor, batch: Batch, vectors: Tensor | None) -> tuple[Tensor, Packing]:

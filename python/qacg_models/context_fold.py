@@ -1,5 +1,5 @@
 """Folding the context path of a QACG-BERT or CG-BERT for inference: public names."""
 
-from qacg_models.modules.context_fold import ContextFold, fold_context, folding_pays, mix_context, project_folded
+from qacg_models.modules.context_fold import fold_context
 
-__all__ = ["ContextFold", "fold_context", "folding_pays", "mix_context", "project_folded"]
+__all__ = ["fold_context"]

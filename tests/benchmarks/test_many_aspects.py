@@ -10,6 +10,7 @@ from qacg_models.data.options import DataOptions
 from qacg_models.data.tokenization import encode_examples, load_tokenizer, train_tokenizer
 from qacg_models.models.bert import BertForSequenceClassification
 from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
+from qacg_models.modules.context_fold import Projections
 from qacg_models.modules.packing import packing_of
 from qacg_models.modules.quasi_self_attention import QuasiSelfAttention, eager_quasi_attention
 
@@ -138,10 +139,11 @@ def test_variants_follow_their_formulas(variant, value, dataset, checkpoint):
     hidden, lengths = torch.randn(2, 12, 8 * HEADS).unbind(), [5, 7]
     packing = packing_of(torch.tensor([0, 5, 12]), None, hidden[0])
     setattr(attention, variant, value)
-    options = {"context": hidden[1], "projected": None, "output_attentions": False, "output_gates": False}
+    options = {"first_only": False, "output_attentions": False, "output_gates": False}
     with torch.no_grad():
-        found = attention(hidden[0], packing, **options)[0].split(lengths)
-        heads = [x.split(lengths) for x in attention.project(*hidden)]
+        projected = attention.project(*hidden)
+        found = attention(Projections(projected, None), packing, None, **options)[0].split(lengths)
+        heads = [x.split(lengths) for x in projected]
         gate = attention.gate(like=heads[0][0])
         for number, length in enumerate(lengths):
             one = [x[number].transpose(0, 1).unsqueeze(0) for x in heads]

@@ -21,6 +21,7 @@ from qacg_models.data.options import DataOptions
 from qacg_models.export.traced import trace
 from qacg_models.inference.trained_model import load_trained, predict_logits
 from qacg_models.models.bert import BertForSequenceClassification
+from qacg_models.modules.quasi_self_attention import QuasiSelfAttention
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 from qacg_models.training.sampling import EpochSampler
@@ -84,27 +85,60 @@ def test_shared_texts_give_the_outputs_of_repeated_ones(kind, layer, unpad):
                 assert torch.allclose(one, other, atol=1e-5), name
 
 
+@pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.parametrize("batch", ["padded", "packed"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_shared_texts_are_sums(kind):
+def test_gradients_of_shared_texts_are_sums(kind, batch, layer):
     (ids, mask), labels, gradients = texts(), torch.tensor([0, 1, 2, 0, 1, 2]), []
     for shares in (True, False):
-        model = built(kind, 2).double()
+        model = built(kind, layer).double()
         texts_of_batch = {"text_ids": TEXT_IDS} if shares else {}
         rows = slice(None) if shares else TEXT_IDS
-        model(ids[rows], mask[rows], context_ids=CONTEXT_IDS, labels=labels, **texts_of_batch).loss.backward()
+        inputs = {"input_ids": ids[rows], "attention_mask": mask[rows]}
+        if shares and batch == "packed":
+            inputs = packed(ids, mask)
+        model(**inputs, context_ids=CONTEXT_IDS, labels=labels, **texts_of_batch).loss.backward()
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
     for name, gradient in gradients[0].items():
         assert torch.allclose(gradient, gradients[1][name], atol=1e-9), name
     assert gradients[0]["bert.encoder.layer.0.attention.self.query.weight"].abs().max() > 0
 
 
-def test_lower_layers_run_once_for_each_text():
-    model, seen = built("qacg-bert", 2), []
+@pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.parametrize("bias", [0.0, 0.7, "-log(keys)"])
+def test_first_tokens_of_texts_follow_the_equations(bias, layer, monkeypatch):
+    model, (ids, mask) = built("qacg-bert", layer, quasi_bias=bias, lambda_per_head=True, lambda_bias=True), texts()
+    calls = []
+    attend = QuasiSelfAttention.attend_from_first
+    monkeypatch.setattr(
+        QuasiSelfAttention, "attend_from_first", lambda *args: (calls.append(args[1][0].shape), attend(*args))[-1]
+    )
+    with torch.no_grad():
+        fused = model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS).logits
+        model.set_attn_implementation("eager")
+        eager = model(ids[TEXT_IDS], mask[TEXT_IDS], context_ids=CONTEXT_IDS).logits
+    assert torch.allclose(fused, eager, atol=1e-5)
+    assert calls == [(6, 1, 2, 12)], "the last layer has one query for each question"
+
+
+def test_projections_run_once_for_each_text():
+    model, seen = built("qacg-bert", 1), []
     for layer in model.bert.encoder.layer:
-        layer.register_forward_hook(lambda module, args, out: seen.append(args[0].shape[0]))
+        layer.attention.self.value.register_forward_hook(lambda module, args, out: seen.append(args[0].shape[0]))
     ids, mask = texts()
     model(**packed(ids, mask), context_ids=CONTEXT_IDS, text_ids=TEXT_IDS)
-    assert seen == [18, 18, 7 + 7 + 4 + 7 + 4 + 4], "tokens of three texts, then of six questions"
+    assert seen == [18, 18, 7 + 7 + 4 + 7 + 4 + 4], "tokens of three texts, and in the last layer of six questions"
+
+
+def test_a_text_without_tokens_has_the_same_answer():
+    model, (ids, mask) = built("qacg-bert", 2), texts()
+    batch = packed(ids, mask)
+    batch["cu_seqlens"] = torch.cat([batch["cu_seqlens"], batch["cu_seqlens"][-1:]])
+    empty = {"input_ids": ids[:1, :0].flatten(), "cu_seqlens": torch.tensor([0, 0]), "max_seqlen": 0}
+    with torch.no_grad():
+        found = model(**batch, context_ids=torch.tensor([3, 1]), text_ids=torch.tensor([3, 0])).logits
+        alone = model(**empty, context_ids=torch.tensor([3])).logits
+    assert torch.allclose(found[:1], alone, atol=1e-5)
 
 
 def test_lower_layers_are_those_of_bert(tmp_path):

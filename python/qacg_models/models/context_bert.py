@@ -114,18 +114,19 @@ class ContextBertModel(EncoderPreTrainedModel):
         )
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
+        hidden_states, texts = below[-1], None
         if text_ids is not None:
             text_ids = checked_text_ids(text_ids, batch.size)
-            batch, rows = batch.for_questions(text_ids)
-            below = [x.index_select(0, rows) for x in (below if output_hidden_states else below[-1:])]
+            batch, texts = batch.for_questions(text_ids)
+            below = [texts.gathered(x) for x in below] if output_hidden_states else []
             plain_maps = [None if x is None else x.index_select(0, text_ids) for x in plain_maps]
         context_embedding = self.context_embeddings(checked_context_ids(self.config, context_ids, batch.size))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
-            below[-1], context_embedding, batch.mask, bool(output_attentions), output_gates, first_only
+            hidden_states, context_embedding, batch.mask, bool(output_attentions), output_gates, first_only, texts
         )
-        plain = [self._without_context(attention, below[-1], output_gates) for attention in plain_maps]
+        plain = [self._without_context(attention, per_layer[0]) for attention in plain_maps]
         found = dict(zip((*self.map_fields, *self.gate_fields), zip(*plain, *per_layer)))
         optional = {field: found[field] for field in self.map_fields if output_attentions}
         if output_gates:
@@ -138,15 +139,17 @@ class ContextBertModel(EncoderPreTrainedModel):
         )
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
-    def _without_context(
-        self, attention: Tensor | None, hidden_states: Tensor, output_gates: bool
-    ) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context: A and P are the same map, and the gates are 0."""
-        rows, heads = hidden_states.shape[:-1], self.config.num_attention_heads
-        gates = hidden_states.new_zeros((*rows[:1], heads, *rows[1:], 1)) if output_gates else None
+    def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
+        """Returns the maps and gates of a layer without a context: A and P are the same map, and the gates are 0.
+
+        Args:
+            attention: its attention matrix, or None.
+            others: maps and gates of a layer with a context, whose shapes the gates have.
+        """
+        gates = others[len(self.map_fields) :]
+        zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))
         maps = {name: attention for name in ("attentions", "softmax_maps")}
-        zeros = None if attention is None else torch.zeros_like(attention)
-        return [*(maps.get(name, zeros) for name in self.map_fields), *[gates] * len(self.gate_fields)]
+        return [*(maps.get(name, zeros) for name in self.map_fields), *no_gates]
 
 
 class ContextBertForSequenceClassification(SequenceClassifier):

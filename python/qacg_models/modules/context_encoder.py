@@ -10,11 +10,56 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from qacg_kernels.nn import ContextAttention
 from qacg_models.configs.context import GatedContextConfig
 from qacg_models.modules.bert_encoder import BertLayer
 from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput
-from qacg_models.modules.context_fold import ContextFold, folding_pays, mix_context, project_folded
-from qacg_models.modules.packing import Packing
+from qacg_models.modules.context_fold import ContextFold, Projections, can_project_apart, mix_context, project_apart
+from qacg_models.modules.packing import Packing, SharedTexts, first_tokens
+
+
+class ContextAttentionBlock(AttentionBlock):
+    """The attention block of a layer with a context, for several questions about each text."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        projections: Projections,
+        mask: Packing | Tensor | None,
+        texts: SharedTexts | None,
+        *,
+        first_only: bool,
+        output_attentions: bool,
+        output_gates: bool,
+    ) -> tuple[Tensor | None, ...]:
+        """Runs self-attention, then the dense layer, the residual connection and LayerNorm.
+
+        Args:
+            hidden_states: the residual, (B, L, hidden), or packed (T, hidden), of the texts.
+            projections: the projections of texts and questions.
+            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            texts: the texts of the questions; None: each question has its own, so that B = N.
+            first_only: return only the first token of each packed sequence.
+            output_attentions: also return attention matrices.
+            output_gates: also return the values of the gates.
+
+        Returns:
+            Hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with first_only; then
+            the other outputs of the self-attention.
+        """
+        attended, *others = self.self(
+            projections,
+            mask,
+            texts,
+            first_only=first_only,
+            output_attentions=output_attentions,
+            output_gates=output_gates,
+        )
+        if first_only:
+            residual = first_tokens(hidden_states, mask, texts)
+        else:
+            residual = hidden_states if texts is None else texts.gathered(hidden_states)
+        return self.output(attended, residual), *others
 
 
 class ContextBertLayer(GradientCheckpointingLayer):
@@ -22,7 +67,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
-        self.attention = AttentionBlock(config, self_attention(config))
+        self.attention = ContextAttentionBlock(config, self_attention(config))
         self.intermediate = BertIntermediate(config)
         self.output = BertResidualOutput(config, config.intermediate_size)
         self.fold: ContextFold | None = None  # see fold_context
@@ -43,39 +88,43 @@ class ContextBertLayer(GradientCheckpointingLayer):
         output_gates: bool,
         output_attentions: bool,
         first_only: bool = False,
+        texts: SharedTexts | None = None,
     ) -> tuple[Tensor | None, ...]:
         """Runs the layer.
 
         Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden).
-            context_embedding: (B, hidden), one per sequence.
+            hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
+            context_embedding: (N, hidden), one per question, which is a sequence of the output.
             context_layer: linear layer from 2 hidden to hidden. It is a submodule of the encoder, as in checkpoints,
                 but applied here, so that gradient checkpointing does not store the mixed context of every layer.
-            mask: None or boolean (B, 1, 1, L); or the packing.
+            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
             output_gates: also return the values of the gates.
             output_attentions: also return attention matrices.
-            first_only: after the attention compute only the first token of each packed sequence.
+            first_only: return only the first token of each packed sequence.
+            texts: the texts of the questions; None: each question has its own, so that B = N.
 
         Returns:
-            Hidden states in the shape of the input, or (B, hidden) with first_only; then the other outputs of the
-            self-attention.
+            Hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with first_only; then
+            the other outputs of the self-attention.
         """
-        attention = self.attention.self
-        context = projected = None
-        if output_attentions:
+        attention, projections = self.attention.self, None
+        if not output_attentions:
+            if self.fold is not None and not torch.is_grad_enabled():
+                projections = self.fold(hidden_states, context_embedding)
+            elif can_project_apart(attention):
+                projections = project_apart(attention, context_layer, context_embedding, hidden_states)
+        if projections is None:
+            if texts is not None:
+                hidden_states, texts = texts.gathered(hidden_states), None
             context = mix_context(context_layer, context_embedding, hidden_states, mask)
-        elif self.fold is not None and not torch.is_grad_enabled():
-            projected = self.fold(hidden_states, context_embedding, mask)
-        elif folding_pays(attention, hidden_states):
-            projected = project_folded(attention, context_layer, context_embedding, hidden_states, mask)
-        else:
-            context = mix_context(context_layer, context_embedding, hidden_states, mask)
+            # Of the base class, since an attention may apply dropout in its own `project`.
+            projections = Projections(ContextAttention.project(attention, hidden_states, context), None)
         attended, *others = self.attention(
             hidden_states,
+            projections,
             mask,
-            first_only,
-            context=context,
-            projected=projected,
+            texts,
+            first_only=first_only,
             output_attentions=output_attentions,
             output_gates=output_gates,
         )
@@ -91,9 +140,8 @@ class ContextBertEncoder(nn.Module):
 
     Args:
         config: sizes and variants.
-        self_attention: class of the self-attention. Its `forward` takes hidden states (B, L, hidden) or (T, hidden),
-            a mask (B, 1, 1, L), the packing or None, and by keyword `context` in the shape of the hidden states,
-            `projected` (the projections of both, in place of `context`), `output_attentions` and `output_gates`.
+        self_attention: class of the self-attention, a `ContextAttention` of the configuration. Its `forward` takes the
+            arguments of `ContextAttentionBlock` without the hidden states.
     """
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
@@ -136,25 +184,29 @@ class ContextBertEncoder(nn.Module):
         output_attentions: bool,
         output_gates: bool,
         first_only: bool = False,
+        texts: SharedTexts | None = None,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Runs the layers with a context.
 
         Args:
-            hidden_states: (B, L, hidden), or packed (T, hidden).
-            context_embedding: (B, hidden), one per sequence.
-            mask: None or boolean (B, 1, 1, L); or the packing.
+            hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
+            context_embedding: (N, hidden), one per question, which is a sequence of the output.
+            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
             output_attentions: also return attention matrices.
             output_gates: also return the values of the gates.
-            first_only: after its attention the last layer computes only the first token of each packed sequence.
+            first_only: the last layer computes only the first token of each packed sequence.
+            texts: the texts of the questions; None: each question has its own, so that B = N.
 
         Returns:
             Two lists over these layers: hidden states; and the other outputs of the self-attention.
         """
         every_hidden, every_other = [], []
         for layer, context_layer in zip(self.layer[self.first :], self.context_layer[self.first :]):
-            only = {"first_only": True} if first_only and layer is self.layer[-1] else {}
+            options = {"first_only": True} if first_only and layer is self.layer[-1] else {}
+            if texts is not None and not every_hidden:
+                options["texts"] = texts  # the states of further layers differ by question
             hidden_states, *others = layer(
-                hidden_states, context_embedding, context_layer, mask, output_gates, output_attentions, **only
+                hidden_states, context_embedding, context_layer, mask, output_gates, output_attentions, **options
             )
             every_hidden.append(hidden_states)
             every_other.append(others)

@@ -3,20 +3,67 @@
 With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
 Uq (We E + b + E) + uq, which is the same for all tokens of a sequence. The context key is folded in the same way.
 Queries, keys, values, context queries and context keys then take five H x H products per token instead of six, and two
-small ones per sequence; H is the hidden size. `fold_context` folds weights once, for inference. `project_folded` folds
+small ones per question; H is the hidden size. `fold_context` folds weights once, for inference. `project_apart` folds
 them within a call whose batch is large enough.
+
+The products of the tokens do not depend on E. So in the first layer with a context they are computed once for each
+text, whatever the number of questions about it (`Projections`).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qacg_kernels.nn import CONTEXT_ROLES
-from qacg_models.modules.packing import Packing
+from qacg_models.modules.packing import Packing, SharedTexts, first_tokens
 
 _OWN_ROLES = ("query", "key", "value")
+
+
+class Projections(NamedTuple):
+    """Query, key, value, context query and context key, with the parts of tokens and of questions apart.
+
+    Attributes:
+        tokens: the five, (B, L, H, D) or (T, H, D) each, computed from the tokens of the texts.
+        questions: the parts of context query and context key that are the same for all tokens, (N, H, D) each; None if
+            they are part of `tokens`.
+    """
+
+    tokens: tuple[Tensor, ...]
+    questions: tuple[Tensor, ...] | None
+
+    def heads(self, layout: Packing | Tensor | None, texts: SharedTexts | None) -> tuple[Tensor, ...]:
+        """Returns the five for all tokens of the questions, (N, L, H, D) or (T, H, D) each.
+
+        Args:
+            layout: the packing of the questions; any other value for a padded batch.
+            texts: the texts, or None if every question has a text of its own.
+        """
+        *own, context_query, context_key = self.tokens if texts is None else map(texts.gathered, self.tokens)
+        if self.questions is None:
+            return *own, context_query, context_key
+        # Not in place: an exported graph would contain a slow scatter for it.
+        context = zip((context_query, context_key), self.questions)
+        return *own, *(x + _per_token(part, x, layout) for x, part in context)
+
+    def first_tokens(self, layout: Packing, texts: SharedTexts | None) -> tuple[Tensor, ...]:
+        """Returns the five for the first token of each question, (N, 1, H, D) each; arguments as in `heads`."""
+        first = tuple(first_tokens(x, layout, texts).unsqueeze(1) for x in self.tokens)
+        return Projections(first, self.questions).heads(None, None)
+
+    def padded_keys(self, layout: Packing, texts: SharedTexts | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns key, value and context key, padded with finite values to (N, max_seqlen, H, D) each."""
+        _, key, value, _, context_key = self.tokens
+        packing = layout if texts is None else texts.packing
+        padded = [packing.pad(x) for x in (key, value, context_key)]
+        if texts is not None:
+            padded = [x.index_select(0, texts.text_ids) for x in padded]
+        key, value, context_key = padded
+        if self.questions is None:
+            return key, value, context_key
+        return key, value, context_key + _per_token(self.questions[1], context_key, None)
 
 
 class ContextFold(nn.Module):
@@ -34,7 +81,7 @@ class ContextFold(nn.Module):
         >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
         >>> encoder = QACGBertModel(config).eval().encoder
         >>> fold = ContextFold(encoder.layer[0].attention.self, encoder.context_layer[0])
-        >>> [x.shape for x in fold(torch.zeros(1, 5, 32), torch.zeros(1, 32), None)][0]
+        >>> fold(torch.zeros(1, 5, 32), torch.zeros(1, 32)).tokens[0].shape
         torch.Size([1, 5, 2, 16])
     """
 
@@ -62,23 +109,12 @@ class ContextFold(nn.Module):
         for name, value in folded.items():
             self.register_buffer(name, value.to(context_layer.weight.dtype), persistent=False)
 
-    def forward(
-        self, hidden_states: Tensor, context_embedding: Tensor, layout: Packing | Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Returns query, key, value, context query and context key, (..., H, D) each.
-
-        Args:
-            hidden_states: (B, L, hidden), or (T, hidden) with a packing.
-            context_embedding: (B, hidden).
-            layout: the packing; any other value for a padded batch.
-        """
-        projected = F.linear(hidden_states, self.weight, self.bias)
-        per_sequence = F.linear(context_embedding, self.context_weight, self.context_bias)
-        own, context = projected.tensor_split([len(_OWN_ROLES) * hidden_states.shape[-1]], -1)
-        # Not in place: an exported graph would contain a slow scatter for it.
-        context = context + _per_token(per_sequence, projected, layout)
-        parts = (own, len(_OWN_ROLES)), (context, len(CONTEXT_ROLES))
-        return tuple(x for part, roles in parts for x in part.unflatten(-1, (roles, self.num_heads, -1)).unbind(-3))
+    def forward(self, hidden_states: Tensor, context_embedding: Tensor) -> Projections:
+        """Returns the projections of texts (B, L, hidden) or (T, hidden) and of questions (N, hidden)."""
+        tokens = F.linear(hidden_states, self.weight, self.bias)
+        questions = F.linear(context_embedding, self.context_weight, self.context_bias)
+        sizes = (tokens, len(_OWN_ROLES) + len(CONTEXT_ROLES)), (questions, len(CONTEXT_ROLES))
+        return Projections(*(x.unflatten(-1, (roles, self.num_heads, -1)).unbind(-3) for x, roles in sizes))
 
 
 def mix_context(
@@ -100,84 +136,81 @@ def mix_context(
         torch.Size([2, 5, 8])
     """
     tokens = F.linear(hidden_states, _token_weight(context_layer))
-    return tokens + _per_token(_sequence_part(context_layer, context_embedding), tokens, layout)
+    return tokens + _per_token(_question_part(context_layer, context_embedding), tokens, layout)
 
 
-def folding_pays(attention: nn.Module, hidden_states: Tensor) -> bool:
-    """Returns whether `project_folded` takes less work than projecting the result of `mix_context`.
+def can_project_apart(attention: nn.Module) -> bool:
+    """Returns whether `project_apart` can be used in place of `mix_context` and the projections.
 
-    Folding saves one H x H product per token, for the hidden size H, and adds two products of weights, so it takes less
-    work above 2 H tokens. The result is False for layers with wrappers or hooks, which must be called as modules, and
-    in compiled and exported graphs, which are traced for any number of tokens.
+    False for layers with wrappers or hooks, which must be called as modules; for the context projection "head"; and in
+    compiled and exported graphs, which are traced for any number of tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `context_projection`.
-        hidden_states: (B, L, hidden) or (T, hidden).
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
         >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
-        >>> attention = QACGBertModel(config).encoder.layer[0].attention.self
-        >>> folding_pays(attention, torch.zeros(1, 5, 32)), folding_pays(attention, torch.zeros(1, 100, 32))
-        (False, True)
+        >>> can_project_apart(QACGBertModel(config).encoder.layer[0].attention.self)
+        True
     """
-    if torch.compiler.is_compiling():
-        return False
-    tokens = hidden_states.shape[:-1].numel()
     return (
-        attention.context_projection == "hidden"
-        and tokens > 2 * hidden_states.shape[-1]
+        not torch.compiler.is_compiling()
+        and attention.context_projection == "hidden"
         and all(_is_plain(attention.layer(role)) for role in CONTEXT_ROLES)
     )
 
 
-def project_folded(
-    attention: nn.Module,
-    context_layer: nn.Linear,
-    context_embedding: Tensor,
-    hidden_states: Tensor,
-    layout: Packing | Tensor | None,
-) -> tuple[Tensor, ...]:
-    """Returns query, key, value, context query and context key, (..., H, D) each; differentiable.
+def project_apart(
+    attention: nn.Module, context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor
+) -> Projections:
+    """Projects texts and questions; differentiable.
+
+    The weights of the context path are folded if that takes less work: it saves one H x H product per token, for the
+    hidden size H, and adds two products of weights, so it does above 2 H tokens.
 
     Args:
-        attention: a self-attention with `layer(role)` and `num_heads`, of context projection "hidden".
+        attention: a self-attention with `layer(role)` and `num_heads`, for which `can_project_apart` is True.
         context_layer: W (hidden, 2 hidden) and b (hidden).
-        context_embedding: E, (B, hidden).
-        hidden_states: X, (B, L, hidden), or (T, hidden) with a packing.
-        layout: the packing; any other value for a padded batch.
+        context_embedding: E of the questions, (N, hidden).
+        hidden_states: X of the texts, (B, L, hidden) or packed (T, hidden).
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
         >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
         >>> encoder = QACGBertModel(config).encoder
         >>> layers = encoder.layer[0].attention.self, encoder.context_layer[0]
-        >>> len(project_folded(*layers, torch.zeros(1, 32), torch.zeros(1, 5, 32), None))
-        5
+        >>> project_apart(*layers, torch.zeros(3, 32), torch.zeros(1, 5, 32)).questions[0].shape
+        torch.Size([3, 2, 16])
     """
-    per_sequence = _sequence_part(context_layer, context_embedding)
-    projected = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
-    for role in CONTEXT_ROLES:
-        layer = attention.layer(role)
-        tokens = F.linear(hidden_states, layer.weight @ _token_weight(context_layer))
-        projected.append(tokens + _per_token(F.linear(per_sequence, layer.weight, layer.bias), tokens, layout))
-    return tuple(x.unflatten(-1, (attention.num_heads, -1)) for x in projected)
+    token_weight, per_question = _token_weight(context_layer), _question_part(context_layer, context_embedding)
+    tokens = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
+    layers = [attention.layer(role) for role in CONTEXT_ROLES]
+    if hidden_states.shape[:-1].numel() > 2 * hidden_states.shape[-1]:
+        tokens += [F.linear(hidden_states, layer.weight @ token_weight) for layer in layers]
+    else:
+        mixed = F.linear(hidden_states, token_weight)
+        tokens += [F.linear(mixed, layer.weight) for layer in layers]
+    questions = (F.linear(per_question, layer.weight, layer.bias) for layer in layers)
+    return Projections(
+        *(tuple(x.unflatten(-1, (attention.num_heads, -1)) for x in part) for part in (tokens, questions))
+    )
 
 
 def _token_weight(context_layer: nn.Linear) -> Tensor:
     return context_layer.weight[:, context_layer.out_features :]
 
 
-def _sequence_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tensor:
-    """Returns We E + b + E, (B, hidden): one row per sequence."""
+def _question_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tensor:
+    """Returns We E + b + E, (N, hidden): one row per question."""
     weight = context_layer.weight[:, : context_layer.out_features]
     return F.linear(context_embedding, weight, context_layer.bias) + context_embedding
 
 
-def _per_token(per_sequence: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """Expands (B, N) to (T, N) or (B, 1, N), in the dtype of `like`, which autocast may have changed."""
-    per_sequence = per_sequence.to(like.dtype)
-    return layout.per_token(per_sequence) if isinstance(layout, Packing) else per_sequence.unsqueeze(1)
+def _per_token(per_question: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
+    """Expands (N, ...) to (T, ...) or (N, 1, ...), in the dtype of `like`, which autocast may have changed."""
+    per_question = per_question.to(like.dtype)
+    return layout.per_token(per_question) if isinstance(layout, Packing) else per_question.unsqueeze(1)
 
 
 def _is_plain(layer: nn.Module) -> bool:

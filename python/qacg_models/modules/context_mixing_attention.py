@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from qacg_kernels.nn import ContextAttention, GateLayer, accept_other_naming
 from qacg_models.configs.cg_bert import CGBertConfig
-from qacg_models.modules.packing import Packing
+from qacg_models.modules.context_fold import Projections
+from qacg_models.modules.packing import Packing, SharedTexts
 from qacg_models.modules.softmax_attention import attend_split
 
 _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
@@ -34,31 +35,30 @@ class ContextMixingSelfAttention(ContextAttention):
 
     def forward(
         self,
-        hidden_states: Tensor,
+        projections: Projections,
         mask: Packing | Tensor | None,
+        texts: SharedTexts | None,
         *,
-        context: Tensor | None,
-        projected: tuple[Tensor, ...] | None,
+        first_only: bool,
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each sequence. (N, ...) stands for (B, L, ...) if padded, (T, ...) if packed.
+        """Computes self-attention within each of N sequences, one per question.
 
         Args:
-            hidden_states: (N, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
-            context: (N, hidden), or None with `projected`.
-            projected: query, key, value, context query and context key, (N, H, D) each, or None.
+            projections: the projections of texts and questions.
+            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            texts: the texts of the questions; None: each question has its own.
+            first_only: return only the first token of each packed sequence.
             output_attentions: also return A, the attention matrix.
             output_gates: also return the gates lq and lk.
 
         Returns:
-            The output (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None; the gates
-            lq and lk, (B, H, L, 1), or (T, H, 1) if packed, or None.
+            The output (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout
+            (N, H, L, L), with L = max_seqlen if packed, or None; the gates lq and lk, (N, H, L, 1), or (T, H, 1) if
+            packed, or None.
         """
-        if projected is None:
-            projected = self.project(hidden_states, context)
-        query, key, value, context_query, context_key = projected
+        query, key, value, context_query, context_key = projections.heads(mask, texts)
         query_gate = self._gate("gate_query", query, "gate_context_query", context_query)
         key_gate = self._gate("gate_key", key, "gate_context_key", context_key)
         out, attention = attend_split(
@@ -70,6 +70,8 @@ class ContextMixingSelfAttention(ContextAttention):
             implementation=self.config._attn_implementation,
             want_map=output_attentions,
         )
+        if first_only:
+            out = mask.first(out)
         if not output_gates:
             return out, attention, None, None
         if not isinstance(mask, Packing):

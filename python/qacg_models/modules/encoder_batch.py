@@ -6,7 +6,7 @@ from torch import Tensor
 
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.modules.input_checks import check_encoder_inputs, check_packed_inputs, check_segments, key_mask
-from qacg_models.modules.packing import Packing, pack_visible, packing_of
+from qacg_models.modules.packing import Packing, SharedTexts, pack_visible, packing_of
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,26 @@ class EncoderBatch:
         """Returns the layout as the layers take it: a packing, booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
-    def for_questions(self, text_ids: Tensor) -> tuple["EncoderBatch", Tensor]:
+    def for_questions(self, text_ids: Tensor) -> tuple["EncoderBatch", SharedTexts]:
         """Returns a batch that has the text of this batch for each of N questions.
 
         Args:
             text_ids: (N) int64, the index of each question's text in this batch.
 
         Returns:
-            The batch, and the indices with which hidden states of this batch are gathered for it.
+            The batch, and the texts with which values of this batch are gathered for it.
         """
         if not isinstance(self.layout, Packing):
             layout = None if self.layout is None else self.layout.index_select(0, text_ids)
-            return replace(self, size=text_ids.shape[0], layout=layout), text_ids
+            return replace(self, size=text_ids.shape[0], layout=layout), SharedTexts(text_ids, text_ids, None)
         packing, rows = self.layout.repeated(text_ids)
+        texts = SharedTexts(text_ids, rows, self.layout)
         if self.padded_shape is None:
-            return replace(self, size=text_ids.shape[0], layout=packing), rows
+            return replace(self, size=text_ids.shape[0], layout=packing), texts
         length = self.padded_shape[1]
         indices = packing.sequences * length + self.token_indices.index_select(0, rows) % length
         shape = (text_ids.shape[0], length)
-        return replace(self, size=shape[0], layout=packing, padded_shape=shape, token_indices=indices), rows
+        return replace(self, size=shape[0], layout=packing, padded_shape=shape, token_indices=indices), texts
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
         """Returns whether the last layer, after its attention, has to compute only the first token of each sequence."""

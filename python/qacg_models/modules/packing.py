@@ -54,15 +54,15 @@ class Packing(NamedTuple):
         return per_sequence.index_select(0, self.sequences)
 
     def first(self, x: Tensor) -> Tensor:
-        """Returns the first token of each sequence, (B, N), from x (T, N); 0 for a sequence without tokens."""
+        """Returns the first token of each sequence, (B, ...), from x (T, ...); 0 for a sequence without tokens."""
         if x.shape[0] == 0:
             return x.new_zeros((self.batch, *x.shape[1:]))
         starts = self.cu_seqlens[:-1].long().clamp(max=x.shape[0] - 1)
         return self.cleared(x.index_select(0, starts))
 
     def cleared(self, x: Tensor) -> Tensor:
-        """Returns x (B, N) with 0 for each sequence that has no tokens."""
-        return x.masked_fill((self.lengths() == 0).unsqueeze(1), 0.0)
+        """Returns x (B, ...) with 0 for each sequence that has no tokens."""
+        return x.masked_fill((self.lengths() == 0).view(-1, *[1] * (x.dim() - 1)), 0.0)
 
     def total(self, x: Tensor) -> Tensor:
         """Returns the sum over the tokens of each sequence, (B, N), from x (T, N)."""
@@ -99,6 +99,40 @@ class Packing(NamedTuple):
     def _indices(self) -> Tensor:
         """Returns (T,) the index of each token in the flattened padded batch."""
         return self.sequences * self.max_seqlen + self.places
+
+
+class SharedTexts(NamedTuple):
+    """The texts of N questions, if several questions share a text.
+
+    Attributes:
+        text_ids: (N,) int64, the index of the text of each question.
+        rows: the indices with which values of the texts are gathered for the questions: text_ids if padded; (T,)
+            indices of tokens if packed.
+        packing: the packing of the texts; None if padded.
+    """
+
+    text_ids: Tensor
+    rows: Tensor
+    packing: Packing | None
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """Returns values of the questions from those of the texts, (B, L, ...) or (T, ...)."""
+        return x.index_select(0, self.rows)
+
+
+def first_tokens(x: Tensor, packing: Packing, texts: SharedTexts | None) -> Tensor:
+    """Returns the first token of each of N questions, (N, ...), from packed values (T, ...) of their texts.
+
+    Args:
+        x: values of the texts; 0 is returned for a text without tokens.
+        packing: the packing of the questions.
+        texts: the texts, or None if every question has a text of its own.
+
+    Example:
+        >>> first_tokens(torch.arange(5), packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)), None).tolist()
+        [0, 2]
+    """
+    return packing.first(x) if texts is None else texts.packing.first(x).index_select(0, texts.text_ids)
 
 
 def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Packing:

@@ -1,14 +1,17 @@
 """Self-attention of QACG-BERT, computed by the fused operator or by plain PyTorch operations."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from qacg_kernels.call.gate import GateParameters
+from qacg_kernels.call.problem import row_dtype
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, bias_of_keys
-from qacg_kernels.functional import quasi_attention_varlen
+from qacg_kernels.functional import quasi_attention, quasi_attention_varlen
 from qacg_kernels.nn import FusedQuasiAttention, with_lambda
 from qacg_models.modules.bert_layers import Dropout
-from qacg_models.modules.packing import Packing
+from qacg_models.modules.context_fold import Projections
+from qacg_models.modules.packing import Packing, SharedTexts
 from qacg_models.modules.softmax_attention import softmax_map
 
 IMPLEMENTATIONS = ("fused", "eager")
@@ -39,41 +42,44 @@ class QuasiSelfAttention(FusedQuasiAttention):
 
     def forward(
         self,
-        hidden_states: Tensor,
+        projections: Projections,
         mask: Packing | Tensor | None,
+        texts: SharedTexts | None,
         *,
-        context: Tensor | None,
-        projected: tuple[Tensor, ...] | None,
+        first_only: bool,
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each sequence. (N, ...) stands for (B, L, ...) if padded, (T, ...) if packed.
+        """Computes self-attention within each of N sequences, one per question.
 
         With output_attentions, and with the implementation "eager", a packed batch is padded for the attention.
 
         Args:
-            hidden_states: (N, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
-            context: (N, hidden), or None with `projected`.
-            projected: query, key, value, context query and context key before dropout, (N, H, D) each, or None.
+            projections: the projections of texts and questions, before dropout.
+            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            texts: the texts of the questions; None: each question has its own.
+            first_only: return only the first token of each packed sequence.
             output_attentions: also return the attention matrices.
             output_gates: also return the gate lambda.
 
         Returns:
-            The output (N, hidden); A after dropout, the softmax map P and the quasi-attention map lambda * G, each
-            (B, H, L, L) with L = max_seqlen if packed, or None; lambda (B, H, L, 1), or (T, H, 1) if packed, or None.
+            The output (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout, the softmax
+            map P and the quasi-attention map lambda * G, each (N, H, L, L) with L = max_seqlen if packed, or None;
+            lambda (N, H, L, 1), or (T, H, 1) if packed, or None.
         """
-        if projected is None:
-            heads = self.project(hidden_states, context)
-        else:
-            heads = (*projected[:3], *(self.dropout(x) for x in projected[3:]))
+        fused = self.config._attn_implementation == "fused"
+        if first_only and fused and mask.max_seqlen > 0 and not (output_attentions or output_gates):
+            first, keys = projections.first_tokens(mask, texts), projections.padded_keys(mask, texts)
+            return self.attend_from_first(first, keys, mask), None, None, None, None
+        heads = projections.heads(mask, texts)
+        heads = (*heads[:-2], *map(self.drop_context, heads[-2:]))
         gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if not isinstance(mask, Packing):
             heads = tuple(x.transpose(1, 2) for x in heads)
             out, maps, lam = self.attend(heads, gate, mask, dropout_p, output_attentions, output_gates)
             out = out.transpose(1, 2)
-        elif output_attentions or self.config._attn_implementation == "eager":
+        elif output_attentions or not fused:
             heads = tuple(mask.pad(x).transpose(1, 2) for x in heads)
             out, maps, lam = self.attend(heads, gate, mask.pairs(), dropout_p, output_attentions, output_gates)
             out, lam = (None if x is None else mask.unpad(x.transpose(1, 2)) for x in (out, lam))
@@ -91,7 +97,45 @@ class QuasiSelfAttention(FusedQuasiAttention):
                     return_lambda=output_gates,
                 )
             )
-        return out.flatten(-2), *(maps or (None, None, None)), lam
+        out = out.flatten(-2)
+        return mask.first(out) if first_only else out, *(maps or (None, None, None)), lam
+
+    def drop_context(self, x: Tensor) -> Tensor:
+        """Applies dropout to a context query or context key; a subclass may override it."""
+        return self.dropout(x)
+
+    def attend_from_first(
+        self, first: tuple[Tensor, ...], padded: tuple[Tensor, Tensor, Tensor], packing: Packing
+    ) -> Tensor:
+        """Computes the attention from the first token of each sequence.
+
+        Args:
+            first: query, key, value, context query and context key of the first tokens, (N, 1, H, D) each, before
+                dropout.
+            padded: key, value and context key, (N, max_seqlen, H, D) each, before dropout.
+            packing: the packing of the N sequences.
+
+        Returns:
+            (N, hidden), 0 for a sequence without tokens.
+        """
+        query, key, _, context_query, context_key = first
+        keys, values, context_keys = padded
+        dropout_p = self.dropout.p if self.dropout.training else 0.0
+        context_query = self.drop_context(context_query)
+        if dropout_p > 0:
+            # A slice of the padded context keys would get a gradient of their size, which is slow.
+            kept = self.drop_context(torch.ones_like(context_keys))
+            context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
+        lam = lambda_of_rows(query, key, context_query, context_key, self.gate(like=query))
+        out = quasi_attention(
+            *(x.transpose(1, 2) for x in (query, keys, values, context_query, context_keys)),
+            lam.transpose(1, 2),
+            key_lengths=packing.lengths(),
+            dropout_p=dropout_p,
+            quasi_scale=self.quasi_scale,
+            quasi_bias=self.quasi_bias,
+        )
+        return out.flatten(1)
 
     def attend(self, heads, gate, mask, dropout_p, returns_maps, returns_lambda):
         if self.config._attn_implementation == "fused":
@@ -139,6 +183,24 @@ def eager_quasi_attention(
     gated_map = lam.unsqueeze(-1) * quasi_map
     combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
     return combined @ value, (combined, attended, gated_map), lam
+
+
+def lambda_of_rows(
+    query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: GateParameters
+) -> Tensor:
+    """Returns lambda of a row gate, (..., H), from query and key at its position, (..., H, D) each.
+
+    Like the kernels it computes in float32, or in float64 for float64 inputs.
+    """
+
+    def share(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
+        logit = (x.to(dtype) * vector).sum(-1) + (context.to(dtype) * context_vector).sum(-1)
+        return (logit if bias is None else logit + bias).sigmoid()
+
+    dtype = row_dtype(query)
+    query_gate = share(query, gate.query, context_query, gate.context_query, gate.query_bias)
+    key_gate = share(key, gate.key, context_key, gate.context_key, gate.key_bias)
+    return (1 - (gate.beta * query_gate + gate.gamma * key_gate)).to(query.dtype)
 
 
 def _gate(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
