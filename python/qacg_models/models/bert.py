@@ -129,6 +129,7 @@ class BertModel(BertPreTrainedModel):
             max_seqlen,
             # Without pooler the caller reads the hidden states, including those of padding.
             leave_out_padding=self.config.unpad and pooler is not None and not output_attentions,
+            may_round=not output_attentions,
         )
         if head_mask is not None:
             head_mask = checked_head_mask(head_mask, self.config.num_hidden_layers, self.config.num_attention_heads)
@@ -137,7 +138,7 @@ class BertModel(BertPreTrainedModel):
         every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
         output = BaseModelOutputWithPooling(
             last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
-            pooler_output=pooler and pooler(*batch.pooled_from(every_hidden[-1], first_only)),
+            pooler_output=pooler and pooler(*batch.pooled_from(every_hidden[-1], first_only))[: batch.size],
             hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
             attentions=tuple(every_map) if output_attentions else None,
         )

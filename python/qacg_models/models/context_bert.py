@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers.utils import ModelOutput
 
 from qacg_models.configs.context import GatedContextConfig
@@ -111,16 +112,18 @@ class ContextBertModel(EncoderPreTrainedModel):
             cu_seqlens,
             max_seqlen,
             leave_out_padding=self.config.unpad and not output_attentions,
+            may_round=not output_attentions,
         )
         embedded = self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids, batch.inputs_embeds)
         below, plain_maps = self.encoder.plain_layers(embedded, batch.mask, bool(output_attentions))
         hidden_states, texts = below[-1], None
         if text_ids is not None:
             text_ids = checked_text_ids(text_ids, batch.size)
-            batch, texts = batch.for_questions(text_ids)
+            batch, texts = batch.for_questions(text_ids, may_round=not output_attentions)
             below = [texts.gathered(x) for x in below] if output_hidden_states else []
             plain_maps = [None if x is None else x.index_select(0, text_ids) for x in plain_maps]
-        context_embedding = self.context_embeddings(checked_context_ids(self.config, context_ids, batch.size))
+        context_ids = checked_context_ids(self.config, context_ids, batch.size)
+        context_embedding = self.context_embeddings(pad(context_ids, (0, batch.filler_sequences)))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
@@ -133,7 +136,7 @@ class ContextBertModel(EncoderPreTrainedModel):
             optional |= {field: tuple(map(batch.restored_rows, found[field])) for field in self.gate_fields}
         output = self.output_class(
             last_hidden_state=None if pooled_only else batch.restored(above[-1]),
-            pooler_output=self.pooler(*batch.pooled_from(above[-1], first_only)),
+            pooler_output=self.pooler(*batch.pooled_from(above[-1], first_only))[: batch.size],
             hidden_states=tuple(map(batch.restored, (*below, *above))) if output_hidden_states else None,
             **optional,
         )

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from qacg_kernels.utils.torch_internals import values_readable
 from qacg_models.modules.input_checks import check_encoder_inputs, check_packed_inputs, check_segments, key_mask
@@ -22,6 +24,8 @@ class EncoderBatch:
         layout: the packing; or, if padded, (B, L) booleans, True for tokens; or None without padding.
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
         token_indices: (T,) int64, the index b L + l of each token in that padded batch; None if padded_shape is None.
+        filler: number of tokens after those of the caller, in sequences after the caller's, which round T; their values
+            are not returned.
     """
 
     size: int
@@ -32,17 +36,24 @@ class EncoderBatch:
     layout: Packing | Tensor | None
     padded_shape: tuple[int, int] | None = None
     token_indices: Tensor | None = None
+    filler: int = 0
+
+    @property
+    def filler_sequences(self) -> int:
+        """The number of sequences after those of the caller."""
+        return self.layout.batch - self.size if isinstance(self.layout, Packing) else 0
 
     @property
     def mask(self) -> Packing | Tensor | None:
         """Returns the layout as the layers take it: a packing, booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
-    def for_questions(self, text_ids: Tensor) -> tuple["EncoderBatch", SharedTexts]:
+    def for_questions(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", SharedTexts]:
         """Returns a batch that has the text of this batch for each of N questions.
 
         Args:
             text_ids: (N) int64, the index of each question's text in this batch.
+            may_round: a packed batch may get filler, if `rounding_pays`.
 
         Returns:
             The batch, and the texts with which values of this batch are gathered for it.
@@ -51,13 +62,38 @@ class EncoderBatch:
             layout = None if self.layout is None else self.layout.index_select(0, text_ids)
             return replace(self, size=text_ids.shape[0], layout=layout), SharedTexts(text_ids, text_ids, None)
         packing, rows = self.layout.repeated(text_ids)
-        texts = SharedTexts(text_ids, rows, self.layout)
-        if self.padded_shape is None:
-            return replace(self, size=text_ids.shape[0], layout=packing), texts
-        length = self.padded_shape[1]
-        indices = packing.sequences * length + self.token_indices.index_select(0, rows) % length
-        shape = (text_ids.shape[0], length)
-        return replace(self, size=shape[0], layout=packing, padded_shape=shape, token_indices=indices), texts
+        questions = EncoderBatch(text_ids.shape[0], None, None, None, None, packing)
+        if self.padded_shape is not None:
+            length = self.padded_shape[1]
+            indices = packing.sequences * length + self.token_indices.index_select(0, rows) % length
+            questions = replace(questions, padded_shape=(text_ids.shape[0], length), token_indices=indices)
+        if may_round and rounding_pays(text_ids.device):
+            questions = questions.rounded()
+        # Filler sequences have tokens of the first text.
+        text_ids, rows = pad(text_ids, (0, questions.filler_sequences)), pad(rows, (0, questions.filler))
+        return questions, SharedTexts(text_ids, rows, self.layout)
+
+    def rounded(self) -> "EncoderBatch":
+        """Returns the packed batch with filler, so that T is one of 16 numbers between two powers of 2."""
+        packing, tokens = self.layout, self.layout.sequences.shape[0]
+        filler = -tokens % (1 << max(0, tokens.bit_length() - 5))
+        if not filler:
+            return self
+        ends = [*range(tokens + packing.max_seqlen, tokens + filler, packing.max_seqlen), tokens + filler]
+        cu_seqlens = torch.cat([packing.cu_seqlens, packing.cu_seqlens.new_tensor(ends)])
+
+        def extended(x: Tensor | None) -> Tensor | None:
+            return None if x is None else pad(x, (*(0, 0) * (x.dim() - 1), 0, filler))
+
+        return replace(
+            self,
+            input_ids=extended(self.input_ids),
+            inputs_embeds=extended(self.inputs_embeds),
+            token_type_ids=extended(self.token_type_ids),
+            position_ids=extended(self.position_ids),
+            layout=Packing.of(cu_seqlens, packing.max_seqlen, tokens + filler),
+            filler=filler,
+        )
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
         """Returns whether the last layer, after its attention, has to compute only the first token of each sequence."""
@@ -74,6 +110,7 @@ class EncoderBatch:
 
     def restored(self, x: Tensor) -> Tensor:
         """Returns per-token values in the form of the caller's batch: (B, L, ...), 0 at padding; or (T, ...)."""
+        x = x[: x.shape[0] - self.filler] if self.filler else x
         if self.padded_shape is None:
             return x
         batch, length = self.padded_shape
@@ -82,8 +119,22 @@ class EncoderBatch:
 
     def restored_rows(self, x: Tensor) -> Tensor:
         """Returns values by head, (B, H, L, 1) or (T, H, 1), in the form of the caller's batch: (B, H, L) or (T, H)."""
-        x = x.squeeze(-1)
-        return x if self.padded_shape is None else self.restored(x).transpose(1, 2)
+        x = self.restored(x.squeeze(-1)) if isinstance(self.layout, Packing) else x.squeeze(-1)
+        return x if self.padded_shape is None else x.transpose(1, 2)
+
+
+def rounding_pays(device: torch.device) -> bool:
+    """Returns whether products take much longer with a new number of rows than with one that has occurred before.
+
+    True for bfloat16 on the CPU: oneDNN compiles a kernel for each new shape, which takes longer than a product of a
+    thousand rows.
+    """
+    return (
+        device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and not torch.compiler.is_compiling()
+    )
 
 
 def read_batch(
@@ -97,6 +148,7 @@ def read_batch(
     max_seqlen: int | None,
     *,
     leave_out_padding: bool,
+    may_round: bool,
 ) -> EncoderBatch:
     """Checks the arguments of an encoder's `forward`, and returns them as a batch.
 
@@ -111,6 +163,7 @@ def read_batch(
         max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
+        may_round: a packed batch may get filler, if `rounding_pays`.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the message names it.
@@ -130,7 +183,8 @@ def read_batch(
                     f"got {packing.max_seqlen}"
                 )
             position_ids = packing.places
-        return EncoderBatch(packing.batch, input_ids, inputs_embeds, token_type_ids, position_ids, packing)
+        batch = EncoderBatch(packing.batch, input_ids, inputs_embeds, token_type_ids, position_ids, packing)
+        return batch.rounded() if may_round and rounding_pays(tokens.device) else batch
     if max_seqlen is not None:
         raise ValueError("max_seqlen: expected cu_seqlens with it, got None. Omit max_seqlen for a padded batch.")
     shape = check_encoder_inputs(config, input_ids, inputs_embeds, token_type_ids, position_ids)
@@ -147,6 +201,7 @@ def read_batch(
     def packed(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.flatten(0, 1).index_select(0, indices)
 
-    return EncoderBatch(
+    batch = EncoderBatch(
         shape[0], packed(input_ids), packed(inputs_embeds), packed(token_type_ids), places, packing, shape, indices
     )
+    return batch.rounded() if may_round and rounding_pays(indices.device) else batch
