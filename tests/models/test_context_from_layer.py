@@ -105,9 +105,11 @@ def test_gradients_of_shared_texts_are_sums(kind, batch, layer):
 
 
 @pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.parametrize("projection", ["hidden", "head"])
 @pytest.mark.parametrize("bias", [0.0, 0.7, "-log(keys)"])
-def test_first_tokens_of_texts_follow_the_equations(bias, layer, monkeypatch):
-    model, (ids, mask) = built("qacg-bert", layer, quasi_bias=bias, lambda_per_head=True, lambda_bias=True), texts()
+def test_first_tokens_of_texts_follow_the_equations(bias, projection, layer, monkeypatch):
+    fields = {"quasi_bias": bias, "context_projection": projection, "lambda_per_head": True, "lambda_bias": True}
+    model, (ids, mask) = built("qacg-bert", layer, **fields), texts()
     calls = []
     attend = QuasiSelfAttention.attend_from_first
     monkeypatch.setattr(

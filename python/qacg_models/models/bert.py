@@ -138,7 +138,7 @@ class BertModel(BertPreTrainedModel):
         every_hidden, every_map = self.encoder(embedded, batch.mask, bool(output_attentions), head_mask, first_only)
         output = BaseModelOutputWithPooling(
             last_hidden_state=None if pooled_only else batch.restored(every_hidden[-1]),
-            pooler_output=pooler and pooler(*batch.pooled_from(every_hidden[-1], first_only))[: batch.size],
+            pooler_output=pooler and batch.without_filler(pooler(*batch.pooled_from(every_hidden[-1], first_only))),
             hidden_states=tuple(map(batch.restored, every_hidden)) if output_hidden_states else None,
             attentions=tuple(every_map) if output_attentions else None,
         )

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from transformers.utils import ModelOutput
 
 from qacg_models.configs.context import GatedContextConfig
@@ -123,7 +122,7 @@ class ContextBertModel(EncoderPreTrainedModel):
             below = [texts.gathered(x) for x in below] if output_hidden_states else []
             plain_maps = [None if x is None else x.index_select(0, text_ids) for x in plain_maps]
         context_ids = checked_context_ids(self.config, context_ids, batch.size)
-        context_embedding = self.context_embeddings(pad(context_ids, (0, batch.filler_sequences)))
+        context_embedding = self.context_embeddings(batch.with_filler(context_ids))
         first_only = pooled_only and batch.only_first_needed(self.config, output_hidden_states)
         output_gates = bool(output_gates or output_lambda)
         above, per_layer = self.encoder(
@@ -136,7 +135,7 @@ class ContextBertModel(EncoderPreTrainedModel):
             optional |= {field: tuple(map(batch.restored_rows, found[field])) for field in self.gate_fields}
         output = self.output_class(
             last_hidden_state=None if pooled_only else batch.restored(above[-1]),
-            pooler_output=self.pooler(*batch.pooled_from(above[-1], first_only))[: batch.size],
+            pooler_output=batch.without_filler(self.pooler(*batch.pooled_from(above[-1], first_only))),
             hidden_states=tuple(map(batch.restored, (*below, *above))) if output_hidden_states else None,
             **optional,
         )

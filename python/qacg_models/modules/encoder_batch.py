@@ -39,11 +39,6 @@ class EncoderBatch:
     filler: int = 0
 
     @property
-    def filler_sequences(self) -> int:
-        """The number of sequences after those of the caller."""
-        return self.layout.batch - self.size if isinstance(self.layout, Packing) else 0
-
-    @property
     def mask(self) -> Packing | Tensor | None:
         """Returns the layout as the layers take it: a packing, booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
@@ -69,9 +64,9 @@ class EncoderBatch:
             questions = replace(questions, padded_shape=(text_ids.shape[0], length), token_indices=indices)
         if may_round and rounding_pays(text_ids.device):
             questions = questions.rounded()
-        # Filler sequences have tokens of the first text.
-        text_ids, rows = pad(text_ids, (0, questions.filler_sequences)), pad(rows, (0, questions.filler))
-        return questions, SharedTexts(text_ids, rows, self.layout)
+        if questions.filler:
+            rows = pad(rows, (0, questions.filler))  # tokens of the first text
+        return questions, SharedTexts(questions.with_filler(text_ids), rows, self.layout)
 
     def rounded(self) -> "EncoderBatch":
         """Returns the packed batch with filler, so that T is one of 16 numbers between two powers of 2."""
@@ -94,6 +89,14 @@ class EncoderBatch:
             layout=Packing.of(cu_seqlens, packing.max_seqlen, tokens + filler),
             filler=filler,
         )
+
+    def with_filler(self, x: Tensor) -> Tensor:
+        """Returns values of the caller's sequences, (B), followed by 0 for each filler sequence."""
+        return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
+
+    def without_filler(self, x: Tensor) -> Tensor:
+        """Returns the values of the caller's sequences, (B, ...), the first ones of x."""
+        return x[: self.size] if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
         """Returns whether the last layer, after its attention, has to compute only the first token of each sequence."""
