@@ -22,13 +22,13 @@ from qacg_models.runs.options import TrainingOptions
 
 MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
 POSITIVE, NEGATIVE = "positive", "negative"
-TEXT = "Great coffee and friendly staff, but way too expensive"
+TEXT = "The food was great, but the waiter was rude"
 INTRO = f"Type a sentence about a restaurant or an app. For example: {TEXT}"
 STEPS = ("machine", "agreement with the reference", "speed and memory", "training", "evaluation", "report")
 
 
 def training_options(seed: int = 0) -> TrainingOptions:
-    """Returns options of a training of 40 to 90 seconds on two cores, depending on their speed.
+    """Returns options of a training of one to two minutes on two cores, depending on their speed.
 
     With MiniLM, the last two of its six layers read the aspect, and the first two are not trained.
     """
