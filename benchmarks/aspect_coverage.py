@@ -27,7 +27,12 @@ Labelled = list[tuple[str, set[str]]]
 
 
 def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> set[str]:
-    """The categories that are the most frequent one, without a tie, in at least one list of sentence numbers."""
+    """The categories that are the most frequent one, without a tie, among the sentences of at least one list.
+
+    Args:
+        picked: lists of sentence indices.
+        categories: the categories of each sentence.
+    """
     found = set()
     for numbers in picked:
         counts = Counter(category for number in numbers for category in categories[number]).most_common(2)

@@ -36,7 +36,7 @@ class Quartiles:
         return cls(median, min(numbers), q1, q3)
 
     def in_ms(self) -> dict[str, float]:
-        """The fields of a TimeRecord or StepRecord, if these quartiles are in milliseconds."""
+        """The quartiles as `*_ms` fields of a TimeRecord or StepRecord. They must be in milliseconds already."""
         values = {"median_ms": self.median, "min_ms": self.least, "q1_ms": self.q1, "q3_ms": self.q3}
         return {name: rounded(value) for name, value in values.items()}
 

@@ -158,7 +158,8 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
         elif not isinstance(theirs, tuple) or len(theirs) != 5:
             got = f"{len(theirs)} values" if isinstance(theirs, tuple) else type(theirs).__name__
             raise ValueError(
-                f"{where}: expected five results, as of FusedQuasiAttention.forward, or one tensor, got {got}"
+                f"{where}: expected its forward to return one tensor, or a tuple of five values like"
+                f" FusedQuasiAttention.forward, got {got}"
             )
         ours = kind.__new__(kind)
         nn.Module.__init__(ours)

@@ -1,9 +1,9 @@
-"""The arms of the study, which are the models to compare, and its training runs, in order.
+"""The arms of the study (the models that are compared) and the training runs, in order.
 
-All arms begin with MiniLM and compute its lower layers once for a text. From layer `from_layer` on they compute the
-layers for each aspect separately, and differ in how the aspect enters there. Each arm is tried with the same settings,
-each in one run ("search") that does not see the test split. The setting that is best on dev is trained again with other
-seeds, and these runs are evaluated on test.
+All arms start from MiniLM. The layers below `from_layer` are computed once for a text, the others once for each of its
+aspects. The arms differ in how the aspect enters. Every arm is trained once with every setting on one data set, without
+the test split ("search"). The setting that is best on dev is then trained with other seeds on all data sets, and these
+runs are evaluated on test.
 """
 
 from collections.abc import Mapping

@@ -75,11 +75,11 @@ class Questions:
         self.texts = list(texts.values())
 
     def shuffled(self, rows: int, generator: np.random.Generator) -> list[Batch]:
-        """The batches of an epoch, in random order. Each has whole texts, with at least `rows` questions together."""
+        """The batches of an epoch, of whole texts in random order; all but the last have at least `rows` questions."""
         return list(self._batches(generator.permutation(len(self.texts)), rows))
 
     def by_length(self, rows: int) -> Iterator[Batch]:
-        """Yields batches of all texts, the shortest texts first, of at least `rows` questions."""
+        """Yields batches of whole texts, the shortest first; all but the last have at least `rows` questions."""
         lengths = [len(self.features[indices[0]]["input_ids"]) for indices in self.texts]
         return self._batches(np.argsort(lengths, kind="stable"), rows)
 

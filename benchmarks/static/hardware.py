@@ -159,7 +159,7 @@ def need(instruction: Instruction, chip: Chip) -> Need:
 
 
 def cache_clocks(instruction: Instruction, chip: Chip) -> float:
-    """The clocks of a scheduler's share of the L2 cache for a load or store, during which the warp continues."""
+    """The clocks that a load or store takes of its scheduler's L2 bandwidth; the warp does not wait for them."""
     return SCHEDULERS * 32 * _bytes(instruction.opcode) / chip.l2_bytes
 
 

@@ -38,7 +38,8 @@ class UnknownPathError(RuntimeError):
 def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) -> list[int]:
     """Returns the indices of the instructions that a thread of the first block issues.
 
-    An instruction whose predicate is false has the program's length as index.
+    An instruction whose predicate is false has the index len(program); a branch or exit that is not taken keeps its own
+    index.
 
     Args:
         program: the instructions of the kernel.

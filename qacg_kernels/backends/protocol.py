@@ -50,7 +50,7 @@ class Backend(Protocol):
         """Why this backend cannot run on this machine; empty if it can."""
 
     def not_for(self, device: torch.device) -> list[str]:
-        """Why this backend supports no call on a device of its type; empty if it supports some."""
+        """Returns the reasons why this backend cannot run on a device of its type; empty if it can."""
 
     def residuals(self, problem: Problem) -> Residuals:
         """Which branch outputs the backward reads."""

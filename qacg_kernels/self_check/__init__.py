@@ -134,7 +134,10 @@ class Kernel:
         return self._fall_back(variant, mode, problem, others)
 
     def _wrong_forward_of(self, problem: Problem, others: Others) -> tuple | None:
-        """Returns the variant of a backward's forward if it was wrong; the backward then uses the reference too."""
+        """Returns the variant of the forward that belongs to a backward call if it gave a wrong result, else None.
+
+        The backward then uses the reference too.
+        """
         if isinstance(others, Residuals):
             return None
         saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))

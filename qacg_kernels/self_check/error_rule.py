@@ -259,7 +259,10 @@ def _add_gate_squares(
     grad_gates: tuple[Tensor | None, Tensor | None],
     rows: Tensor | None,
 ) -> None:
-    """Adds to `squares` the gradients of the gate's parameters, and the gate's part of the gradients of its inputs."""
+    """Sets the squared rounding scales of the gradients of the gate's parameters in `squares`.
+
+    Adds the gate's part to those of the gradients of queries, keys and contexts.
+    """
     across = -2 if p.column_gate else -1
     of_query, of_key = (p.gate_query, p.gate_context_query), (p.gate_key, p.gate_context_key)
     sides = (

@@ -210,7 +210,10 @@ def with_own_forward(module):
 
 
 REJECTED = {
-    "four values": (r"expected five results.* got 4 values", ReturnsFour),
+    "four values": (
+        r"expected its forward to return one tensor, or a tuple of five values.* got 4 values",
+        ReturnsFour,
+    ),
     "another call": (r"expected a module that can be called as \(hidden_states", TakesMore),
     "shape": (
         r"context_for_q: expected a layer from 12 to 12 .* got one from 12 to 4",
@@ -425,7 +428,7 @@ def without_a_weight():
     [
         (ReturnsHeads, "expected a result of shape"),
         (NeedsMore, r"expected a module that can be called as \(hidden_states"),
-        (FirstOnly, "expected five results.* got 1 values"),
+        (FirstOnly, "expected its forward to return .*five values.* got 1 values"),
         (without_a_weight, "expected layers that FusedQuasiAttention can use"),
     ],
     ids=["shape", "call", "values", "weights"],

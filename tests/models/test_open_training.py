@@ -93,7 +93,10 @@ def test_resolve_options_given_epochs_are_kept(dataset):
         ),
         ({"minutes": -1.0}, "minutes: expected a finite number of at least 0, got -1"),
         ({"minutes": math.nan}, "minutes: expected a finite number of at least 0, got nan"),
-        ({"fsdp": True}, "fsdp: expected epochs or max_steps with it, and not the schedule 'steady'"),
+        (
+            {"fsdp": True},
+            "fsdp: expected epochs or max_steps, and another schedule than 'steady', got epochs=None, max_steps=None,",
+        ),
         ({"minutes": 0.0, "patience": 0}, "patience, minutes: expected at least one above 0, got 0 for both"),
     ],
 )

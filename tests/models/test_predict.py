@@ -389,7 +389,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         ([*given, "--targets", "x"], "targets: expected none for a model whose contexts are aspects only, got x"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
         ([*given, "--resume"], "resume: expected --output FILE with it, got none"),
-        ([*given, "--aspect-column", "a"], "aspect_column: expected a CSV or JSONL as --input"),
+        ([*given, "--aspect-column", "a"], "aspect-column: expected a table as --input, got lines of text"),
         ([*given, "--window", "0"], "window: expected 1 to 1,000,000, got 0"),
         ([*given, "--device", "abacus"], "got 'abacus'"),
         (

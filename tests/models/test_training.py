@@ -137,7 +137,7 @@ def test_train_never_loses_an_existing_output(dataset, folder, tmp_path, monkeyp
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("text")
-    with raises("InputError: which is no model folder"):
+    with raises("InputError: output: expected a new or empty folder, or a model folder to replace, got"):
         training.train(dataset, other, TINY, overwrite=True)
 
     before = (folder / "model.safetensors").read_bytes()

@@ -35,8 +35,9 @@ def configuration(
 ) -> tuple[PreTrainedConfig, list[str]]:
     """Returns the configuration for loading a checkpoint into a model of this package.
 
-    Each field has the value of the first of: the overrides, the configuration file beside the weights, the tensors (for
-    contexts, gates and labels), the default.
+    Each field is read from the first source that defines it: the overrides, the configuration file beside the weights,
+    the tensors (contexts, labels, and the forms of projections, gates and pooler), the default. `check_agreement`
+    compares the fields with the tensors.
 
     Args:
         config_class: class of the configuration.
@@ -47,8 +48,8 @@ def configuration(
         The configuration, and notes about inferred and dropped fields.
 
     Raises:
-        CheckpointError: there is no configuration file, it is for another architecture, or a field is unknown, invalid
-            or contradicts the tensors.
+        CheckpointError: there is no configuration file, it is for another architecture, or a field is unknown or
+            invalid.
     """
     if source.fields is None:
         raise CheckpointError(

@@ -40,8 +40,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         sep_token_id: id of the separator that ends the question. Inputs without token types require it: the question
             is then the tokens before the first separator.
         allow_no_answer: whether a question may have no answer, in which case both ends are the first token.
-        no_answer_threshold: required difference between the score of no answer and that of the best span.
-        **kwargs: fields of every transformers configuration.
+        no_answer_threshold: "no answer" is returned if its score exceeds that of the best span by more than this.
+        **kwargs: fields that all transformers configurations have.
 
     Raises:
         TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.

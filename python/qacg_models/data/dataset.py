@@ -179,7 +179,8 @@ def load_file(
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
     if data_format.task not in (None, task):
-        raise DataError(sources[0], None, f"expected data of the task {task.name!r}, got {data_format.name}")
+        got = f"the format {data_format.name!r}, which is for the task {data_format.task.name!r}"
+        raise DataError(sources[0], None, f"expected data of the task {task.name!r}, got {got}")
     skipped = {file: RowProblems(file) for file in sources} if options.skip_empty else {}
     rows = ExampleTable(_examples(data_format, sources, task, options.columns(), skipped, contexts))
     if notes is not None:

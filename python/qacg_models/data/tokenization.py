@@ -1,7 +1,7 @@
-"""Training and loading of tokenizers without a network, and encoding of examples as model inputs.
+"""Training and loading of tokenizers without network access, and encoding of examples as model inputs.
 
 Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1, or `[CLS] sentence [SEP]` if the
-configuration has `context_standalone`; both also have the context id.
+configuration has `context_standalone`. Models with contexts also get the context id.
 """
 
 from __future__ import annotations

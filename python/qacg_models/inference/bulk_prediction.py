@@ -240,7 +240,16 @@ class _NoProgress:
 
 
 def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> frozenset[str]:
-    """Creates or resumes the folder of parts; returns the names of parts of an earlier run."""
+    """Creates the folder of parts, or opens that of an unfinished run, and writes the plan.
+
+    With `overwrite` an existing folder of parts is deleted.
+
+    Returns:
+        The names of the files in the folder, among them the parts of an earlier run.
+
+    Raises:
+        InputError: `output` or its parts exist and neither flag permits it, or the unfinished run has other options.
+    """
     if output.is_dir():
         raise InputError(f"{output}: expected a file to write, got a folder")
     if overwrite or not parts.exists():

@@ -104,9 +104,10 @@ def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
 
 
 def register_with(name: str) -> None:
-    """Registers the models in the file of the class `name`, a model or a configuration; ignores other names.
+    """Registers the class `name` and the other models of its module.
 
-    For a head all models are registered, since its encoder may be any of them.
+    `name` is the name of a model class or a configuration class; other names have no effect. If it belongs to a head,
+    all models are registered, since the head's encoder may be any of them.
     """
     named = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
     if any(entry.tensors == "head" for entry in named):

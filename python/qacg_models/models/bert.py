@@ -233,10 +233,11 @@ class BertForSequenceClassification(SequenceClassifier):
 class BertForQuestionAnswering(BertPreTrainedModel):
     """BERT with two logits per token: for the first and for the last token of an answer.
 
-    The model has no pooler. With `config.answer_pooler` it loads and saves one without using it.
+    By default the model has no pooler. With `config.answer_pooler` it has one, which is loaded and saved, but neither
+    run nor trained.
 
     Args:
-        config: sizes.
+        config: the configuration.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.

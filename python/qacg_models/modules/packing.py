@@ -89,7 +89,7 @@ class Packing(NamedTuple):
             sequences: (N) int64, indices of sequences; an index may occur several times.
 
         Returns:
-            The packing, and the index of each of its tokens in this packing.
+            The new packing, and for each of its tokens the index of the same token in `self`.
         """
         cu_seqlens = torch.nn.functional.pad(self.lengths().index_select(0, sequences).cumsum(0), (1, 0))
         packing = Packing.of(cu_seqlens, self.max_seqlen, int(cu_seqlens[-1]))

@@ -87,7 +87,13 @@ def sensitivity_caption(tokens: Sequence[str], scores: np.ndarray) -> str:
 
 
 def relevance_caption(tokens: Sequence[str], scores: np.ndarray, verdict: str) -> str:
-    """Returns the caption of the signed shares of the predicted label's logit by token, (L)."""
+    """Returns a caption that names the words which support and oppose the predicted label most.
+
+    Args:
+        tokens: L pieces.
+        scores: (L), signed shares of the logit of the predicted label.
+        verdict: the predicted label in words.
+    """
     whole = words(tokens, scores)
     found, against = _strongest(whole, 1, 2), _strongest(whole, -1, 1)
     verb = "support" if len(found) > 1 else "supports"

@@ -68,13 +68,13 @@ def _normalizer(known: dict | None) -> tuple[bool, dict]:
     steps = known["normalizers"] if known.get("type") == "Sequence" else [known]
     kinds = [step.get("type") for step in steps]
     if kinds not in (["BertNormalizer"], ["NFC", "BertNormalizer"]):
-        _expect("normalizer", kinds, ["BertNormalizer"])
+        _expect("normalizer", kinds, "BertNormalizer, alone or after NFC")
     return len(kinds) == 2, steps[-1]
 
 
 def _expect(name: str, found: object, expected: object) -> None:
     if found != expected:
-        raise InputError(f"tokenizer: expected {expected} as {name} for --to page, got {found}. {_ADVICE}")
+        raise InputError(f"tokenizer: expected the {name} {expected} for --to page, got {found}. {_ADVICE}")
 
 
 def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, list[list[int]]]:

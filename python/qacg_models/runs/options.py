@@ -260,8 +260,9 @@ class TrainingOptions:
             )
         if self.fsdp and (self.schedule == "steady" or not self._counted):
             raise InputError(
-                "fsdp: expected epochs or max_steps with it, and not the schedule 'steady', got other options. The"
-                " running average of the weights cannot be sharded."
+                "fsdp: expected epochs or max_steps, and another schedule than 'steady', got"
+                f" epochs={self.epochs}, max_steps={self.max_steps}, schedule={self.schedule!r}. The schedule 'steady',"
+                " the default without a number of steps, averages the weights, and the average cannot be sharded."
             )
         entry = BACKBONES[self.model]
         for name in ("context_standalone", "context_projection"):

@@ -173,9 +173,10 @@ def _stands_as_noun(sentence: list[str], place: int) -> float:
 
 
 def _stands_as_terse_noun(sentence: list[str], place: int) -> float:
-    """Returns, from 0 to 1, how typical the context of the word at `place` is for a noun in terse texts.
+    """Returns, from 0 to 1, how likely the word at `place` is a noun, judged by it and its neighbours in terse texts.
 
-    1 for the noun in "too many ads", "great support" and "login, again"; less where adjectives and verbs occur too.
+    0 for words that are listed as other parts of speech or have one of their endings. 1 for the noun in "too many ads",
+    "great support" and "login, again". Less in positions where adjectives and verbs also occur.
     """
     word = sentence[place].lower()
     if word in TERSE_OTHERS or word.endswith(TERSE_ENDINGS):

@@ -34,7 +34,10 @@ class WordDropout:
         self.share, self.unknown, self.special = share, unknown, torch.tensor(sorted(special))
 
     def __call__(self, inputs: dict) -> dict:
-        """Returns the batch with new `input_ids`, drawn from torch's generator, whose state checkpoints store."""
+        """Returns the batch with randomly chosen tokens replaced by the unknown token.
+
+        Uses torch's default generator, whose state is part of checkpoints.
+        """
         if not self.share:
             return inputs
         tokens = inputs["input_ids"]

@@ -1,8 +1,8 @@
-"""Splits a batch that does not fit into memory into micro-batches, with the same steps and gradients.
+"""Splits a batch that does not fit into memory into micro-batches.
 
-`auto_find_batch_size` of transformers restarts the run with a smaller batch, which changes the steps, and does not
-store the batch size for a resumed run. Here the batch stays the same and only the number of micro-batches grows;
-checkpoints store it in `run_state.json`.
+The optimizer steps stay the same, and so do the gradients, except for rounding and other dropout masks.
+`auto_find_batch_size` of transformers restarts training with a smaller batch, which changes the steps. Here only the
+number of micro-batches grows. Checkpoints store it in `run_state.json`.
 """
 
 from collections.abc import Callable, Iterator

@@ -3,10 +3,10 @@
 `RunFolder.new_folder` creates a folder in it in three steps:
 
 1. Write: files are written to `.writing/NAME`, which nothing reads.
-2. Verify: `digests.json` stores the SHA-256 of every file, and all files are flushed to the disk.
-3. Rename: `.writing/NAME` becomes `NAME`. A folder with its final name is complete, whenever the process dies.
+2. Record: `digests.json` stores the SHA-256 of every file, and all files are flushed to the disk.
+3. Rename: `.writing/NAME` becomes `NAME`. So a folder with its final name is complete, even if the process is killed.
 
-A resumed run verifies the digests again before it uses a folder. `RunFolder.finish` renames the complete model to
+A resumed run compares the digests before it uses a folder. `RunFolder.finish` renames the complete model to
 OUTPUT and deletes the rest.
 
 | path | content |
@@ -175,7 +175,7 @@ class RunFolder:
         return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
     def best_weights(self, step: int) -> Path:
-        """Returns the path of the best weights if they are those after `step`."""
+        """Returns where the weights of `step` are stored when they are the best so far; the path may not exist."""
         return self.path / f"{BEST}-{step}"
 
     def best_weights_of(self, checkpoint: Path) -> Path | None:
@@ -296,7 +296,8 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         return
     if not (output / RECORD_NAME).is_file():
         raise InputError(
-            f"output: expected a new folder, got {output}, which is no model folder. Set another --output."
+            f"output: expected a new or empty folder, or a model folder to replace, got {output}, which is none of"
+            " these. Set another --output."
         )
     if not overwrite:
         raise InputError(

@@ -96,7 +96,7 @@ def missing() -> list[str]:
 
 
 def not_for(device: torch.device) -> list[str]:
-    """Why this backend supports no call on this device; empty if it supports some."""
+    """Returns the reasons why this backend cannot run on this device; empty if it can."""
     return list(_no_code_on(device)) if DEVICE == "cuda" else []
 
 

@@ -1,12 +1,12 @@
 """Argument groups of the kernels, as named tuples.
 
-Triton flattens tuples, so a kernel reads `call.key.data` and `call.key.row`. A member that is None is a compile-time
-constant.
+A kernel reads members such as `call.key.data`. Triton passes each member as a separate argument. A member that is None
+is a compile-time constant.
 
-Every tuple that contains another tuple ends with an unused field `constant`, to avoid a bug of Triton 3.5 and 3.6.
-Triton treats the int 1, such as a stride, as a compile-time constant. These versions replace such a constant in a
-nested tuple by None after an `if` or `for` that is decided on the GPU, unless a later field of the outer tuple is a
-constant.
+Triton 3.5 and 3.6 have a bug. They treat the int 1, such as a stride, as a compile-time constant. After an `if` or
+`for` that is decided on the GPU, they replace such a constant in a nested tuple by None, unless a later field of the
+outer tuple is a constant. So every argument that contains another tuple ends with an unused field `constant`.
+(`Operand`, which kernels create, does not.)
 """
 
 from dataclasses import dataclass

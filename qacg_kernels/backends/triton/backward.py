@@ -339,7 +339,11 @@ def _add_keys(
 
 @triton.jit
 def row_terms_kernel(call, saved, grads, config: tl.constexpr):
-    """Computes delta and the gate's gradients of config.block_m rows from the saved branch outputs, eq. 10 and 13."""
+    """Computes delta (eq. 10) of config.block_m query rows, and log_sum and weight for the next kernels.
+
+    Without a column gate, also computes the gradients of lambda or of the gate logits (eq. 13 and 14). Reads the saved
+    branch outputs.
+    """
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     block = tl.program_id(0) % blocks

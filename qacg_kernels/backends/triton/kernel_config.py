@@ -19,7 +19,10 @@ def power_of_two(n: int) -> int:
 
 
 class Traits(NamedTuple):
-    """The properties of a call that configure all its kernels, without its sizes (fields: see KernelConfig)."""
+    """The properties of a call, except sizes, that determine the configuration of all its kernels.
+
+    All fields but `uneven` are also fields of `arguments.KernelConfig`.
+    """
 
     uneven: bool  # sequences differ in length
     is_causal: bool

@@ -162,7 +162,8 @@ class Table:
                 )
         if is_amd(self.architecture) and any(entry.registers for entry in self.entries):
             raise ValueError(
-                "registers: expected 0 in all entries of an AMD GPU, whose compiler accepts no limit, got others"
+                "registers: expected 0 (no limit) in all entries of an AMD GPU, got other values. The compiler for AMD"
+                " GPUs cannot limit registers."
             )
 
     @property

@@ -319,11 +319,11 @@ def gate_vector(vector, place, call, config: tl.constexpr):
 
 @triton.jit
 def dropout_keeps(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Returns which entries of a tile dropout keeps, by the rule of qacg_kernels/call/dropout.py.
+    """Returns booleans, (M, BLOCK_N), or (BLOCK_N, M) with KEYS_FIRST: True for entries that dropout keeps.
 
-    `i` holds the query positions, (M). `first_key` is a multiple of BLOCK_N, which is 16, 32, 64 or 128. 128 keys of a
-    row have 16 counters of four words, and each counter covers eight keys, 16 apart. A tile with fewer keys uses only
-    some of the words.
+    `i` holds the query positions, (M). `first_key` is a multiple of BLOCK_N, which is 16, 32, 64 or 128. The rule is in
+    qacg_kernels/call/dropout.py: each entry uses 16 random bits. One counter gives four 32-bit words, for eight keys at
+    a distance of 16, so 128 keys of a row have 16 counters. A tile with fewer keys uses a part of these bits.
     """
     lanes = tl.expand_dims(first_key // 128 * 16 + tl.arange(0, 16), 1 if KEYS_FIRST else 0)
     rows = tl.expand_dims(i, 0 if KEYS_FIRST else 1)

@@ -305,7 +305,10 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
             " skipped."
         )
     if lines_only and records:
-        raise InputError(f"{records[0]}: expected a CSV or JSONL as --input, got texts without columns.")
+        flag = records[0].replace("_", "-")
+        raise InputError(
+            f"{flag}: expected a table as --input, got lines of text, which have no columns. Omit --{flag}."
+        )
     for name in ("aspect", "target"):
         if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
             raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both.")
