@@ -39,16 +39,9 @@ class StudyAttention(QuasiSelfAttention):
     def drop_context(self, x: Tensor) -> Tensor:
         return self.dropout(x) if self.context_dropout else x
 
-    def forward(self, projections, mask, texts, *, first_only, output_attentions, output_gates):
+    def forward(self, projections, mask, texts, *, first_only, **requested):
         if not self.softmax_map:
-            return super().forward(
-                projections,
-                mask,
-                texts,
-                first_only=first_only,
-                output_attentions=output_attentions,
-                output_gates=output_gates,
-            )
+            return super().forward(projections, mask, texts, first_only=first_only, **requested)
         query, key, value, *context = projections.heads(mask, texts)
         context_query, context_key = map(self.drop_context, context)
         options = {

@@ -123,6 +123,18 @@ def test_first_tokens_of_texts_follow_the_equations(bias, projection, layer, mon
     assert calls == [(6, 1, 2, 12)], "the last layer has one query for each question"
 
 
+def test_short_texts_are_not_padded_to_a_long_one(monkeypatch):
+    model, lengths = built("qacg-bert", 2), [16, 2, 3, 2, 2]  # 16 times 5 padded keys for 25
+    batch = {"input_ids": torch.arange(25) + 5, "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0), "max_seqlen": 16}
+    context_ids = torch.arange(5)
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        expected = model(**batch, context_ids=context_ids).logits
+        model.set_attn_implementation("fused")
+        monkeypatch.setattr(QuasiSelfAttention, "attend_from_first", None)
+        assert torch.allclose(model(**batch, context_ids=context_ids).logits, expected, atol=1e-5)
+
+
 def test_projections_run_once_for_each_text():
     model, seen = built("qacg-bert", 1), []
     for layer in model.bert.encoder.layer:

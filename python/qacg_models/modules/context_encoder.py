@@ -29,8 +29,7 @@ class ContextAttentionBlock(AttentionBlock):
         texts: SharedTexts | None,
         *,
         first_only: bool,
-        output_attentions: bool,
-        output_gates: bool,
+        **options: bool,
     ) -> tuple[Tensor | None, ...]:
         """Runs self-attention, then the dense layer, the residual connection and LayerNorm.
 
@@ -40,21 +39,13 @@ class ContextAttentionBlock(AttentionBlock):
             mask: None or boolean (N, 1, 1, L); or the packing of the questions.
             texts: the texts of the questions; None: each question has its own, so that B = N.
             first_only: return only the first token of each packed sequence.
-            output_attentions: also return attention matrices.
-            output_gates: also return the values of the gates.
+            **options: further arguments of the self-attention.
 
         Returns:
             Hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with first_only; then
             the other outputs of the self-attention.
         """
-        attended, *others = self.self(
-            projections,
-            mask,
-            texts,
-            first_only=first_only,
-            output_attentions=output_attentions,
-            output_gates=output_gates,
-        )
+        attended, *others = self.self(projections, mask, texts, first_only=first_only, **options)
         if first_only:
             residual = first_tokens(hidden_states, mask, texts)
         else:
@@ -141,7 +132,8 @@ class ContextBertEncoder(nn.Module):
     Args:
         config: sizes and variants.
         self_attention: class of the self-attention, a `ContextAttention` of the configuration. Its `forward` takes the
-            arguments of `ContextAttentionBlock` without the hidden states.
+            arguments of `ContextAttentionBlock` without the hidden states, and the flags `output_attentions` and
+            `output_gates`.
     """
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):

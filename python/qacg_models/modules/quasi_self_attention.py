@@ -15,6 +15,7 @@ from qacg_models.modules.packing import Packing, SharedTexts
 from qacg_models.modules.softmax_attention import softmax_map
 
 IMPLEMENTATIONS = ("fused", "eager")
+_MOST_PADDING = 2  # padded keys per key, up to which one query for each sequence pays
 
 
 class QuasiSelfAttention(FusedQuasiAttention):
@@ -68,7 +69,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
             lambda (N, H, L, 1), or (T, H, 1) if packed, or None.
         """
         fused = self.config._attn_implementation == "fused"
-        if first_only and fused and mask.max_seqlen > 0 and not (output_attentions or output_gates):
+        if first_only and fused and _padding_pays(mask) and not (output_attentions or output_gates):
             first, keys = projections.first_tokens(mask, texts), projections.padded_keys(mask, texts)
             return self.attend_from_first(first, keys, mask), None, None, None, None
         heads = projections.heads(mask, texts)
@@ -183,6 +184,11 @@ def eager_quasi_attention(
     gated_map = lam.unsqueeze(-1) * quasi_map
     combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
     return combined @ value, (combined, attended, gated_map), lam
+
+
+def _padding_pays(packing: Packing) -> bool:
+    """Returns whether padded keys are few enough: one long sequence among short ones makes them many."""
+    return 0 < packing.batch * packing.max_seqlen <= _MOST_PADDING * packing.sequences.shape[0]
 
 
 def lambda_of_rows(
