@@ -223,20 +223,19 @@ def gpu_items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
 
     passes = (FORWARD, FORWARD_BACKWARD)
     replayed = [named(name) for named in (graphed, compiled) for name in backends]
-    overhead = [
-        Item(Case(GPU_OVERHEAD_SHAPE, GPU_DTYPE, mode, device=device), tuple(names), OVERHEAD)
+    overhead, overhead_replayed = (
+        [Item(Case(GPU_OVERHEAD_SHAPE, GPU_DTYPE, mode, device=device), tuple(names), OVERHEAD) for mode in passes]
         for names in (backends, replayed)
-        for mode in passes
-    ]
+    )
     memory = [Item(Case(GPU_MEMORY_SHAPE, GPU_DTYPE, FORWARD_BACKWARD, device=device), backends, MEMORY)]
     baselines = (EAGER, COMPILED, COMPOSITION, ONE_MAP)
     targets = [item(shape, mode, baselines) for shape in GPU_SHAPES for mode in passes]
-    targets += [
+    sentences = [
         item(SENTENCES, mode, names, lengths=lengths)
         for mode in passes
         for lengths, names in ((PADDED, (EAGER,)), (PACKED, ()))
     ]
-    targets += [item(shape, mode, (), gate=VECTORS) for shape in GPU_SHAPES for mode in GATE_VECTOR_PASSES]
+    vectors = [item(shape, mode, (), gate=VECTORS) for shape in GPU_SHAPES for mode in GATE_VECTOR_PASSES]
     shapes = [gpu_shape(length, head_dim) for length in reversed(GPU_LENGTHS) for head_dim in GPU_HEAD_DIMS]
     curves = [
         item(shape, mode, eager_if_short(shape)) for shape in shapes for mode in (FORWARD, BACKWARD, FORWARD_BACKWARD)
@@ -251,11 +250,12 @@ def gpu_items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
         for shape in (gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in (128, 512, 4096, 16384))
     ]
     dropout += [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
-    # Compiling takes longer than all measurements, so the composition's other lengths come last.
+    # Compiling takes longer than all measurements, so what torch.compile is part of comes last.
     composed = [
         item(gpu_shape(length, 64), mode, (COMPOSITION,)) for length in (1024, 16384, 2048, 8192) for mode in passes
     ]
-    return [*overhead, *memory, *targets, *curves, *libraries, *dropout, *composed]
+    first = [*overhead, *memory, *sentences, *vectors, *curves, *dropout]
+    return [*first, *targets, *libraries, *overhead_replayed, *composed]
 
 
 # Corner cases: decoding steps, tiny sequences and single keys.

@@ -407,8 +407,6 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
         )
     differentiable = _differentiable(problem)
     chosen = dispatch.select(problem, backend, differentiable)
-    if not chosen.READS_INT64:
-        problem = problem.with_int32_lengths()
     residuals = dispatch.residuals(chosen, problem) if differentiable else autograd.SAVE_NOTHING
     outputs = autograd.run_forward(chosen.NAME, problem, residuals, differentiable)
     if not return_lambda:

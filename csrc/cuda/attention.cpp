@@ -183,16 +183,14 @@ void check_limits(const Arguments& a) {
   }
 }
 
-// A contiguous vector of int32.
-const int32_t* integers(Call& call, const Tensor& t, const char* name) {
-  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Int, name, ": expected int32, got another dtype");
-  return static_cast<const int32_t*>(call.keep(t.is_contiguous() ? t : dense_copy(t)).data_ptr());
+Integers integers(Call& call, const Tensor& t) {
+  return {call.keep(t.is_contiguous() ? t : dense_copy(t)).data_ptr(), t.scalar_type() == ScalarType::Long};
 }
 
 void describe_lengths(Call& call, const Arguments& a) {
   Problem& p = call.problem;
   if (a.cu_seqlens) {
-    p.cu_seqlens = integers(call, *a.cu_seqlens, "cu_seqlens");
+    p.cu_seqlens = integers(call, *a.cu_seqlens);
     p.sequences = a.cu_seqlens->size(0) - 1;
     p.packed_rows = a.query.size(0);
     p.query_length = p.key_length = std::min(a.max_seqlen, p.packed_rows);
@@ -202,7 +200,7 @@ void describe_lengths(Call& call, const Arguments& a) {
   p.query_length = a.query.size(2);
   p.key_length = a.key.size(2);
   if (!a.key_lengths) return;
-  p.key_lengths = integers(call, *a.key_lengths, "key_lengths");
+  p.key_lengths = integers(call, *a.key_lengths);
 }
 
 void describe_gate(Call& call, const Arguments& a) {

@@ -28,14 +28,20 @@ struct PerHead {
 
 enum Side { kQuerySide = 0, kKeySide = 1 };
 
+// A contiguous vector of int32 or int64; or null.
+struct Integers {
+  const void* data;
+  bool wide;
+};
+
 struct Problem {
   Element element;
   int32_t head_dim;
   int64_t sequences, heads;
   int64_t query_length, key_length;  // of every sequence; packed: of the longest
   int64_t packed_rows;               // T
-  const int32_t* cu_seqlens;         // packed: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]; or null
-  const int32_t* key_lengths;        // or null
+  Integers cu_seqlens;               // packed: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]
+  Integers key_lengths;
 
   Tensor4 query, key, value, context_query, context_key;
   Rows lambda;              // of the element type; unless the gate vectors are there

@@ -17,16 +17,20 @@ struct Sequence {
 
 QACG_DEVICE int64_t clamped(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
+QACG_DEVICE int64_t number_at(const Integers& v, int64_t index) {
+  return v.wide ? static_cast<const int64_t*>(v.data)[index] : static_cast<const int32_t*>(v.data)[index];
+}
+
 // The host does not validate lengths and offsets, so they are clamped to stay inside the tensors.
 QACG_DEVICE Sequence sequence_of(const Problem& p, int64_t index, int64_t head) {
-  if (p.cu_seqlens) {
-    const int64_t first = clamped(p.cu_seqlens[index], 0, p.packed_rows);
-    const int64_t last = clamped(p.cu_seqlens[index + 1], first, p.packed_rows);
+  if (p.cu_seqlens.data) {
+    const int64_t first = clamped(number_at(p.cu_seqlens, index), 0, p.packed_rows);
+    const int64_t last = clamped(number_at(p.cu_seqlens, index + 1), first, p.packed_rows);
     const int length = static_cast<int>(last - first < p.query_length ? last - first : p.query_length);
     return {static_cast<int>(index), static_cast<int>(head), static_cast<int>(first), length, length, length};
   }
   const int all = static_cast<int>(p.key_length);
-  const int keys = p.key_lengths ? static_cast<int>(clamped(p.key_lengths[index], 0, all)) : all;
+  const int keys = p.key_lengths.data ? static_cast<int>(clamped(number_at(p.key_lengths, index), 0, all)) : all;
   return {static_cast<int>(index), static_cast<int>(head), 0, static_cast<int>(p.query_length), keys, all};
 }
 

@@ -17,7 +17,6 @@ RANK = 50
 AUTOMATIC = True
 # The kernels for ARM have run in an emulator only.
 NEEDS_SELF_CHECK = cpu_info.is_aarch64()
-READS_INT64 = False
 TAKES_PACKED = True
 DEVICE = "cpu"
 # In the order of Element in csrc/cpu/problem.h.

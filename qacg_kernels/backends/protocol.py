@@ -21,7 +21,6 @@ class Backend(Protocol):
         DTYPES: the supported dtypes of query.
         MAX_HEAD_DIM: the largest supported head size; None if there is no limit.
         GATE_FORMS: the supported members of `call.gate.FORMS`.
-        READS_INT64: whether it reads int64 lengths and offsets; other backends get them converted to int32.
         TAKES_PACKED: whether it supports packed sequences.
     """
 
@@ -29,7 +28,6 @@ class Backend(Protocol):
     RANK: int
     AUTOMATIC: bool
     NEEDS_SELF_CHECK: bool
-    READS_INT64: bool
     TAKES_PACKED: bool
 
     # Properties, not attributes: a module may then declare a narrower type.

@@ -21,7 +21,6 @@ NAME = "reference"
 RANK = 60
 AUTOMATIC = True
 NEEDS_SELF_CHECK = False
-READS_INT64 = True
 TAKES_PACKED = True
 DEVICE = None
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

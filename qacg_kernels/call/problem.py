@@ -21,8 +21,8 @@ class Problem:
 
     Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four
     gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1, and `quasi_bias` has those
-    of lambda, each of full size or of size 1, and the dtype of values per row. Lengths and offsets are int32. Where
-    their values cannot be read, as on a GPU, they may be int64; `with_int32_lengths` converts them.
+    of lambda, each of full size or of size 1, and the dtype of values per row. Lengths and offsets are int32 or
+    int64.
     """
 
     query: Tensor
@@ -135,16 +135,6 @@ class Problem:
         names = DIFFERENTIABLE
         changed: dict[str, Any] = {n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names}
         return replace(self, **changed)
-
-    def with_int32_lengths(self) -> "Problem":
-        """The call with lengths and offsets in int32. Values beyond int32 are clamped, as kernels would do."""
-        if self.key_lengths is None and self.cu_seqlens is None:  # the usual case first, to save launch overhead
-            return self
-        most = torch.iinfo(torch.int32).max
-        names = [
-            n for n in ("key_lengths", "cu_seqlens") if (t := getattr(self, n)) is not None and t.dtype == torch.int64
-        ]
-        return replace(self, **{n: getattr(self, n).clamp(0, most).to(torch.int32) for n in names}) if names else self
 
     def at_rows(self, rows: Tensor) -> "Problem":
         """A copy of a dense call with only some query positions (int64, any order) and all keys."""

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sys
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -69,7 +68,6 @@ def dense_problem(
             low, high = (int(x) for x in key_lengths.aminmax())
             if low < 0 or high > key_length:
                 raise ValueError(f"key_lengths: expected 0 to S = {key_length}, got values from {low} to {high}")
-        key_lengths = _as_int32(key_lengths)
     bias = None
     if type(quasi_bias) is not float or quasi_bias:  # the usual case first; isinstance() would add launch overhead
         bias = _bias(quasi_bias, query, lambda: bias_of_keys(query, key, attn_mask, key_lengths, is_causal))
@@ -124,7 +122,7 @@ def packed_problem(
     if type(quasi_bias) is not float or quasi_bias:
         bias = _bias(quasi_bias, query, lambda: bias_of_packed_keys(query, cu_seqlens, is_causal))
     wide = query, key, value, context_query, context_key
-    tensors = *wide, *gates.tensors, None, None, _as_int32(cu_seqlens), dropout_seed, bias
+    tensors = *wide, *gates.tensors, None, None, cu_seqlens, dropout_seed, bias
     return Problem(*tensors, max_seqlen, bool(is_causal), *numbers, *gates.options)
 
 
@@ -389,11 +387,3 @@ def _check_offsets(offsets: list[int], tokens: int, max_seqlen: int) -> None:
         )
     if max(lengths, default=0) > max_seqlen:
         raise ValueError(f"max_seqlen: expected at least {max(lengths)}, the longest sequence, got {max_seqlen}")
-
-
-def _as_int32(t: Tensor) -> Tensor:
-    """Lengths or offsets as int32, or unchanged if their values were not read and so could exceed int32."""
-    if t.dtype == torch.int32 or not values_readable(t):
-        return t
-    # A view of the low halves, not a copy: if the caller changes a length before the backward, autograd raises.
-    return t.contiguous().view(torch.int32)[0 if sys.byteorder == "little" else 1 :: 2]

@@ -41,8 +41,8 @@ def test_explain_has_reasons_for_every_backend(device):
         assert reasons or name in qk.available_backends(), f"{name} is not available, without a reason"
 
 
-def test_explanation_is_also_a_dictionary(device):
-    explanation = qk.explain(*call_of(torch.float64, device))
+def test_explanation_is_also_a_dictionary():
+    explanation = qk.explain(*call_of(torch.float64))
     assert dict(explanation) == {
         **explanation.reasons,
         "selected": [explanation.selected],
@@ -80,15 +80,15 @@ def test_named_backend_raises_where_auto_selects_another(sizes, dtype, word, dev
 
 
 @needs_cpu
-def test_explain_lists_all_reasons(device):
-    assert len(qk.explain(*call_of(torch.float64, device, head_dim=300))["cpu"]) == 2
+def test_explain_lists_all_reasons():
+    assert len(qk.explain(*call_of(torch.float64, head_dim=300))["cpu"]) == 2
 
 
-def test_missing_backend_raises_its_reason(monkeypatch, device):
+def test_missing_backend_raises_its_reason(monkeypatch):
     module = dispatch.backend_of("cpu")
     monkeypatch.setattr(module, "missing", lambda: ["the library was not built; do so"])
     assert "cpu" not in qk.available_backends()
-    arguments = call_of(device=device)
+    arguments = call_of()
     with pytest.raises(RuntimeError, match="not built"):
         qk.quasi_attention(*arguments, backend="cpu")
     assert qk.explain(*arguments)["selected"] == ["reference"]
@@ -222,10 +222,10 @@ def test_named_backend_does_not_warn(not_warned_yet):
     ],
     ids=["dtype", "narrower heads", "wider heads"],
 )
-def test_auto_selects_anew_for_another_kind(first, second, expected, monkeypatch, device):
-    qk.quasi_attention(*call_of(device=device, **first))
+def test_auto_selects_anew_for_another_kind(first, second, expected, monkeypatch):
+    qk.quasi_attention(*call_of(**first))
     monkeypatch.setattr(dispatch, "_chosen", set())
-    qk.quasi_attention(*call_of(device=device, **second))
+    qk.quasi_attention(*call_of(**second))
     assert {name for _, name in dispatch._chosen} == {expected}
 
 

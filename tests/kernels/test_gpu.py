@@ -98,6 +98,17 @@ def test_call_does_not_synchronise_with_the_device(case, kernel, device):
         torch.cuda.set_sync_debug_mode("default")
 
 
+def test_lengths_beyond_int32_are_clamped(kernel, device):
+    """Reading the values would synchronise with the GPU, so that only the kernels see them."""
+    inputs = make_inputs(Case("gpu: lengths", batch=2, queries=40), torch.bfloat16, device)
+    lengths = torch.tensor([40, 9], device=device)
+    expected, clamped = (
+        qk.quasi_attention(*inputs.arguments(), key_lengths=lengths + beyond, backend=kernel)
+        for beyond in (0, torch.tensor([2**32, 0], device=device))
+    )
+    assert torch.equal(clamped, expected)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_tensors_of_another_device_are_computed_on_it(case, kernel, device):

@@ -120,8 +120,8 @@ def test_second_derivatives_raise_with_advice(backend, device):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_fake_tensors_support_every_argument(training, backend):
-    with FakeTensorMode():
+def test_fake_tensors_support_every_argument(training, backend, device):
+    with FakeTensorMode(), torch.device(device):
         q, k, v, qc, kc = (torch.randn(2, 3, 5, 8, requires_grad=training) for _ in range(5))
         lengths = torch.tensor([3, 5])
         out = qk.quasi_attention(q, k, v, qc, kc, torch.rand(2, 3, 5), key_lengths=lengths, backend=backend)
@@ -188,8 +188,8 @@ def operands(*sizes, keys=None):
     return [t.requires_grad_() for t in five]
 
 
-def test_flop_counter_of_dense_call_counts_both_passes(backend):
-    with FlopCounterMode(display=False) as counter:
+def test_flop_counter_of_dense_call_counts_both_passes(backend, device):
+    with FlopCounterMode(display=False) as counter, torch.device(device):
         out = qk.quasi_attention(*operands(2, 3, 5, 8, keys=7), torch.rand(2, 3, 5), backend=backend)
         forward = counter.get_total_flops()
         out.sum().backward()

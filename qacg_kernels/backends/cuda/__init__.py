@@ -17,7 +17,6 @@ NAME = "cuda"
 RANK = 40
 AUTOMATIC = True
 NEEDS_SELF_CHECK = True
-READS_INT64 = False
 TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

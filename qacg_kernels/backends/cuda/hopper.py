@@ -17,7 +17,6 @@ NAME = "hopper"
 RANK = 10
 AUTOMATIC = False
 NEEDS_SELF_CHECK = True
-READS_INT64 = False
 TAKES_PACKED = True
 DEVICE = "cuda"  # the emulator's tests set it to "cpu"
 DTYPES = (torch.float16, torch.bfloat16)

@@ -27,7 +27,6 @@ NAME = "triton"
 RANK = 30
 AUTOMATIC = True
 NEEDS_SELF_CHECK = True
-READS_INT64 = True
 TAKES_PACKED = True
 MAX_HEAD_DIM = MOST_HEAD_DIM
 GATE_FORMS = ("row", "column")

@@ -36,10 +36,7 @@ class Mask(NamedTuple):
 
 
 class Integers(NamedTuple):
-    """A vector of int32 or int64 values with a stride of `step` elements.
-
-    CPU lengths in int64 are passed as int32 views of their low halves, which have a stride of 2.
-    """
+    """A vector of int32 or int64 values with a stride of `step` elements."""
 
     data: Tensor
     step: int

@@ -17,7 +17,6 @@ NAME = "gluon"
 RANK = 20
 AUTOMATIC = False
 NEEDS_SELF_CHECK = True
-READS_INT64 = True
 TAKES_PACKED = True
 DEVICE = "cuda"
 DTYPES = (torch.float16, torch.bfloat16)

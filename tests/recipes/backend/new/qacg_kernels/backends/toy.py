@@ -10,7 +10,6 @@ NAME = "toy"
 RANK = 35
 AUTOMATIC = False
 NEEDS_SELF_CHECK = False
-READS_INT64 = True
 TAKES_PACKED = False
 DEVICE = "cpu"
 DTYPES = (torch.float32,)
