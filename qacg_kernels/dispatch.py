@@ -15,6 +15,7 @@ from qacg_kernels.backends.protocol import Backend, outside_limits
 from qacg_kernels.backends.triton import gluon, tile_tables
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import autograd
+from qacg_kernels.utils import torch_internals
 
 # A new backend is a module of `backends` and a line here.
 _REGISTERED: tuple[Backend, ...] = (
@@ -227,7 +228,7 @@ def _preferred(problem: Problem, differentiable: bool) -> _Selection:
             break
     measured: tuple[tuple[int, str], ...] = ()
     # Not while exporting: the program must support any length, and these choices depend on the length.
-    if query.device.type == "cuda" and not torch.compiler.is_exporting():
+    if query.device.type == "cuda" and not torch_internals.is_exporting():
         bits = 8 * query.dtype.itemsize
         measured = tile_tables.tuned_backends(query.device, bits, problem.head_dim, differentiable)
     found = [(longest, _BY_NAME[name]) for longest, name in measured or ((tile_tables.ANY_LENGTH, first.NAME),)]

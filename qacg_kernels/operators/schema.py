@@ -23,7 +23,7 @@ from qacg_kernels.call.problem import (
     Saved,
     row_dtype,
 )
-from qacg_kernels.utils.torch_internals import dual_level_active
+from qacg_kernels.utils.torch_internals import dual_level_active, is_exporting
 
 # On the Kernel Hub every build of the package has another name, and a process may import several. The hub requires the
 # operators in a namespace of that name (distributions/hub_kernel.py).
@@ -191,7 +191,7 @@ def may_exceed(length: int | torch.SymInt, limit: int) -> bool:
 
     A plain comparison would restrict the exported program to lengths on the same side of the limit as the example's.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         from torch.fx.experimental.symbolic_shapes import statically_known_true  # here, because it imports sympy
 
         return not statically_known_true(length <= limit)

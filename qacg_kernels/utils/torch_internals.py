@@ -92,6 +92,17 @@ def may_be_batched(tensors: tuple[Tensor | None, ...], like: Tensor) -> bool:
     return any(t is not None and _dispatch_keys(t).raw_repr() != keys for t in tensors)
 
 
+def is_exporting() -> bool:
+    """Whether torch.export traces this code.
+
+    Saves no time, but up to torch 2.11 the public function is also true under torch.compile, whose calls would then run
+    kernels for exported programs, which are slower for short rows. Without the private name the public function
+    answers.
+    """
+    flag = getattr(torch.compiler, "_is_exporting_flag", None)
+    return torch.compiler.is_exporting() if flag is None else flag
+
+
 def functorch_active() -> bool:
     """Whether a transform of torch.func is active, which requires autograd functions in another form.
 

@@ -10,6 +10,7 @@ from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import schema
 from qacg_kernels.testing import evaluate, supported_dtypes, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
+from qacg_kernels.utils import torch_internals
 
 CASES = (
     Case("op: lambda", batch=1, heads=2, queries=5, keys=9, head_dim=4),
@@ -125,3 +126,14 @@ def test_output_with_heads_inside_may_be_changed_in_place():
     for backend in {"reference", "cpu"}.intersection(qk.available_backends()):
         out = qk.quasi_attention(*(t.transpose(1, 2) for t in leaves), torch.rand(2, 3, 5), backend=backend)
         out.mul_(2).sum().backward()
+
+
+def test_only_export_counts_as_exporting():
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if torch_internals.is_exporting() else x - 1
+
+    zero = torch.zeros(1)
+    assert torch.compile(Module(), fullgraph=True, backend="eager")(zero) == -1
+    for strict in (False, True):
+        assert torch.export.export(Module(), (zero,), strict=strict).module()(zero) == 1

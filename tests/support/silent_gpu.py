@@ -65,6 +65,12 @@ def call(tensors, gate=None, backward=False, **options):
             out.backward(torch.ones_like(out))
 
 
+def without_queries_or_keys(gate=None, *, queries, keys):
+    of_queries, of_keys = inputs(length=queries, grad=True), inputs(length=keys, grad=True)
+    wide = [of_queries[0], of_keys[1], of_keys[2], of_queries[3], of_keys[4]]
+    call([*wide, of_queries[5]], gate, backward=True)
+
+
 _SEED = torch.zeros((), dtype=torch.int64)
 _OFFSETS = torch.tensor([0, 20, 40], dtype=torch.int32)
 _SEQUENCES = dict(cu_seqlens=_OFFSETS, max_seqlen=20)
@@ -97,6 +103,8 @@ CALLS = {
     "training, gate vectors": lambda: call(inputs(grad=True), vectors(), backward=True),
     "training, bias": lambda: call(inputs(grad=True), quasi_bias=torch.zeros(2, 3, 20), backward=True),
     "training, long": lambda: call(inputs(length=300, grad=True), vectors(), backward=True),
+    "training without queries": lambda: without_queries_or_keys(queries=0, keys=20),
+    "training without keys, column gate": lambda: without_queries_or_keys(vectors(form="column"), queries=20, keys=0),
     "long": lambda: call(inputs(length=300)),
 }
 

@@ -21,7 +21,7 @@ from qacg_kernels.backends.triton.tile_tables import (
 )
 from qacg_kernels.call.problem import ForwardOutputs, Gradients, Problem, Residuals, Saved
 from qacg_kernels.operators.registry import define_operators
-from qacg_kernels.utils.torch_internals import constant_when_traced
+from qacg_kernels.utils.torch_internals import constant_when_traced, is_exporting
 
 NAME = "triton"
 RANK = 30
@@ -106,7 +106,7 @@ def residuals(problem: Problem) -> Residuals:
         limits = longest_whole_rows(query.device, kernel, bits, False)
     longest = next(limit for limit, head_dim in zip(limits, HEAD_DIMS) if problem.head_dim <= head_dim)
     # An exported program must support longer sequences than the example's, so it saves what tiled rows need.
-    whole = not torch.compiler.is_exporting() and is_short(kernel, queries, problem.longest_row, longest)
+    whole = not is_exporting() and is_short(kernel, queries, problem.longest_row, longest)
     return Residuals(save_softmax_out=not whole, save_quasi_out=not whole and not problem.column_gate)
 
 

@@ -89,8 +89,11 @@ class Operation:
         )
 
     def rows(self, t: Tensor | None):
-        """A tensor of this call as Strided; None if `t` is None or empty."""
-        return None if t is None or not t.numel() else strided(t, self.plan.packed)
+        """A tensor of this call as Strided; None if `t` is None or absent, which an operator states by the shape (0,).
+
+        A call without queries or keys has empty tensors of more dimensions, which the kernels need for compilation.
+        """
+        return None if t is None or t.dim() == 1 else strided(t, self.plan.packed)
 
     def launch(
         self,
