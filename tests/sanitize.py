@@ -23,7 +23,7 @@ from qacg_kernels.backends import cuda
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SECONDS = 130  # per tool: the four end within nine minutes
-_LAST_TEST = 40  # seconds reserved for the running test
+_LAST_TEST = 40  # seconds reserved for the running test; of a short time half is reserved
 TESTS = ("-k", "test_small_case or test_strips_case", "tests/kernels/test_backends_within_budget.py")
 FOUND = 86  # exit status of the tool for errors, different from those of pytest
 
@@ -51,7 +51,8 @@ def command(tool: str, out: Path, seconds: float) -> list[str]:
     # A child process without a GPU would be an error.
     options += ["--target-processes", "application-only"]
     tests = [sys.executable, "-m", "pytest", "-x", "--device", "cuda", "--backend", "cuda", "-m", "", *TESTS]
-    tests += ["--seconds", str(max(0.0, seconds - _LAST_TEST)), "--outcomes", str(_tests_file(tool, out))]
+    starting = seconds - min(_LAST_TEST, seconds / 2)
+    tests += ["--seconds", str(starting), "--outcomes", str(_tests_file(tool, out))]
     # initcheck would count the NaN that fills fresh memory as written.
     tests += ["--unpoisoned"] if tool == "initcheck" else []
     return [sanitizer(), *options, *tests]
