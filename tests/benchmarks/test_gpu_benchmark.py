@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from benchmark_records import ORIGIN, memory, overhead, time_of
-from full_members import members
 from torch.nn.attention.flex_attention import flex_attention
 
 import qacg_kernels as qk

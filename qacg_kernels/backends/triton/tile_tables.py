@@ -143,7 +143,8 @@ class Table:
 
     Attributes:
         shared_bytes: shared memory per block that the entries may use, in bytes.
-        measured: GPU, time and versions of the measurement; None if the entries are not measured.
+        measured: GPU, time and versions of the measurement, and which entries it covers unless it covers all that
+            `tune` measures; None if the entries are not measured.
         choices: the fastest backend by kind of call; empty in shipped tables.
     """
 
@@ -414,7 +415,7 @@ def _found(device: torch.device) -> tuple[Table, str]:
     table = nearest_shipped(architecture, shared_bytes_of(device))
     nearest = table.architecture
     how = "" if nearest == architecture else f", the nearest older one that fits this GPU's {architecture}"
-    measured = "measured" if table.measured else "estimated, not measured"
+    measured = f"measured on {table.measured['gpu']}" if table.measured else "estimated, not measured"
     advice = fault or "run python -m qacg_kernels.tune to make a table for this GPU"
     return table, f"shipped tiles of {nearest}{how}, {measured}; {advice}"
 
