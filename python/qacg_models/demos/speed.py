@@ -19,8 +19,8 @@ from qacg_models.utils.child_python import module_command
 SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))
 METHOD = (
     "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
-    " Memory: growth of the peak resident memory over one forward and backward, each in a fresh process after"
-    " a small warm-up; it counts outputs, gradients and whatever is kept for the backward, not the inputs."
+    " Memory: growth of the peak resident memory over one forward and backward of the last shape, each in a fresh"
+    " process after a small warm-up; it counts outputs, gradients and whatever is kept for the backward, not the inputs."
 )
 
 
@@ -33,8 +33,8 @@ class SpeedRow:
         backward: whether the backward is included.
         eager_ms, fused_ms: medians in milliseconds.
         runs: how many of each.
-        eager_mb, fused_mb: memory in MB (10^6 bytes) of forward and backward together; None where the system
-            does not tell.
+        eager_mb, fused_mb: memory in MB (10^6 bytes) of forward and backward together; None where it is not measured:
+            for all shapes but the last, and where the system does not tell.
     """
 
     shape: tuple[int, int, int, int]
@@ -51,23 +51,25 @@ class SpeedRow:
         return self.eager_ms / self.fused_ms
 
 
-def speed_table(shapes=SHAPES, seconds: float = 1.5, minimum_runs: int = 5) -> list[SpeedRow]:
-    """Measure every shape, forward and forward with backward.
+def speed_table(shapes=SHAPES, seconds: float = 0.6, minimum_runs: int = 5) -> list[SpeedRow]:
+    """Measures the time of every shape, forward and forward with backward, and the memory of the last one.
 
     Args:
         shapes: (B, H, L, D) each.
         seconds: time to spend per row, beyond the first run of each, which is not counted.
         minimum_runs: runs of each implementation, however long they take.
     """
+    with ThreadPoolExecutor() as pool:
+        memory = dict(zip(IMPLEMENTATIONS, pool.map(peak_growth, IMPLEMENTATIONS, repeat(shapes[-1]))))
+    nothing = dict.fromkeys(IMPLEMENTATIONS)
     rows = []
     for shape in shapes:
-        with ThreadPoolExecutor() as pool:
-            memory = dict(zip(IMPLEMENTATIONS, pool.map(peak_growth, IMPLEMENTATIONS, repeat(shape))))
         for backward in (False, True):
             calls = {name: _call(name, shape, backward) for name in IMPLEMENTATIONS}
             times = _interleaved(calls, seconds, minimum_runs)
             eager, fused = (1e3 * median(times[name]) for name in ("eager", "fused"))
-            rows.append(SpeedRow(shape, backward, eager, fused, len(times["fused"]), memory["eager"], memory["fused"]))
+            used = memory if shape == shapes[-1] else nothing
+            rows.append(SpeedRow(shape, backward, eager, fused, len(times["fused"]), used["eager"], used["fused"]))
     return rows
 
 
@@ -76,9 +78,7 @@ def speed_cells(rows: list[SpeedRow]) -> tuple[list[str], list[list[str]]]:
     header = ["(B, H, L, D)", "direction", "eager ms", "fused ms", "times faster", "eager MB", "fused MB"]
 
     def memory(row: SpeedRow, value: float | None) -> str:
-        if not row.backward:
-            return ""
-        return "n/a" if value is None else f"{value:.1f}"
+        return f"{value:.1f}" if row.backward and value is not None else ""
 
     return header, [
         [

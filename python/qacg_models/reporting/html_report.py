@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from qacg_models.errors import InputError
 from qacg_models.reporting.tables import html_table
@@ -108,7 +108,7 @@ class Report:
         self.folder, self.title, self.lead = Path(folder), title, lead
         self.style, self.script = style, script
         self.sections: list[Section] = []
-        self.figures: dict[str, Figure] = {}
+        self.figures: dict[str, Kept] = {}
         _check_replaceable(self.folder)
 
     def section(self, title: str) -> Section:
@@ -127,7 +127,8 @@ class Report:
             reading: meaning of symbols, colours and scales.
         """
         self.keep(name, figure)
-        section.picture(framed(_inline_svg(figure, name), caption, role="img"), caption, reading)
+        svg = _inline(self.figures[name].svg, figure)
+        section.picture(framed(svg, caption, role="img"), caption, reading)
 
     def keep(self, name: str, figure: Figure) -> None:
         """Adds a plot that `write` writes as figures/NAME.svg and .png, and that the page does not show."""
@@ -136,7 +137,7 @@ class Report:
         if figure.get_layout_engine() is not None:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
-        self.figures[name] = figure
+        self.figures[name] = Kept(figure, _svg(figure, name))
 
     def write(self) -> Path:
         """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
@@ -151,8 +152,8 @@ class Report:
             (new / PAGE_NAME).write_text(self._page(), encoding="utf-8")
             tables = {section.title: section.data for section in self.sections if section.data}
             (new / "tables.json").write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            for name, figure in self.figures.items():
-                (new / "figures" / f"{name}.svg").write_text(_svg(figure, name), encoding="utf-8")
+            for name, (figure, svg) in self.figures.items():
+                (new / "figures" / f"{name}.svg").write_text(_on_white(svg), encoding="utf-8")
                 figure.savefig(new / "figures" / f"{name}.png", dpi=110)
             marker = {"format": 1, "files": [MARKER_NAME, *_files(new)]}
             (new / MARKER_NAME).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
@@ -236,23 +237,35 @@ def _show_dollars(figure: Figure) -> None:
         text.set_parse_math(False)
 
 
-def _svg(figure: Figure, name: str, transparent: bool = False) -> str:
+class Kept(NamedTuple):
+    """A plot of a report, and its SVG without a background, which is drawn once for the page and the file."""
+
+    figure: Figure
+    svg: str
+
+
+def _svg(figure: Figure, name: str) -> str:
     import matplotlib
 
     stream = io.StringIO()
     # fonttype none: text stays text; hashsalt: ids of two plots on one page differ.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(stream, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
-def _inline_svg(figure: Figure, name: str) -> str:
+def _on_white(svg: str) -> str:
+    """Returns an SVG file with a white background."""
+    end = svg.index(">", svg.index("<svg")) + 1
+    return f'{svg[:end]}<rect width="100%" height="100%" fill="white"/>{svg[end:]}'
+
+
+def _inline(svg: str, figure: Figure) -> str:
     """Returns the svg element of a plot, with a minimum width that keeps its text legible.
 
     Ids without references are removed, since matplotlib uses the same ids in every plot.
     """
-    text = _svg(figure, name, transparent=True)
-    text = text[text.index("<svg") :]
+    text = svg[svg.index("<svg") :]
     used = set(re.findall(r"#([\w.-]+)", text))
     text = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
     width = 96 * figure.get_figwidth()  # CSS pixels: 96 to the inch, as points are 72
