@@ -20,7 +20,7 @@ SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))
 METHOD = (
     "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
     " Memory: growth of the peak resident memory over one forward and backward of the last shape, each in a fresh"
-    " process after a small warm-up; it counts outputs, gradients and whatever is kept for the backward, not the inputs."
+    " process after a small warm-up; it counts outputs, gradients and what is kept for the backward, not the inputs."
 )
 
 
