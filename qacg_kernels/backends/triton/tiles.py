@@ -170,7 +170,7 @@ def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
             rows = y.first + part * PART + tl.arange(0, PART)
             tile = load_tile(y.source, place, rows, rows < y.stop, call, config)
             columns = tl.sum(tl.where(number == part, by_part, 0.0), 1)  # selects the part: a sum with zeros is exact
-            # Partial sums, because one chain of additions over a thousand keys has a larger error than eager's products.
+            # Partial sums: one chain of additions over a thousand keys has a larger error than eager's products.
             total += tl.dot(columns, tile, input_precision=config.precision)
     else:
         total = tl.dot(a.to(y.tile.dtype), y.tile, total, input_precision=config.precision)
