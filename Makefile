@@ -67,7 +67,7 @@ test-full: $(READY) ## Full tests of operators on the CPU, models, benchmarks an
 test-emulated: $(READY) ## Full tests of the CUDA kernels in the emulator, with its race detector
 	$(FULL) $(PARALLEL) $(EMULATED_TESTS)
 
-test-compiled: $(READY) ## Full tests that compile the CUDA, Triton and Gluon kernels
+test-compiled: $(READY) ## Full tests that compile the CUDA and Triton kernels
 	$(FULL) $(COMPILED_TESTS)
 
 test-interpreted: $(READY) ## Full tests of the Triton kernels in Triton's interpreter
@@ -77,8 +77,7 @@ test-interpreted: $(READY) ## Full tests of the Triton kernels in Triton's inter
 test-selected: $(READY) ## The full tests of CI: operators on the CPU, and a part of every other group of kernels
 	$(FULL) $(PARALLEL) tests/kernels $(addprefix --ignore=,$(COMPILED_TESTS) $(INTERPRETED_TESTS)) \
 		--ignore=tests/kernels/test_cuda_races.py --deselect=tests/kernels/test_cuda_emulated.py::test_tiled_case_meets_the_error_rule
-	$(FULL) tests/kernels/test_cuda_compiled.py tests/kernels/test_gluon_compiled.py \
-		"$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
+	$(FULL) tests/kernels/test_cuda_compiled.py "$(INTERPRETED_TESTS)::test_kernels_in_the_interpreter[operators]" \
 		--deselect=tests/kernels/test_cuda_compiled.py::test_kernels_compile_without_spills
 
 lint: $(READY) ## Linters and formatters of Python and C++, and the words of the term list

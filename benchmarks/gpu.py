@@ -28,7 +28,7 @@ from qacg_kernels import dispatch, self_check
 from qacg_kernels.backends.triton.tile_tables import architecture_of
 
 SECONDS = 420
-BACKENDS = ("triton", "cuda", "hopper", "gluon")
+BACKENDS = ("triton", "cuda", "hopper")
 PREDICTIONS = Path(__file__).parent / "results" / "static"
 
 

@@ -154,7 +154,6 @@ _STYLES = {
     "triton": ("#0b6e6e", "o"),
     "cuda": ("#c8553d", "s"),
     "hopper": ("#8a6d1a", "^"),
-    "gluon": ("#2f6fb0", "v"),
     "reference": ("#4a3f8f", "D"),
 }
 _PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)

@@ -12,7 +12,7 @@ from qacg_kernels import self_check
 from qacg_kernels.backends import cpu, cuda, reference, triton
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import Backend, outside_limits
-from qacg_kernels.backends.triton import gluon, tile_tables
+from qacg_kernels.backends.triton import tile_tables
 from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import autograd
 from qacg_kernels.utils import torch_internals
@@ -21,7 +21,6 @@ from qacg_kernels.utils import torch_internals
 _REGISTERED: tuple[Backend, ...] = (
     cpu,
     cuda,
-    gluon,
     hopper,
     reference,
     triton,
@@ -254,7 +253,7 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
     name = _ASKED_FOR if backend == AUTO else backend
     selected = _of_length(_selection(problem, backend, name, differentiable), problem)
     advice = f"{preferred.NAME} is preferred; python -m qacg_kernels.tune measures which is faster on this GPU"
-    passed_by = {m.NAME: advice for m in (hopper, gluon, cuda, triton) if m is not preferred}
+    passed_by = {m.NAME: advice for m in (hopper, cuda, triton) if m is not preferred}
     return selected.NAME, {n: why for n, why in passed_by.items() if not reasons_against(problem)[n]}
 
 

@@ -72,7 +72,7 @@ def calls(device: torch.device) -> list[str]:
     if device.type == "cpu":
         names, cases = ["cpu"], _SMALL
     else:
-        names, cases = ["triton", "cuda", "hopper", "gluon"], _SMALL + _LARGE
+        names, cases = ["triton", "cuda", "hopper"], _SMALL + _LARGE
     if triton.interpreted():
         names, cases = ["triton"], _INTERPRETED
     return [

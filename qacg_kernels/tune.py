@@ -7,7 +7,6 @@ Without a table `auto` selects Triton on a GPU.
 
 import argparse
 import itertools
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -72,38 +71,6 @@ def with_fastest_backends(
         keep(table)
         log(f"{name}: {best}, " + ", ".join(f"{b} {1e6 * t:.0f} us" for b, t in times.items()))
     return table
-
-
-_DECISIVE_LENGTHS = LENGTHS[2:]
-_DECISIVE_HEAD_DIMS = (64, 128)
-
-
-def forward_for_hopper(measured: dict[tuple[str, Choice], float]) -> str:
-    """States which of the two forwards for Hopper GPUs to keep, by the rule in CONTRIBUTING.md.
-
-    Args:
-        measured: seconds by name of the backend and kind of call; the `backend` of the kind is ignored.
-
-    Returns:
-        A line of text with the decision and its reason.
-    """
-    times = {(name, replace(kind, backend="triton")): seconds for (name, kind), seconds in measured.items()}
-    kinds = [
-        Choice(16, head_dim, False, length, "triton")
-        for head_dim, length in itertools.product(_DECISIVE_HEAD_DIMS, _DECISIVE_LENGTHS)
-    ]
-    pairs = [(times.get(("gluon", kind)), times.get(("hopper", kind))) for kind in kinds]
-    if missing := sum(None in pair for pair in pairs):
-        return (
-            f"forward for Hopper GPUs: undecided, {missing} of {len(kinds)} comparisons are missing; they require a "
-            "GPU of compute capability 9.0, the CUDA library and --bits 16 --head-dims 64 128"
-        )
-    ratio = math.exp(sum(math.log(gluon / hopper) for gluon, hopper in pairs) / len(pairs))
-    keep = "hopper (CUDA)" if GAIN * ratio > 1 else "gluon"
-    return (
-        f"forward for Hopper GPUs: keep {keep}; gluon takes {ratio:.3f} times as long as hopper (geometric mean over "
-        f"head sizes {_DECISIVE_HEAD_DIMS} and {_DECISIVE_LENGTHS} keys, inference in 16 bits)"
-    )
 
 
 def seconds_of(backend: str, kind: Choice) -> float:
@@ -174,15 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     if all(dispatch.backend_of(other).missing() for other in MEASURED_BACKENDS if other != "triton"):
         kinds = []  # Triton is the only backend
     # Backends first: measuring them takes seconds, and measuring tiles takes the rest of the time limit.
-    measured = {}
-
-    def measure(backend: str, kind: Choice) -> float:
-        measured[backend, kind] = seconds_of(backend, kind)
-        return measured[backend, kind]
-
-    table = with_fastest_backends(base, kinds, measure, **common)
-    if tile_tables.architecture_of(device) == "sm_90":
-        print(forward_for_hopper(measured), flush=True)
+    table = with_fastest_backends(base, kinds, seconds_of, **common)
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
     tuned(table, keys, seconds, **common, compile_all=compile_all)
     print(f"saved to {path}")

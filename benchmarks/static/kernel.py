@@ -27,7 +27,6 @@ PRODUCTS = {
     "whole_row_backward": 8,
     "key_gradients": 6,
     "query_gradients": 5,
-    "gluon_forward_kernel": 4,
 }
 FEW_PROGRAMS = "gate_gradients_kernel"
 _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
@@ -38,7 +37,7 @@ class Estimate:
     """The analysis of a kernel on one chip; attributes that are not listed are those of Resources.
 
     Attributes:
-        warps: warps per block, without those that only copy.
+        warps: warps per block.
         resident: resident blocks per multiprocessor.
         instructions: instructions of a warp by unit, in one iteration of the loop over keys or queries; in the whole
             kernel if it has no loop.
@@ -132,7 +131,6 @@ def _sources() -> bytes:
 
 def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Work, most_blocks: int) -> Estimate:
     program = disassembled(compiled.asm["cubin"], NVDISASM)
-    copying = compiled.metadata.num_warps - warps  # warps that only copy, in addition to `warps`
     main = sass.main_loop(program) if work.iterates and work.cells else None
 
     def ways(iterations: int) -> list[list[int]]:
@@ -145,22 +143,8 @@ def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Wo
         multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
         return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
 
-    copies = sass.copying_loop(program, main) if copying and main else None
-
-    def beside(iterations: int) -> list[tuple[list[int], int]]:
-        return [(list(sass.indices(program, copies, lambda loop: iterations)), copying)] if copies else []
-
-    return estimate_program(
-        program,
-        resources(compiled),
-        CHIPS[architecture],
-        warps,
-        work,
-        ways,
-        copying=copying,
-        beside=beside,
-        most_blocks=most_blocks,
-    )
+    used, chip = resources(compiled), CHIPS[architecture]
+    return estimate_program(program, used, chip, warps, work, ways, most_blocks=most_blocks)
 
 
 def estimate_program(
@@ -171,8 +155,6 @@ def estimate_program(
     work: Work,
     ways: Callable[[int], list[list[int]]],
     iterations: tuple[int, int] = _ITERATIONS,
-    copying: int = 0,
-    beside: Callable[[int], list[tuple[list[int], int]]] = lambda iterations: [],
     most_blocks: int = MOST_WARPS,
 ) -> Estimate:
     """Analyses machine code along the paths of its warps.
@@ -181,21 +163,19 @@ def estimate_program(
         program: the instructions of the kernel.
         used: its resources.
         chip: the GPU.
-        warps: warps per block, without those that only copy.
+        warps: warps per block.
         work: its work per tile.
         ways: returns, for a number of iterations, the path of each warp of a block that one scheduler has, as indices
             of instructions; a single path if all are equal.
         iterations: two numbers of iterations; the difference of their clocks gives the clocks of an iteration.
-        copying: warps per block that only copy.
-        beside: returns, for a number of iterations, the paths of copying warps, each with a number of warps.
         most_blocks: limit on the resident blocks per multiprocessor, for launches with few blocks.
     """
-    resident = resident_blocks(chip, used.registers, warps + copying, used.shared, used.tensor_columns)
+    resident = resident_blocks(chip, used.registers, warps, used.shared, used.tensor_columns)
     resident = min(resident, most_blocks)
     if not resident:
         raise ValueError(
             f"kernel: expected a block that fits a multiprocessor of {chip.name}, got {used.registers} registers per "
-            f"thread, {warps + copying} warps and {used.shared} bytes of shared memory"
+            f"thread, {warps} warps and {used.shared} bytes of shared memory"
         )
     few, more = iterations
     short, long = ways(few), ways(more)
@@ -207,10 +187,7 @@ def estimate_program(
     body = [program[index] for index, times in issued.items() for _ in range(times)]
     tcgen05 = sum(i.stem == "UTCHMMA" for i in body) / rounds
     of_block = work.flops / chip.tensor_flops / tcgen05 if tcgen05 else 0.0
-    clocks_of = [
-        scheduler.clocks(program, way, warps, resident, chip, of_block, beside(count))
-        for way, count in ((short, few), (long, more))
-    ]
+    clocks_of = [scheduler.clocks(program, way, warps, resident, chip, of_block) for way in (short, long)]
     iteration = (clocks_of[1] - clocks_of[0]) / (more - few)
     outside = clocks_of[0] - few * iteration
     of_scheduler = max(1, warps // SCHEDULERS) * resident

@@ -49,7 +49,6 @@ def launches_of(
     bits: int,
     busy: bool,
     backward: bool,
-    forward: Callable = launch.forward,
     mask: str = "none",
     gate: str = LAMBDA,
 ) -> list[Launch]:
@@ -61,7 +60,6 @@ def launches_of(
         bits: element width, 16 or 32.
         busy: whether the call has dropout, so that it uses busy entries.
         backward: whether to return the launches of the backward instead of the forward.
-        forward: the backend's forward.
         mask: a member of `hardware.MASKS`.
         gate: a member of `cases.GATES`; gate vectors are shared by all heads, as in models.
     """
@@ -90,7 +88,7 @@ def launches_of(
     with trial(table), launch.through(keep):
         whole = backward and table.takes_whole_rows(KERNELS[2], _DTYPES[bits], shape[-1], busy, shape[2], shape[2])
         saves = backward and not whole
-        outputs = forward(problem, Residuals(saves, saves))
+        outputs = launch.forward(problem, Residuals(saves, saves))
         if backward:
             found.clear()
             # As autograd calls the backward: with the gates that the forward saved, but no gradients of the gates.
@@ -112,11 +110,3 @@ def launch_of_row(table: Table, row: TileEntry, mask: str = "none") -> Launch:
     shape = (1, _HEADS, length, row.head_dim)
     found = launches_of(table, shape, row.bits, row.busy, backward, mask=mask)
     return next(f for f in found if f.role == row.kernel)
-
-
-def launch_of_gluon(table: Table, head_dim: int) -> Launch:
-    """The launch of the forward in Gluon, in a 16-bit call of full tiles that is long enough for it by `table`."""
-    from qacg_kernels.backends.triton import gluon_launch  # Triton 3.5 cannot import it
-
-    (found,) = launches_of(table, (1, _HEADS, _LONG, head_dim), 16, False, False, gluon_launch.forward)
-    return found

@@ -19,8 +19,6 @@ CONVENTION = (
 WHOLE_PASSES = {
     "whole_row_forward": FORWARD,
     "tiled_forward": FORWARD,
-    "gluon_forward": FORWARD,
-    "gluon_forward_kernel": FORWARD,
     "forward": FORWARD,
     "forward_short": FORWARD,
     "hopper_forward": FORWARD,

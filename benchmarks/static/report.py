@@ -2,21 +2,17 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from benchmarks.cases import GATES, VECTORS, Shape
 from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
 from benchmarks.static import cuda_kernels, hardware, kernel
-from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.cuda_kernels import STAGES, EstimatedKernel
 from benchmarks.static.kernel import Estimate
-from benchmarks.static.launches import launch_of_gluon
 from benchmarks.static.operator import PASSES, EstimatedEntry, call_rates, counted_rate, estimate_entry, predict
-from qacg_kernels.backends.triton.tile_tables import Key, Table, TileEntry
+from qacg_kernels.backends.triton.tile_tables import Key, Table
 
 Record = dict[str, object]
 BACKEND = "triton"
-GLUON_CHIP, GLUON_KEYS = "sm_90", tuple(("tiled_forward", 16, d, False) for d in (64, 128))
 BITS = 16  # element width in the GPU benchmark
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
@@ -24,33 +20,7 @@ FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
     """Yields a record for each entry of a tile table, in calls with a mask of `hardware.MASKS`."""
     for key in keys:
-        entry = table.by_key[key]
-        yield entry_record(estimate_entry(table, entry, mask))
-        if mask == "none" and table.architecture == GLUON_CHIP and key in GLUON_KEYS:
-            yield gluon_record(table, entry)
-
-
-def gluon_record(table: Table, instead_of: TileEntry) -> Record:
-    """The record of the forward in Gluon, which replaces the forward of a tile-table entry."""
-    launch = launch_of_gluon(table, instead_of.head_dim)
-    estimate, work = kernel.estimate_launch(launch, table.architecture), kernel.work_of(launch)
-    rate_found = calibration().factor * rate(table.architecture, work.flops * estimate.resident, estimate.iteration)
-    stages = launch.constants["STAGES"]
-    entry = replace(
-        instead_of,
-        block_m=launch.config.block_m,
-        block_n=launch.config.block_n,
-        num_warps=estimate.warps,
-        num_stages=stages,
-    )
-    # Its copies do not form groups, since warps wait for them at barriers. Of the stages, one is being read and one is
-    # read next; the others are in flight.
-    ahead = dict(loads_in_flight=stages - 2)
-    return (
-        entry_record(EstimatedEntry(entry, estimate, rate_found))
-        | ahead
-        | dict(backend="gluon", kernel="gluon_forward")
-    )
+        yield entry_record(estimate_entry(table, table.by_key[key], mask))
 
 
 def entry_record(found: EstimatedEntry) -> Record:

@@ -161,15 +161,6 @@ def main_loop(program: Sequence[Instruction]) -> Loop | None:
     return max(outermost, key=lambda loop: work(program, loop), default=None)
 
 
-def copying_loop(program: Sequence[Instruction], main: Loop) -> Loop | None:
-    """The loop of warps that only copy into shared memory; None if the main loop copies."""
-    if any(i.stem == "LDGSTS" for i in program[main.start : main.stop + 1]):
-        return None
-    found = [Loop(i.target, n) for n, i in enumerate(program) if i.target is not None and i.target <= n]
-    copying = [loop for loop in found if any(i.stem == "LDGSTS" for i in program[loop.start : loop.stop + 1])]
-    return min(copying, key=lambda loop: loop.stop - loop.start, default=None)  # larger ones contain it
-
-
 def indices(
     program: Sequence[Instruction],
     main: Loop | None,
@@ -186,10 +177,10 @@ def indices(
         program: the instructions of the kernel.
         main: its main loop, or None.
         times: returns the number of iterations of a loop.
-        repeated: loops to repeat besides the main one; by default all with arithmetic.
+        repeated: loops to repeat; by default all with arithmetic, which include the main one.
     """
     repeated = loops_of(program) if repeated is None else repeated
-    loops = {loop.stop: loop for loop in (*repeated, *([main] if main else []))}
+    loops = {loop.stop: loop for loop in repeated}
     products = [n for n, i in enumerate(program) if i.stem in PRODUCTS]
     goal = main.start if main else max(products, default=0)
     meets = _reaching(program, goal)
@@ -219,8 +210,6 @@ def indices(
                 skips = any(index < loop.start and loop.stop < instruction.target for loop in others)
                 if unconditional or lost or (skips and (past_main or instruction.target in meets)):
                     following = instruction.target
-            elif past_main and not instruction.guard and not re.search(r"\bU?P\d", instruction.operands):
-                return  # a warp that only copies would wait for more work
         index = following
 
 

@@ -4,12 +4,9 @@ The four schedulers of a multiprocessor are assumed to behave alike. So one is s
 warps and a quarter of shared resources. In each clock it issues one instruction, of the first warp that is ready. A
 warp issues in order; an instruction is ready when its input registers are written and its unit is free. Products of
 wgmma and tcgen05 and copies into shared memory run asynchronously, until the warp waits for them.
-
-If some warps of a block copy tiles for the others, the simulation counts the instructions of both on the same units,
-but the computing warps never wait for a tile. So the result is the time of the slower group.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +31,7 @@ class _Step:
 
 @dataclass
 class _Warp:
-    group: int  # warps that meet at a barrier: all of a block, or those of a block with the same path
+    block: int
     sequence: list[_Step]
     next: int = 0
     ready: float = 0.0
@@ -53,7 +50,6 @@ def clocks(
     blocks: int,
     chip: Chip,
     block_product_clocks: float = 0.0,
-    beside: Sequence[tuple[Sequence[int], int]] = (),
 ) -> float:
     """Returns the clocks until the last warp of `blocks` resident blocks has finished.
 
@@ -65,17 +61,12 @@ def clocks(
         blocks: resident blocks per multiprocessor.
         chip: the GPU.
         block_product_clocks: clocks of a tcgen05 product of a block, which do not follow from the opcode.
-        beside: paths of further warps of a block, each with a number of warps.
     """
-    parts = ((ways, warps), *(((way,), count) for way, count in beside))
-    indices = {index for part, _ in parts for way in part for index in way}
+    indices = {index for way in ways for index in way}
     steps = {index: _step(program[index], chip, block_product_clocks) for index in indices}
+    sequences = [[steps[index] for index in way] for way in ways]
     of_block = max(1, warps // SCHEDULERS)
-    alive: list[_Warp] = []
-    for group, (part, count) in enumerate(parts * blocks):
-        sequences = [[steps[index] for index in way] for way in part]
-        alive += [_Warp(group, sequences[n % len(part)]) for n in range(max(1, count // SCHEDULERS))]
-    size = Counter(warp.group for warp in alive)
+    alive = [_Warp(block, sequences[n % len(ways)]) for block in range(blocks) for n in range(of_block)]
     free: dict[str, float] = {}
     issued = finished = 0.0
     while alive:
@@ -89,7 +80,7 @@ def clocks(
         warp.next += 1
         if step.kind == "barrier":
             warp.waits_at_barrier = start + step.latency
-            _release(alive, warp.group, size[warp.group])
+            _release(alive, warp.block, of_block)
         if warp.next == len(warp.sequence):
             finished = max(finished, warp.ready, warp.running)
             alive.remove(warp)
@@ -153,10 +144,10 @@ def _issue(warp: _Warp, step: _Step, start: float, free: dict[str, float], of_bl
         warp.registers[name] = done
 
 
-def _release(alive: list[_Warp], group: int, size: int) -> None:
-    """Releases a group of warps when all have reached the barrier."""
-    there = [warp for warp in alive if warp.group == group and warp.waits_at_barrier is not None]
-    if len(there) == size:
+def _release(alive: list[_Warp], block: int, of_block: int) -> None:
+    """Releases the warps of a block when all have reached the barrier."""
+    there = [warp for warp in alive if warp.block == block and warp.waits_at_barrier is not None]
+    if len(there) == of_block:
         last = max(warp.waits_at_barrier for warp in there)
         for warp in there:
             warp.ready, warp.waits_at_barrier = max(warp.ready, last), None

@@ -154,34 +154,6 @@ def backward():
     p.write()
 
 
-def hopper_forward():
-    p = Picture("hopper-forward", "The warp-specialised forward for Hopper", 760, 330)
-    p.box(20, 40, 130, 250, "4 copying warps", kind="box")
-    p.text(85, 190, "K and Kc of tile j,", "V of tile j - 1", "into stage j,", "16 bytes a thread", kind="small")
-    p.text(270, 22, "ring of stages in shared memory", kind="small")
-    for stage in range(3):
-        y = 40 + 86 * stage
-        p.box(200, y, 140, 78, kind="off")
-        p.text(270, y + 16, f"stage {('i - 1', 'i', 'i + 1')[stage]}", kind="small")
-        for number, name in enumerate(("K", "Kc", "V")):
-            p.box(208 + 42 * number, y + 32, 38, 34, name, kind="hot", text="small")
-        p.arrow(f"M150 {y + 40}H198")
-    p.box(390, 40, 350, 250, kind="box")
-    p.text(565, 58, "8 computing warps, 16 queries each")
-    p.text(475, 84, "tensor cores (wgmma)", kind="small")
-    p.text(650, 84, "arithmetic", kind="small")
-    p.box(402, 98, 146, 74, "Tc of tile i", "G V of tile i - 1", kind="sum")
-    p.box(402, 184, 146, 74, "T of tile i + 1", "P V of tile i", kind="sum")
-    p.box(578, 98, 146, 74, "softmax of tile i", kind="hot")
-    p.box(578, 184, 146, 74, "sigmoid of tile i", kind="hot")
-    p.text(563, 135, "||")
-    p.text(563, 221, "||")
-    p.text(565, 275, "|| runs at the same time", kind="small")
-    p.arrow("M340 80H388", "M340 166H388", "M340 252H388", "M388 304H152")
-    p.text(270, 316, "barrier: the stage is free", kind="small")
-    p.write()
-
-
 if __name__ == "__main__":
-    for draw in (data_flow, cpu_forward, triton_forward, backward, hopper_forward):
+    for draw in (data_flow, cpu_forward, triton_forward, backward):
         draw()

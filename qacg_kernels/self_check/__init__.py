@@ -142,7 +142,7 @@ class Kernel:
             return None
         saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))
         _, *variant = variant_of(self.backend, problem, Residuals(*saves))
-        followed = {"triton": ("triton", "gluon", "hopper")}  # forwards by their backward
+        followed = {"triton": ("triton", "hopper")}  # forwards by their backward
         backends = followed.get(self.backend, (self.backend,))
         return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 

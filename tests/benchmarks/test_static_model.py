@@ -303,31 +303,6 @@ def test_work_of_every_tile_table_kernel(kernel_name):
     assert work.flops == 2 * row.block_m * row.block_n * 64 * kernel.PRODUCTS[kernel_name]
 
 
-def test_clocks_include_warps_that_only_copy():
-    computing = [".L_x_0:", *(f"FFMA R{n}, R200, R201, R202" for n in range(40)), "@!P0 BRA `(.L_x_0)", "EXIT"]
-    dispatch = [".L_x_1:", "BAR.SYNC.DEFER_BLOCKING 0x1", "@P1 BRA `(.L_x_0)"]
-    copying = [
-        ".L_x_2:",
-        *["LDGSTS.E.BYPASS.128 [R1], desc[UR2][R2.64]", *["IADD3 R3, R4, R5, R6"] * 9],
-        "@!P0 BRA `(.L_x_2)",
-    ]
-    code = program(*dispatch, *copying, "BRA `(.L_x_1)", *computing)
-    main = sass.main_loop(code)
-    copies = sass.copying_loop(code, main)
-    assert code[copies.start].stem == "LDGSTS"
-    assert copies.stop - copies.start == 10
-    of_copies = list(sass.indices(code, copies, lambda loop: 3))
-    # The path ends where they wait for other work.
-    assert [code[i].stem for i in of_copies].count("LDGSTS") == 3
-    assert code[of_copies[-1]].opcode == "BRA"
-    assert not set(of_copies) & set(range(main.start, main.stop + 1))
-    path = list(range(main.start, main.stop)) * 10
-    alone = scheduler.clocks(code, [path], 4, 1, HOPPER)
-    both = scheduler.clocks(code, [path], 4, 1, HOPPER, beside=[(of_copies, 4)])
-    assert alone < both <= alone + len(of_copies) + 40
-    assert sass.copying_loop(program(*copying), sass.Loop(0, 10)) is None  # the warps of the main loop copy
-
-
 def test_clocks_of_a_barrier_do_not_wait_for_wgmma():
     lines = ["HGMMA.64x64x16.F32.BF16 R24, gdesc[UR4], R24, gsb0"] * 8
     waits = program(*lines, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], RZ", *independent("FADD", 20))

@@ -9,33 +9,26 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import qacg_kernels as qk
-from qacg_kernels.backends import cuda, triton
+from qacg_kernels.backends import cuda
 from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.backends.protocol import outside_limits
-from qacg_kernels.backends.triton import gluon
 from qacg_kernels.backends.triton.tile_tables import Choice
-from qacg_kernels.functional import problem_of
-from qacg_kernels.testing.inputs import Case, make_inputs
 
-CACHES = (cuda.capability, hopper._unsupported_capability, gluon._hopper_is_there, gluon._unsupported_capability)
+CACHES = (cuda.capability, hopper._unsupported_capability)
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Simulates a GPU of some capability, a CUDA library with code for some GPUs, and a version of Triton."""
+    """Simulates a GPU of some capability, and a CUDA library with code for some GPUs."""
 
     def clear_caches():
         for cached in CACHES:
             cached.cache_clear()
 
-    def simulate(capability, *gpus, triton_version=(3, 6)):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    def simulate(capability, *gpus):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         monkeypatch.setattr(cuda, "missing", list)
         monkeypatch.setattr(cuda, "_gpus", gpus)
-        monkeypatch.setattr(triton, "missing", list)
-        monkeypatch.setattr(triton, "interpreted", lambda: False)
-        monkeypatch.setattr(gluon, "_TRITON", triton_version)
         clear_caches()
 
     yield simulate
@@ -134,31 +127,28 @@ def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
         assert part in reason
 
 
-# The Hopper and Gluon backends
+# The Hopper backend
 
 
-@pytest.mark.parametrize(("module", "required"), [(hopper, cuda), (gluon, triton)], ids=["hopper", "gluon"])
-def test_backend_is_missing_without_the_one_it_requires(module, required, monkeypatch):
-    monkeypatch.setattr(required, "missing", lambda: ["not built"])
-    assert module.missing() == ["not built"]
+def test_hopper_is_missing_without_cuda_backend(monkeypatch):
+    monkeypatch.setattr(cuda, "missing", lambda: ["not built"])
+    assert hopper.missing() == ["not built"]
 
 
-@pytest.mark.parametrize("module", [hopper, gluon], ids=["hopper", "gluon"])
-def test_hopper_gpu_supports_16_bits_up_to_128_dims(module, machine):
+def test_hopper_gpu_supports_16_bits_up_to_128_dims(machine):
     machine((9, 0), "8.0", "9.0a")
-    assert module.missing() == []
+    assert hopper.missing() == []
     for dtype, head_dim in ((torch.bfloat16, 64), (torch.float16, 128), (torch.bfloat16, 33)):
-        assert reasons(module, dtype, head_dim) == []
-    assert reasons(module, torch.float32) == ["dtype: expected float16 or bfloat16, got float32"]
-    assert reasons(module, head_dim=129) == ["head size: expected 1 to 128, got 129"]
-    assert reasons(module, device="cpu") == ["device: expected cuda, got cpu"]
+        assert reasons(hopper, dtype, head_dim) == []
+    assert reasons(hopper, torch.float32) == ["dtype: expected float16 or bfloat16, got float32"]
+    assert reasons(hopper, head_dim=129) == ["head size: expected 1 to 128, got 129"]
+    assert reasons(hopper, device="cpu") == ["device: expected cuda, got cpu"]
 
 
-@pytest.mark.parametrize("module", [hopper, gluon], ids=["hopper", "gluon"])
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0), (12, 0)])
-def test_other_gpu_is_unsupported_by_hopper_backends(capability, module, machine):
+def test_other_gpu_is_unsupported_by_hopper(capability, machine):
     machine(capability, "8.0", "9.0a", "10.0+PTX")
-    assert reasons(module) == [f"compute capability: expected 9.0, got {capability[0]}.0"]
+    assert reasons(hopper) == [f"compute capability: expected 9.0, got {capability[0]}.0"]
 
 
 def test_hopper_library_without_code_names_the_build_command(machine):
@@ -168,44 +158,14 @@ def test_hopper_library_without_code_names_the_build_command(machine):
     assert "TORCH_CUDA_ARCH_LIST=9.0a QACG_BUILD_CUDA=1 pip install" in reason
 
 
-def test_gluon_missing_names_version_gpu_or_interpreter(machine, monkeypatch):
-    machine((9, 0), triton_version=(3, 5))
-    assert gluon.missing() == ["Triton: expected 3.6 or newer, got 3.5"]
-    machine((10, 0))
-    assert gluon.missing() == ["torch sees no GPU of compute capability 9.0 (Hopper)"]
-    monkeypatch.setattr(triton, "interpreted", lambda: True)
-    assert "no interpreter" in gluon.missing()[0]
-
-
-@pytest.mark.parametrize(
-    ("case", "reason"),
-    [
-        (dict(head_dim=64), None),
-        (dict(head_dim=128, is_causal=True, key_lengths=(9,)), None),
-        (dict(head_dim=48), "head size: expected 64 or 128, got 48"),
-        (dict(head_dim=64, mask="boolean"), "attn_mask: expected None, got a mask"),
-        (dict(head_dim=64, dropout_p=0.1), "dropout_p: expected 0, got 0.1"),
-        (dict(head_dim=64, gate="shared", form="column"), "gate.form: expected 'row' or a lambda tensor, got 'column'"),
-    ],
-)
-def test_gluon_note_names_the_forward_of_a_call(case, reason, monkeypatch):
-    monkeypatch.setattr(triton, "note", lambda problem: "tiles")
-    inputs = make_inputs(Case("note", batch=1, **case), torch.bfloat16)
-    expected = f"as backend 'triton', without the forward in Gluon: {reason} (tiles)"
-    if reason is None:
-        expected = "tiled rows run the forward in Gluon; all else is that of 'triton' (tiles)"
-    assert gluon.note(problem_of(*inputs.arguments(), **inputs.options)) == expected
-
-
-@pytest.mark.parametrize("name", ["hopper", "gluon"])
 @pytest.mark.parametrize("training", [False, True])
-def test_auto_selects_a_hopper_backend_only_if_fastest(training, name, monkeypatch):
+def test_auto_selects_hopper_only_if_fastest(training, monkeypatch):
     call = faked_gpu.call(length=512, training=training)
-    faked_gpu.install(monkeypatch, names=("triton", "cuda", name))
+    faked_gpu.install(monkeypatch, names=("triton", "cuda", "hopper"))
     assert qk.explain(*call).selected == "triton"
-    faked_gpu.install(monkeypatch, ("triton", name), (Choice(16, 64, training, 512, name),))
+    faked_gpu.install(monkeypatch, ("triton", "hopper"), (Choice(16, 64, training, 512, "hopper"),))
     explanation = qk.explain(*call)
-    assert explanation.selected == name
-    assert explanation.passed_by["triton"].startswith(f"{name} is preferred")
+    assert explanation.selected == "hopper"
+    assert explanation.passed_by["triton"].startswith("hopper is preferred")
     other_direction = faked_gpu.call(length=512, training=not training)
     assert qk.explain(*other_direction).selected == "triton"

@@ -1,6 +1,5 @@
 """Tile tables: loading, validation, saving, selection and tuning. Needs neither Triton nor a GPU."""
 
-import importlib
 import json
 import re
 import warnings
@@ -13,7 +12,7 @@ from processes import run_python
 
 from qacg_kernels import tune as tune_command
 from qacg_kernels.backends import triton
-from qacg_kernels.backends.triton import arguments, gluon, tile_tables, tune
+from qacg_kernels.backends.triton import arguments, tile_tables, tune
 from qacg_kernels.backends.triton.candidates import candidates
 from qacg_kernels.backends.triton.tile_tables import KEYS, Choice, TileEntry
 from qacg_kernels.call.masks import is_key_mask
@@ -228,7 +227,7 @@ def amd(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))  # as of an MI200
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     monkeypatch.setenv("QACG_TRITON_TABLES", str(tmp_path))
-    caches = (triton._gpu_is_there, triton._without_table, gluon._hopper_is_there)
+    caches = (triton._gpu_is_there, triton._without_table)
 
     def change(name, kibibytes=64):
         properties.gcnArchName, properties.shared_memory_per_block = name, kibibytes * 1024
@@ -260,10 +259,6 @@ def test_amd_gpu_uses_the_table_of_its_family(name, kibibytes, amd):
 def test_amd_gpu_without_table_is_not_supported(name, expected, amd):
     amd(name)
     assert triton.not_for(torch.device("cuda", 0)) == [expected]
-
-
-def test_gluon_is_missing_on_amd_gpus(amd):
-    assert not gluon._hopper_is_there()
 
 
 def test_tuning_an_amd_gpu_has_no_register_limit():
@@ -437,13 +432,13 @@ def test_repeated_measurement_replaces_choices():
 
 
 def test_choices_are_saved(tmp_path):
-    table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
+    table, _, _ = fastest({"triton": 2.0, "hopper": 1.0})
     tile_tables.save(table, tmp_path / "a.json")
     assert tile_tables.load(tmp_path / "a.json", "sm_90") == table
 
 
 def test_invalid_choice_error_names_its_number():
-    table, _, _ = fastest({"triton": 2.0, "gluon": 1.0})
+    table, _, _ = fastest({"triton": 2.0, "hopper": 1.0})
     record = asdict(table) | {"choices": [asdict(KINDS[0]) | {"backend": "cpu"}]}
     with pytest.raises(ValueError, match=r"choices\[0\]: backend: expected one of 'hopper', .*got 'cpu'"):
         tile_tables.parse(json.dumps(record))
@@ -461,26 +456,6 @@ def test_tuning_without_home_folder_fails_before_measuring(gpu, monkeypatch, cap
     monkeypatch.setattr(tile_tables, "saved_path", lambda name: None)
     assert tune_command.main([]) == 2
     assert "Set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
-
-
-def forward_times(gluon, hopper):
-    kinds = [Choice(16, head_dim, False, keys, "triton") for head_dim in (64, 128) for keys in (2048, 8192)]
-    return {(name, kind): t for kind in kinds for name, t in (("gluon", gluon), ("hopper", hopper))}
-
-
-@pytest.mark.parametrize(
-    ("gluon", "kept"), [(0.9, "keep gluon"), (1.0, "keep gluon"), (1.03, "keep gluon"), (1.04, "keep hopper (CUDA)")]
-)
-def test_forward_for_hopper_is_cuda_only_if_clearly_faster(gluon, kept):
-    line = tune_command.forward_for_hopper(forward_times(gluon, 1.0))
-    assert line.startswith(f"forward for Hopper GPUs: {kept};")
-    assert f"gluon takes {gluon:.3f} times" in line
-
-
-def test_forward_for_hopper_without_measurements_is_undecided():
-    times = forward_times(1.0, 1.0)
-    times.pop(next(iter(times)))
-    assert "undecided, 1 of 4 comparisons are missing" in tune_command.forward_for_hopper(times)
 
 
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
@@ -557,17 +532,6 @@ def test_lengths_are_not_copied(dtype):
     (call,) = launched_calls_of(problem_of(*inputs.arguments(), key_lengths=lengths), launch.forward)
     assert call.key_lengths.data.data_ptr() == lengths.data_ptr()
     assert call.key_lengths.step == 1
-
-
-@pytest.mark.parametrize("keys", [64, 300], ids=["short", "long"])
-def test_gluon_plans_a_call_once(keys, monkeypatch):
-    gluon_launch = pytest.importorskip("qacg_kernels.backends.triton.gluon_launch")
-    launch_plan, keys_made = importlib.import_module("qacg_kernels.backends.triton.launch_plan"), []
-    make_key = launch_plan._key
-    monkeypatch.setattr(launch_plan, "_key", lambda *given: keys_made.append(given) or make_key(*given))
-    inputs = make_inputs(Case("call", batch=1, heads=2, queries=keys, head_dim=64), torch.bfloat16)
-    assert len(launched_calls_of(problem_of(*inputs.arguments()), gluon_launch.forward)) == 1
-    assert len(keys_made) == 1
 
 
 @pytest.mark.parametrize(("mask", "is_key_mask"), [

@@ -1,7 +1,7 @@
 """Builds of the Triton kernels that are compiled without a GPU, and the limits of their machine code.
 
 A build is one kernel of the tile tables on one chip, in one dtype, for one head size and one variant of a call. "small
-kernels" stands for the kernels without tile sizes, "gluon_forward" for the tiled forward of backend "gluon".
+kernels" stands for the kernels without tile sizes.
 """
 
 import contextlib
@@ -98,15 +98,13 @@ _TILED_LENGTH = 256  # longer than any single-tile row
 # As in models: heads after rows in memory, and a number of heads that is not a power of two.
 _LAYOUT = "heads_inside"
 _HEADS = 12
-_FORWARD = ("whole_row_forward", "tiled_forward", "gluon_forward")
-_GLUON_VARIANTS = ("lambda", "row gate, lengths, causal", "packed", "one head, packed", "odd sizes", "quasi bias")
+_FORWARD = ("whole_row_forward", "tiled_forward")
 _FUNCTIONS = {
     "whole_row_forward": ("forward_kernel",),
     "tiled_forward": ("forward_kernel",),
     "whole_row_backward": ("key_blocks_kernel",),
     "key_gradients": ("key_blocks_kernel",),
     "query_gradients": ("query_blocks_kernel",),
-    "gluon_forward": ("row_gates_kernel", "gluon_forward_kernel"),
     "small kernels": ("key_gates_kernel", "gate_sums_kernel", "gate_gradients_kernel", "row_terms_kernel"),
 }
 
@@ -136,7 +134,6 @@ def every_build() -> list[Build]:
         (OWN_TABLE, KERNELS, (torch.bfloat16,), (64,), others),
         (OWN_TABLE, ("tiled_forward",), (torch.bfloat16,), (64,), (_NO_GRADIENT,)),
         (OWN_TABLE, ("small kernels",), DTYPES, HEAD_DIMS, ("row gate, all at once",)),
-        (("sm_90",), ("gluon_forward",), DTYPES[:2], WGMMA_HEAD_DIMS, _GLUON_VARIANTS),
         (AMD, KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST),
         (AMD, ("small kernels",), (torch.bfloat16, torch.float32), (64,), ("row gate, all at once",)),
         (("sm_86", "sm_89", "sm_120"), KERNELS, (torch.bfloat16, torch.float32), HEAD_DIMS, HEAVIEST[1:]),
@@ -198,10 +195,6 @@ def builds_of_every_kind() -> list[Build]:
             dtypes = (DTYPES[number % 2], torch.float32)
             builds += [Build("sm_90", kernel, dtype, 64, variant) for dtype in dtypes]
     builds += [Build("sm_90", kernel, torch.float32, 64, _TF32[0]) for kernel in KERNELS]
-    builds += [
-        Build("sm_90", "gluon_forward", DTYPES[number % 2], head_dim, variant)
-        for number, (head_dim, variant) in enumerate(itertools.product(WGMMA_HEAD_DIMS, _GLUON_VARIANTS))
-    ]
     for dtype in (torch.bfloat16, torch.float32):
         builds.append(Build("sm_90", "tiled_forward", dtype, 64, _NO_GRADIENT))
         builds.append(Build("sm_90", "small kernels", dtype, 64, "row gate, all at once"))
@@ -216,21 +209,13 @@ def _kernels(build: Build, selects: Callable[[str], bool]) -> dict[str, object]:
     residuals = Residuals(saves, saves and not problem.column_gate)
 
     def call() -> None:
-        _, *results = _forward(build.kernel)(problem, residuals)
+        _, *results = launch.forward(problem, residuals)
         if build.kernel not in _FORWARD:
             grad_gates = [torch.empty_like(t) if inputs.case.lambda_gradient else None for t in results[-2:]]
             launch.backward(problem, Saved(inputs.grad_out, *grad_gates, *results))
 
     with products_in_tf32(build.variant in _TF32):
         return kernels_of(call, table, build.architecture, selects)
-
-
-def _forward(kernel: str) -> Callable[..., tuple]:
-    if kernel != "gluon_forward":
-        return launch.forward
-    from qacg_kernels.backends.triton import gluon_launch  # Triton 3.5 cannot import it
-
-    return gluon_launch.forward
 
 
 @contextlib.contextmanager

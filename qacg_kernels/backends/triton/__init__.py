@@ -122,9 +122,8 @@ def _forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
     return _host().forward(problem, residuals)
 
 
-def backward(problem: Problem, saved: Saved) -> Gradients:
-    """The implementation of the operator qacg::triton_attention_backward."""
+def _backward(problem: Problem, saved: Saved) -> Gradients:
     return _host().backward(problem, saved)
 
 
-define_operators(NAME, _forward, backward)
+define_operators(NAME, _forward, _backward)

@@ -29,16 +29,6 @@ def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.conste
 
 
 @triton.jit
-def row_gates_kernel(call, query_gate, key_gate, row_gates, config: tl.constexpr):
-    """Stores lambda, lq and lk of config.block_m rows of one head, eq. 5, for a forward that reads a lambda tensor."""
-    blocks = tl.cdiv(call.sizes.queries, config.block_m)
-    place = place_of(tl.program_id(0) // blocks, call)
-    rows = tl.program_id(0) % blocks * config.block_m + tl.arange(0, config.block_m)
-    present = rows < place.queries
-    store_rows(row_gates, place, rows, present, row_gate(rows, present, query_gate, key_gate, place, call, config))
-
-
-@triton.jit
 def key_gates_kernel(call, key_gate, config: tl.constexpr):
     """Stores lk of a column gate, eq. 4, for config.block_n keys of one head; keys beyond the length count as 0."""
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)

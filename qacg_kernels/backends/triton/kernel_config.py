@@ -75,32 +75,3 @@ def kernel_config(
     # Triton 3.9 warns that 3.10 will fuse multiplications and additions only if asked to.
     options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
     return config, options | ({"maxnreg": entry.registers} if entry and entry.registers else {})
-
-
-GLUON_FORWARD = "gluon_forward"
-# Queries and, by head size, keys of a tile of the Gluon forward: 64 keys of 128 features would exceed the registers.
-GLUON_QUERIES = 128
-GLUON_KEYS = {64: 64, 128: 32}
-
-
-@functools.lru_cache(maxsize=256)
-def gluon_config(head_dim: int, keys: int, traits: Traits) -> tuple[KernelConfig, dict[str, int | bool]]:
-    """Returns the configuration and launch options of the Gluon forward, whose layouts require whole tiles."""
-    block_n = GLUON_KEYS[head_dim]
-    even_keys = not traits.uneven and keys % block_n == 0
-    config = KernelConfig(
-        is_causal=traits.is_causal,
-        column_gate=False,
-        key_mask=False,
-        whole_row=False,
-        even_keys=even_keys,
-        even_dim=True,
-        fast_sigmoid=True,
-        folds_scale=traits.folds_scale,
-        precision="ieee",
-        by_parts=False,
-        block_m=GLUON_QUERIES,
-        block_n=block_n,
-        block_d=head_dim,
-    )
-    return config, {"num_warps": GLUON_QUERIES // 16, "enable_fp_fusion": True}

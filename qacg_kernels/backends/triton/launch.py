@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 import triton
@@ -31,7 +30,7 @@ from qacg_kernels.backends.triton.backward import (
 from qacg_kernels.backends.triton.forward import forward_kernel
 from qacg_kernels.backends.triton.gates import gate_gradients_kernel, gate_sums_kernel, key_gates_kernel
 from qacg_kernels.backends.triton.kernel_config import power_of_two
-from qacg_kernels.backends.triton.launch_plan import LaunchPlan, launch_plan
+from qacg_kernels.backends.triton.launch_plan import launch_plan
 from qacg_kernels.call import problem as call_problem
 from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals
 
@@ -56,18 +55,14 @@ def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> 
 class Operation:
     """One call: its inputs as kernel arguments, and its launch plan."""
 
-    def __init__(
-        self, problem: Problem, others: tuple[Tensor | None, ...] = (), plan: LaunchPlan | None = None
-    ) -> None:
+    def __init__(self, problem: Problem, others: tuple[Tensor | None, ...] = ()) -> None:
         """Prepares a call.
 
         Args:
             problem: the call.
             others: further tensors that the kernels read, in the backward those of `Saved`.
-            plan: the call's launch plan; looked up if None.
         """
-        self.plan = plan = plan or launch_plan(problem, others)
-        self.caller_plan = plan  # differs from `plan` if `problem` has copies of the caller's tensors
+        self.plan = plan = launch_plan(problem, others)
         gate_lambda, lengths, offsets = problem.gate_lambda, problem.key_lengths, problem.cu_seqlens
         quasi_bias = problem.quasi_bias
         wide = (problem.query, problem.key, problem.value, problem.context_query, problem.context_key)
@@ -106,8 +101,8 @@ class Operation:
         """Launches a kernel, by default with one program per block of queries or keys, sequence and head.
 
         Args:
-            kernel: the Triton or Gluon kernel.
-            role: the kernel's name in the tile tables, or GLUON_FORWARD; None for kernels without tile sizes.
+            kernel: the Triton kernel.
+            role: the kernel's name in the tile tables; None for kernels without tile sizes.
             over: "queries" or "keys", or the number of programs.
             arguments: the kernel's arguments after the first, which is always the Call.
             constants: further compile-time arguments.
@@ -188,98 +183,51 @@ def through(other: Launch) -> Iterator[None]:
         _launch = before
 
 
-def forward(problem: Problem, residuals: Residuals, plan: LaunchPlan | None = None) -> ForwardOutputs:
-    """The implementation of qacg::triton_attention; `plan` is the call's launch plan, looked up if None."""
-    return checked_first(FORWARD, problem, residuals, plan)
+def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
+    """The implementation of the operator qacg::triton_attention."""
+    op = Operation(problem)
+    if op.plan.checked or _launch is not run:
+        return launch_forward(op, residuals)
+    return _CHECK.first_call(problem, residuals, op.plan.mark_checked)
 
 
 def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
     """The implementation of the operator qacg::triton_attention_backward."""
-    return checked_first(BACKWARD, problem, saved)
+    op = Operation(problem, saved)
+    if op.plan.checked or _launch is not run:
+        return _launch_backward(op, problem, saved)
+    return _CHECK.first_call(problem, saved, op.plan.mark_checked)
 
 
-class Kernel(NamedTuple):
-    """The forward or the backward of a backend.
-
-    Attributes:
-        name: the backend's name.
-        prepare: makes the Operation of a call.
-        launch: launches the kernels of an Operation and returns the results.
-        check: compares the first call of each kernel variant with the reference.
-    """
-
-    name: str
-    prepare: Callable[[Problem, tuple, LaunchPlan | None], "Operation"]
-    launch: Callable[..., tuple]
-    check: self_check.Kernel
+def _run_unchecked(problem: Problem, others: Residuals | call_problem.Saved) -> ForwardOutputs | call_problem.Gradients:
+    if isinstance(others, Residuals):
+        return launch_forward(Operation(problem), others)
+    return _launch_backward(Operation(problem, others), problem, others)
 
 
-def kernel_of(name: str, prepare: Callable, launch: Callable) -> Kernel:
-    def run(problem, others):
-        return launch(prepare(problem, others, None), problem, others)
-
-    return Kernel(name, prepare, launch, self_check.Kernel(name, run))
+_CHECK = self_check.Kernel("triton", _run_unchecked)
 
 
-def checked_first(
-    kernel: Kernel, problem: Problem, others: Residuals | call_problem.Saved, plan: LaunchPlan | None = None
-) -> tuple:
-    """Runs the forward or backward of a backend; if its launch plan has not passed the self-check, runs that too."""
-    op = kernel.prepare(problem, others, plan)
-    checked = op.caller_plan.checked
-    if kernel.name in checked or _launch is not run:
-        return kernel.launch(op, problem, others)
-    return kernel.check.first_call(problem, others, lambda: checked.add(kernel.name))
-
-
-def _prepare_forward(problem: Problem, residuals: Residuals, plan: LaunchPlan | None) -> Operation:
-    return Operation(problem, plan=plan)
-
-
-def launch_forward(op: Operation, problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Launches the kernels of a forward and returns its results."""
+def launch_forward(op: Operation, residuals: Residuals) -> ForwardOutputs:
+    """Launches the kernels of a forward and returns its results, with the branch outputs that `residuals` requests."""
     plan = op.plan
-    results = allocated(plan, residuals)
-    if plan.column_gate:
-        op.launch(key_gates_kernel, None, "keys", results.key_gate)
-    whole = plan.whole_forward and residuals == (False, False)
-    role = "whole_row_forward" if whole else "tiled_forward"
-    op.launch(forward_kernel, role, "queries", *results)
-    return outputs_of(results)
-
-
-class Results(NamedTuple):
-    """The fields of `ForwardOutputs` as kernel arguments."""
-
-    out: Strided
-    softmax_out: Strided | None
-    quasi_out: Strided | None
-    row_max: Strided
-    row_sum: Strided
-    query_gate: Strided | None
-    key_gate: Strided | None
-
-
-def allocated(plan: LaunchPlan, residuals: Residuals) -> Results:
-    """Allocates the outputs of a forward, with the branch outputs that `residuals` requests."""
     dense, dtype, device, has_vectors = plan.dense[0], plan.dtype, plan.device, plan.gate_lambda is None
-    return Results(
+    key_gate = plan.key_values() if has_vectors else None
+    results = (
         dense.empty(dtype, device),
         dense.empty(dtype, device) if residuals.save_softmax_out else None,
         dense.empty(dtype, device) if residuals.save_quasi_out else None,
         plan.query_values(),
         plan.query_values(),
         plan.query_values() if has_vectors else None,
-        plan.key_values() if has_vectors else None,
+        key_gate,
     )
-
-
-def outputs_of(results: Results) -> ForwardOutputs:
+    if plan.column_gate:
+        op.launch(key_gates_kernel, None, "keys", key_gate)
+    whole = plan.whole_forward and residuals == (False, False)
+    role = "whole_row_forward" if whole else "tiled_forward"
+    op.launch(forward_kernel, role, "queries", *results)
     return ForwardOutputs(*[None if rows is None else rows.data for rows in results])
-
-
-def _prepare_backward(problem: Problem, saved: call_problem.Saved, plan: LaunchPlan | None) -> Operation:
-    return Operation(problem, saved, plan)
 
 
 def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Saved) -> call_problem.Gradients:
@@ -306,7 +254,7 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
     else:
         if saved.softmax_out is None or (saved.quasi_out is None and not plan.column_gate):
             # A direct call of the operator may not have saved O1 and O2. Calls of the public functions always do.
-            outputs = launch_forward(op, problem, Residuals(True, not plan.column_gate))
+            outputs = launch_forward(op, Residuals(True, not plan.column_gate))
             saved = saved._replace(softmax_out=op.rows(outputs.softmax_out), quasi_out=op.rows(outputs.quasi_out))
         op.launch(row_terms_kernel, None, "queries", saved, grads)
         no_queries = grads._replace(query=None, context_query=None)
@@ -335,7 +283,3 @@ def _gate_gradients(
     tile = {"ROWS": _SUM_ROWS, "COLUMNS": _ADDED_COLUMNS, "ADDED": _ADDED_SUMS}
     op.launch(gate_gradients_kernel, None, programs, sums, plan.sequences, targets, **tile)
     return grads
-
-
-FORWARD = kernel_of("triton", _prepare_forward, launch_forward)
-BACKWARD = kernel_of("triton", _prepare_backward, _launch_backward)

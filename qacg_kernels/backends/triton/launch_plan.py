@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qacg_kernels.backends.triton import interpreted
 from qacg_kernels.backends.triton.arguments import Factors, KernelConfig, Sizes, Strided, has_dense_rows, strides
-from qacg_kernels.backends.triton.kernel_config import GLUON_FORWARD, Traits, gluon_config, kernel_config
+from qacg_kernels.backends.triton.kernel_config import Traits, kernel_config
 from qacg_kernels.backends.triton.tile_tables import HEAD_DIMS, Table, TileEntry, is_busy, is_entry_mask, table_for
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
 from qacg_kernels.call.masks import is_key_mask
@@ -85,8 +85,10 @@ class LaunchPlan:
         self.dense = [Layout.like(empty_dense_like(t), self.packed) for t in like]
         self.query_rows, self.key_rows = (Layout.like(t.new_empty(t.shape[:-1]), self.packed) for t in like[:2])
         self.prepared: dict[tuple, Callable] = {}
-        # Names of the backends whose kernels the self-check has compared for this plan.
-        self.checked: set[str] = set()
+        self.checked = False  # whether the self-check has compared this plan's kernels
+
+    def mark_checked(self) -> None:
+        self.checked = True
 
     def query_values(self) -> Strided:
         """An uninitialised float32 tensor with one value per query."""
@@ -108,10 +110,8 @@ class LaunchPlan:
         """Returns a kernel's configuration and launch options.
 
         Args:
-            role: the kernel's name in the tile tables, or GLUON_FORWARD; None for kernels without tile sizes.
+            role: the kernel's name in the tile tables; None for kernels without tile sizes.
         """
-        if role == GLUON_FORWARD:
-            return gluon_config(self.head_dim, self.keys, self.traits)
         entry = self.entry(role) if role else None
         whole_row = role is not None and role.startswith("whole_row")
         return kernel_config(entry, self.head_dim, self.queries, self.keys, whole_row, self.traits)

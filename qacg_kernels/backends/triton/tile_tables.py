@@ -31,7 +31,7 @@ MOST_HEAD_DIM = HEAD_DIMS[-1]
 # next smaller number.
 LENGTHS = (128, 512, 2048, 8192)
 ANY_LENGTH = 1 << 62
-MEASURED_BACKENDS = ("hopper", "gluon", "cuda", "triton")
+MEASURED_BACKENDS = ("hopper", "cuda", "triton")
 _POWERS = (16, 32, 64, 128)
 Key = tuple[str, int, int, bool]
 KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False, True)))
