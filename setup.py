@@ -1,15 +1,18 @@
 """Builds the compiled libraries of qacg-kernels with ninja; distributions/native has their sources and flags.
 
 Environment:
-    QACG_BUILD_CPU        auto (default: build if ninja and a C++ compiler are found), 1 (build or fail), 0 (never)
+    QACG_BUILD_CPU        auto (default: build if ninja and a C++ compiler are found; fail without a supported torch),
+                          1 (build or fail), 0 (never)
     QACG_BUILD_CUDA       auto (default: do not build, and print the command that does), 1 (build with nvcc or fail;
                           also with a torch without CUDA, for use with another torch), 0 (never)
-    CUDA_HOME             folder of the CUDA toolkit; by default that of the nvcc on the path, or /usr/local/cuda
+    CUDA_HOME             folder of the CUDA toolkit (also CUDA_PATH); by default that of the nvcc on the path, else
+                          /usr/local/cuda, else a toolkit that pip installed
     TORCH_CUDA_ARCH_LIST  GPUs to build for; by default those of "8.0 9.0 10.0+PTX 12.0" that nvcc supports
     CXX                   the C++ compiler; by default c++, g++ or clang++
     MAX_JOBS              number of compile jobs at a time
     DEBUG                 1 for -O0 -g, and line numbers in GPU code
-    QACG_BUILD_FOR        platform tag of the wheel (native/platforms.py), for which the package ziglang compiles
+    QACG_BUILD_FOR        platform tag of the wheel (native/platforms.py), for which the package ziglang compiles;
+                          any for a wheel without libraries
 The build does not look for a GPU, so a machine without one can build for others.
 """
 

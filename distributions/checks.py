@@ -1,6 +1,6 @@
 """Checks the files of a release: contents, tags, and the symbols that their libraries require.
 
-Each check returns a line with its findings, or raises CheckError.
+Each check of a file returns a line with its findings, or raises CheckError.
 """
 
 import struct
@@ -62,12 +62,12 @@ def modules(root: Path, package: str) -> set[str]:
 
 
 def models_sources(root: Path) -> set[str]:
-    """Paths in the folder `python` of a checkout."""
+    """Paths of the sources of qacg-models, relative to the folder `python` of a checkout."""
     return modules(root / "python", "qacg_models") | {"setup.py", "pyproject.toml", "README.md", "LICENSE"}
 
 
 def check_models_wheel(path: Path, root: Path, version: str) -> str:
-    """Checks the wheel of qacg-models: modules, sample data, page files, the command qacg, and required packages."""
+    """Checks qacg-models' wheel: modules, sample data, page files, version, required qacg-kernels, the command qacg."""
     contents = _contents(path, "any", root)
     data = [p for p in (root / "python/qacg_models").rglob("*") if p.suffix in (".tsv", ".css", ".js", ".html")]
     expected = modules(root / "python", "qacg_models") | {str(p.relative_to(root / "python")) for p in data}
@@ -169,7 +169,7 @@ def check_elf(data: bytes, tag: str) -> str:
             required.append(symbol.name)
     check_stable(required)
     ours = exported and all(name.startswith(EXPORTED) for name in exported)
-    require(ours, f"library: expected exported names with {EXPORTED}, got {exported}")
+    require(ours, f"library: expected exported names that begin with {EXPORTED[0]}, got {exported}")
     return f"{len(required)} functions of torch, glibc {'.'.join(map(str, max(versions)))}"
 
 
@@ -196,7 +196,7 @@ ANY_IMAGE = -2  # the number for symbols that any loaded library may resolve (-u
 
 
 def check_mach_o(data: bytes) -> str:
-    """Checks a library for macOS on arm64: it requires functions of torch and of the system only."""
+    """Checks a library for macOS on arm64: oldest macOS, signature, loaded libraries, required and exported symbols."""
     magic, machine, _, kind, commands = struct.unpack_from("<IIIII", data)
     require((magic, machine, kind) == (MACH_O, ARM64, DYLIB), "library: expected one for macOS on arm64, got another")
     at, loaded, table, oldest, signed, bound = 32, [], None, None, False, {}
@@ -234,7 +234,7 @@ def check_mach_o(data: bytes) -> str:
     # Zig's linker cannot hide C++'s operators new and delete. They are weak symbols, so the loader uses the system's.
     allowed = (*EXPORTED, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two come from the linker
     foreign = [name for name in exported if not name.startswith(allowed)]
-    require(not foreign, f"library: expected exported names with {EXPORTED}, got {foreign[:9]}")
+    require(not foreign, f"library: expected exported names that begin with {EXPORTED[0]}, got {foreign[:9]}")
     return f"{len(required)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"
 
 

@@ -87,7 +87,7 @@ def relative(source: str, path: str) -> str:
             checks.require(
                 not names,
                 f"{path}, line {node.lineno}: expected `from ... import`, which can be relative, got "
-                f"`import {''.join(names)}`",
+                f"`import {', '.join(names)}`",
             )
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
             pattern = rf"(from\s+){PACKAGE}\b\.?"
@@ -112,7 +112,7 @@ def version_of(files: dict[str, bytes]) -> int:
 
 
 def write_variant(package: dict[str, bytes], folder: Path) -> str:
-    """Writes the folder of one variant atomically and replaces an older one.
+    """Writes the folder of one variant completely before it takes the place of an older one.
 
     Args:
         package: files of qacg_kernels, by their paths in a wheel.

@@ -14,7 +14,7 @@ class FusedContextMixing(ContextAttention):
 
     Follows Wu and Ong (2021) and their released code: there is no dropout on the context query and key, and `forward`
     returns one tensor. The softmax attention is torch.nn.functional.scaled_dot_product_attention.
-    `apply_fused_attention` makes this module from one that has the nine layers of NAMINGS and a dropout.
+    `apply_fused_attention` makes this module from one that has the nine layers of NAMINGS and returns one tensor.
     """
 
     def configure(self, *, hidden_size: int, num_heads: int, context_projection: str, naming: str) -> None:
@@ -42,6 +42,7 @@ class FusedContextMixing(ContextAttention):
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
                 (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to the scores.
+                Floating values at or below half the lowest number of their dtype (float32's for float64) hide the key.
             device: not used, except that its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
             C_embed: a name of `context` in published code; pass exactly one of the three.
@@ -51,7 +52,8 @@ class FusedContextMixing(ContextAttention):
             The output, (B, L, hidden_size); 0 for a query that sees no key.
 
         Raises:
-            TypeError, ValueError: an argument is missing, given twice, or of a wrong type, shape or device.
+            TypeError: an argument has the wrong type, or the context is missing or given twice.
+            ValueError: an argument has the wrong shape or device.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)

@@ -70,8 +70,8 @@ def quasi_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes Z o (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) V in one pass (MATH.md, eq. 1 to 8).
 
-    T = scale * query key^T and Tc = scale * context_query context_key^T + quasi_bias. Layout and mask sense
-    are those of torch.nn.functional.scaled_dot_product_attention.
+    T = scale * query key^T and Tc = scale * context_query context_key^T + quasi_bias; Z is dropout. The layout, and the
+    meaning of True in a mask, are those of torch.nn.functional.scaled_dot_product_attention.
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
@@ -79,11 +79,12 @@ def quasi_attention(
         value: (B, H, S, D).
         context_query: (B, H, L, D).
         context_key: (B, H, S, D).
-        gate: lambda, (B, H, L), or GateParameters from which the kernel computes it.
+        gate: lambda, (B, H, L) in query's dtype, or GateParameters from which the kernel computes it.
         attn_mask: up to four dimensions that broadcast to (B, H, L, S); gets no gradient. Boolean: True where the key
-            is visible. In query's dtype: added to T and to Tc; values at or below half the dtype's lowest number hide
-            the key.
-        key_lengths: (B,) int32 or int64; keys at and beyond the length are not read.
+            is visible. In query's dtype: added to T and to Tc; values at or below half the dtype's lowest number
+            (float32's for float64) hide the key.
+        key_lengths: (B,) int32 or int64; keys at and beyond the length are not read, except by a row gate from
+            GateParameters. On a GPU the values are not validated.
         is_causal: whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
@@ -93,16 +94,17 @@ def quasi_attention(
             the queries: a tensor that broadcasts to (B, H, L), float32 (float64 for float64 inputs), without gradient.
         backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
         dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
-        return_lambda: whether to return lambda too.
+        return_lambda: whether to return lambda too; not possible with a column gate.
 
     Returns:
         The output (B, H, L, D) in query's dtype, 0 for a query without a visible key. With `return_lambda`, the pair of
         the output and lambda (B, H, L), which is differentiable and has query's dtype.
 
     Raises:
-        TypeError: an argument has the wrong type or dtype.
-        ValueError: an argument has the wrong device, shape or range.
-        RuntimeError: the named backend does not support this call (see `explain`).
+        TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
+        ValueError: an argument has the wrong device, shape or range, or return_lambda is set with a column gate.
+        RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
+            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if a GPU has no fused kernel for the call.
         NotImplementedError: forward-mode differentiation, or a second derivative.
 
     Example:
@@ -188,8 +190,9 @@ def quasi_attention_varlen(
         value: (T, H, D).
         context_query: (T, H, D).
         context_key: (T, H, D).
-        gate: lambda, (T, H), or GateParameters from which the kernel computes it.
-        cu_seqlens: (N + 1,) int32 or int64 offsets of the N sequences, from 0 to T, never decreasing.
+        gate: lambda, (T, H) in query's dtype, or GateParameters from which the kernel computes it.
+        cu_seqlens: (N + 1,) int32 or int64 offsets of the N sequences, from 0 to T, never decreasing. On a GPU the
+            values are not validated.
         max_seqlen: length of the longest sequence, or more.
         is_causal: whether query i attends to keys j <= i of its sequence only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped. With the same seed, a padded call drops
@@ -201,15 +204,17 @@ def quasi_attention_varlen(
             for float64 inputs), without gradient.
         backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
         dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
-        return_lambda: whether to return lambda too.
+        return_lambda: whether to return lambda too; not possible with a column gate.
 
     Returns:
-        The output (T, H, D) in query's dtype; with `return_lambda`, the pair of the output and lambda (T, H).
+        The output (T, H, D) in query's dtype; with `return_lambda`, the pair of the output and lambda (T, H), which is
+        differentiable and has query's dtype.
 
     Raises:
-        TypeError: an argument has the wrong type or dtype.
-        ValueError: an argument has the wrong device, shape or range.
-        RuntimeError: the named backend does not support this call (see `explain`).
+        TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
+        ValueError: an argument has the wrong device, shape or range, or return_lambda is set with a column gate.
+        RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
+            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if a GPU has no fused kernel for the call.
         NotImplementedError: forward-mode differentiation, or a second derivative.
 
     Example:
@@ -259,7 +264,7 @@ def attention_maps(
     dropout_seed: Tensor | None = None,
     rows: Tensor | list[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes the attention maps, which `quasi_attention` never materialises (MATH.md, eq. 1 to 7).
+    """Computes the attention maps, which `quasi_attention` does not return (MATH.md, eq. 1 to 7).
 
     Runs in plain PyTorch, so the maps can be differentiated any number of times. Every map takes B H L S elements of
     memory; with `rows`, B H len(rows) S.
@@ -267,18 +272,20 @@ def attention_maps(
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
         key: (B, H, S, D); like the next three, with the dtype and device of query.
-        value: (B, H, S, D).
+        value: (B, H, S, D); validated, but the maps do not depend on it.
         context_query: (B, H, L, D).
         context_key: (B, H, S, D).
-        gate: lambda, (B, H, L), or GateParameters.
+        gate: lambda, (B, H, L) in query's dtype, or GateParameters.
         attn_mask: up to four dimensions that broadcast to (B, H, L, S). Boolean: True where the key is visible. In
-            query's dtype: added to both scores; values at or below half the dtype's lowest number hide the key.
+            query's dtype: added to both scores; values at or below half the dtype's lowest number (float32's for
+            float64) hide the key.
         key_lengths: (B,) int32 or int64; keys at and beyond the length are hidden.
         is_causal: whether query i attends to keys j <= i only.
         dropout_p: dropout probability of the call, in [0, 1).
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
-        quasi_bias: the call's bias of the context scores.
+        quasi_bias: bias of the context scores: a number, "-log(keys)", or a tensor that broadcasts to (B, H, L), as in
+            `quasi_attention`.
         dropout_seed: int64 scalar tensor, the call's seed; required with dropout_p > 0.
         rows: query positions (int64 tensor or list) to compute; all L when None.
 
@@ -287,8 +294,8 @@ def attention_maps(
         (B, H, L, S), and lambda (B, H, L), or (B, H, L, S) for a column gate. With `rows`, L is len(rows).
 
     Raises:
-        TypeError: an argument has the wrong type or dtype.
-        ValueError: an argument has the wrong device, shape or range.
+        TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
+        ValueError: an argument has the wrong device, shape or range, or dropout_seed is missing.
 
     Example:
         >>> import torch
@@ -350,9 +357,9 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
         The selected backend, the reasons against each of the others, and notes. `print` shows it as text.
 
     Raises:
-        TypeError: an argument has the wrong type or dtype.
+        TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
         ValueError: an argument has the wrong device, shape or range.
-        RuntimeError: the named backend does not support the call.
+        RuntimeError: the backend named by the argument or by QACG_BACKEND does not support the call.
 
     Example:
         >>> import torch
@@ -402,7 +409,7 @@ def _differentiable(problem: Problem) -> bool:
 def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[Tensor, Tensor]:
     if return_lambda and problem.column_gate:
         raise ValueError(
-            "return_lambda: expected a row gate, got a column gate, whose lambda has one value per pair of positions. "
+            "return_lambda: expected False for a column gate, whose lambda has one value per query and key, got True. "
             "Call attention_maps for the rows that you need"
         )
     differentiable = _differentiable(problem)

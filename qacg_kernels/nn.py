@@ -66,7 +66,10 @@ class GateLayer(nn.Linear):
 def layer_sizes(
     hidden_size: int, head_size: int, context_projection: str, gate_rows: int
 ) -> dict[str, tuple[int, int]]:
-    """The number of input and output features of the layer of each role."""
+    """Returns the number of input and output features of the layer of each role.
+
+    `gate_rows` is 1 if all heads share the gate's weights, or the number of heads.
+    """
     context_size = hidden_size if context_projection == "hidden" else head_size
     return {
         **dict.fromkeys(("query", "key", "value"), (hidden_size, hidden_size // head_size * head_size)),
@@ -137,12 +140,12 @@ class ContextAttention(nn.Module):
         Args:
             hidden_states: expected to be (B, L, hidden_size), packed (T, hidden_size).
             context: expected to have the shape and device of hidden_states.
-            device: None, or expected to have the type of that device.
+            device: None, or a device of the same type as that of hidden_states.
             packed: whether the inputs are packed sequences.
 
         Raises:
             TypeError: hidden_states or context is no tensor.
-            ValueError: one of them has the wrong shape or device.
+            ValueError: one of them has the wrong shape or device, or `device` has another type.
         """
         for name, t in (("hidden_states", hidden_states), ("context", context)):
             if not isinstance(t, Tensor):
@@ -161,7 +164,7 @@ class ContextAttention(nn.Module):
         # Only the device type: the published models pass the device of the whole model, such as cuda:0, also to a
         # replica on cuda:1.
         if device is not None and torch.device(device).type != hidden_states.device.type:
-            raise ValueError(f"device: expected that of hidden_states, {hidden_states.device}, got {device}")
+            raise ValueError(f"device: expected type {hidden_states.device.type!r} like hidden_states, got {device}")
 
 
 class FusedQuasiAttention(ContextAttention):
@@ -178,8 +181,8 @@ class FusedQuasiAttention(ContextAttention):
         hidden_size: size of hidden states and of the context.
         num_heads: H; the head size D is hidden_size / num_heads.
         dropout: probability in [0, 1).
-        context_projection: "hidden" for a projection of the whole context with hidden_size x hidden_size weights;
-            "head" for one of each head's slice with D x D weights that all heads share.
+        context_projection: "hidden" projects the whole context with hidden_size x hidden_size weights; "head" projects
+            the slice of each head with D x D weights that all heads share.
         lambda_bias: whether the gate's layers have biases. The biases of the two query layers are added up, and
             so are those of the two key layers.
         lambda_per_head: whether each head has its own gate weights, (H, D), instead of sharing (1, D).
@@ -266,7 +269,11 @@ class FusedQuasiAttention(ContextAttention):
         backend: str,
         output_attentions: bool,
     ) -> None:
-        """Sets all attributes except the layers, for code that has layers already, such as `patch.py`."""
+        """Sets all attributes except the layers, for code that has layers already, such as `patch.py`.
+
+        Raises:
+            TypeError, ValueError: context_projection, backend or quasi_bias has no valid value.
+        """
         check_choice("context_projection", context_projection, CONTEXT_PROJECTIONS)
         check_choice("backend", backend, BACKEND_NAMES)
         self.hidden_size = hidden_size
@@ -336,7 +343,7 @@ class FusedQuasiAttention(ContextAttention):
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
                 (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to both scores.
-                Floating values at or below half the lowest number of their dtype hide the key.
+                Floating values at or below half the lowest number of their dtype (float32's for float64) hide the key.
             device: not used, except that its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), packed (T, hidden_size).
             C_embed: a name of `context` in published code; pass exactly one of the three.
@@ -349,11 +356,13 @@ class FusedQuasiAttention(ContextAttention):
         Returns:
             Five differentiable values: the output in the shape of hidden_states; the map A after dropout, the softmax
             map and the gated quasi-attention map lambda * G, each (B, H, L, L), or None if not requested; and lambda
-            (B, H, L, 1), packed (T, H, 1), or None if not requested.
+            (B, H, L, 1), packed (T, H, 1), or None if not requested. After apply_fused_attention, padded calls return
+            a `PlaceholderMap` for each map that was not requested.
 
         Raises:
             TypeError: an argument has the wrong type, or the context is missing or given twice.
             ValueError: an argument has the wrong shape or device, or does not apply to packed sequences.
+            RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)
@@ -464,7 +473,7 @@ class FusedQuasiAttention(ContextAttention):
 
 
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Splits the result of a call into the output and lambda, to which it adds a last dimension of 1, or None."""
+    """Returns the output of a call, and its lambda with a last dimension of 1 added; None if it has no lambda."""
     if isinstance(attended, Tensor):
         return attended, None
     return attended[0], attended[1].unsqueeze(-1)
@@ -511,7 +520,12 @@ def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: 
 
 
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
-    """Converts a mask to the operator's form: four dimensions, boolean or in query's dtype; None stays None."""
+    """Returns a mask in the operator's form: four dimensions, boolean or in query's dtype; None stays None.
+
+    Raises:
+        TypeError: the mask is no tensor.
+        ValueError: the mask has an unsupported dtype, shape or value.
+    """
     if mask is None:
         return None
     if not isinstance(mask, Tensor):

@@ -40,7 +40,7 @@ def apply_fused_attention(
 
     Args:
         model: any module; may itself be a context self-attention.
-        output_attentions: whether the maps are computed on every call. If False, each map is a `PlaceholderMap` of
+        output_attentions: whether the maps are computed by default. If False, each map is a `PlaceholderMap` of
             shape (B, H, 0, 0). A placeholder can be cloned and moved, so a model that collects the maps of every layer
             runs unchanged, but reading it raises a RuntimeError that names this argument. Lambda is always returned.
         quasi_scale: alpha, the factor on the sigmoid map in the replaced code.
@@ -55,8 +55,9 @@ def apply_fused_attention(
 
     Raises:
         ValueError: a module has the nine layers, but their shapes, its call signature, the number or shape of its
-            results, or (with verify) their values differ from the replacement's; or an argument does not apply to
-            CG-BERT's attention. The model is then unchanged.
+            results, or (with verify) their values differ from the replacement's; it has several dropouts, or a forward
+            method of the instance; an argument does not apply to CG-BERT's attention; or the backend is unknown. The
+            model is then unchanged.
 
     Example:
         >>> from torch import nn

@@ -31,7 +31,7 @@ class Library(NamedTuple):
         variable: environment variable that controls the build.
         by_default: whether the library is built when the variable is not set.
         why_not: returns the reason why it cannot be built; None if it can.
-        write_ninja: writes its ninja file.
+        write_ninja: writes its ninja file; takes the paths of that file and of the library.
     """
 
     variable: str
@@ -47,7 +47,10 @@ LIBRARIES = {
 
 
 def why_not_built(library: Library) -> str | None:
-    """The reason why a library is not built, with the command that would build it; None if it is built."""
+    """The reason why a library is not built; None if it is built.
+
+    If the environment variable is "auto" or not set, it ends with the command that builds the library.
+    """
     if platforms.platform_tag() == "any" or (platforms.target() and library.variable != "QACG_BUILD_CPU"):
         return f"this wheel has no compiled library; {install_command(library)} builds it"
     value = environment.build_option(library.variable)

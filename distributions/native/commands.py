@@ -15,7 +15,13 @@ PACKAGE = ninja_file.ROOT / "qacg_kernels"
 
 
 def run_ninja(library: choices.Library, folder: Path, path: Path) -> None:
-    """Compiles and links a library. If that fails and changes the ninja file (`cuda.SERIALISED`), tries once more."""
+    """Compiles and links a library.
+
+    If that fails and `write_ninja` then writes other lines (`cuda.SERIALISED`), tries once more with these.
+
+    Raises:
+        subprocess.CalledProcessError: the last try failed.
+    """
     jobs = environment.jobs()
     command = [ninja_file.ninja(), "-C", str(folder), *(["-j", str(jobs)] if jobs else [])]
     file = folder / "build.ninja"
@@ -75,7 +81,7 @@ class BuildWithNinja(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """The command bdist_wheel: makes a wheel for every version of Python, and for any platform if it has no library."""
+    """The command bdist_wheel: one wheel for all versions of Python, and for all platforms if it has no library."""
 
     def run(self):
         self.run_command("build")

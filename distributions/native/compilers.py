@@ -48,7 +48,11 @@ def stand_in(name: str, folder: Path) -> Path:
 
 
 def nvcc() -> str | None:
-    """Path of nvcc in CUDA_HOME, else on the path, in /usr/local/cuda or in pip's packages; None if there is none."""
+    """Path of nvcc; None if there is none.
+
+    If CUDA_HOME or CUDA_PATH is set, only its folder `bin` is searched; otherwise the path, /usr/local/cuda and pip's
+    packages.
+    """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         return shutil.which("nvcc", path=str(Path(home) / "bin"))

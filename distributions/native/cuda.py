@@ -33,7 +33,14 @@ FAIL_IF_SERIALISED = (
 
 
 def gpus(version: tuple[int, int]) -> list[str]:
-    """The GPUs to build for, such as "9.0a" or "10.0+PTX", without those that the kernels do not support."""
+    """The GPUs to build for, such as "9.0a" or "10.0+PTX", without those that the kernels do not support.
+
+    Args:
+        version: the version of nvcc, which decides the default GPUs.
+
+    Raises:
+        RuntimeError: an entry of TORCH_CUDA_ARCH_LIST is not such a number.
+    """
     listed = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if not listed:
         supported = [gpu for gpu, first in DEFAULT_GPUS.items() if version >= first]
@@ -88,7 +95,7 @@ def why_not() -> str | None:
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
         looked = (
-            f"in {home}/bin, which CUDA_HOME names"
+            f"in {home}/bin, which CUDA_HOME or CUDA_PATH names"
             if home
             else "on the path, in /usr/local/cuda/bin and among pip's packages"
         )
@@ -113,7 +120,10 @@ def why_not() -> str | None:
 
 
 def write_ninja(path: Path, library: Path) -> None:
-    """Writes the ninja file. If an earlier build in this folder found that nvcc serialises products, omits 9.0a."""
+    """Writes the ninja file that builds the library.
+
+    If an earlier build in this folder found that nvcc serialises Hopper's matrix products, it has 9.0 instead of 9.0a.
+    """
     from torch.utils.cpp_extension import include_paths, library_paths
 
     folder, cuda_compiler = path.parent, compilers.nvcc()

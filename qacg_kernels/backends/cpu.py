@@ -37,7 +37,7 @@ _missing: list[str] = []
 
 
 def _load() -> ctypes.CDLL | None:
-    """Loads the library and registers its operators with torch; returns None if that fails, see `missing`."""
+    """Loads the library and registers its kernels with torch; if that fails, returns None and adds to `_missing`."""
     path = library("_cpu")
     if path is None:
         _missing.append(f"the compiled CPU library is missing: {why_not_built('_cpu')}")
@@ -69,7 +69,7 @@ _library = _load()
 
 
 def check_first_calls() -> None:
-    """Turns on the self-check: compares the first call of each kernel variant with the reference."""
+    """Turns on the self-check, which compares the first call of each kernel variant with the reference."""
     assert _library is not None, "the compiled CPU library is missing"
     self_check.guard_compiled(NAME, float("-inf"), _library.qacg_cpu_check_first_calls)
 

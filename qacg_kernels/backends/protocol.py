@@ -14,10 +14,11 @@ class Backend(Protocol):
 
     Attributes:
         NAME: the value of the argument `backend` that selects it.
-        RANK: its place in the order of preference; "auto" uses the supported backend with the lowest rank.
-        AUTOMATIC: whether "auto" may use it without a measurement by `python -m qacg_kernels.tune`.
+        RANK: its place in the order of preference. "auto" uses the AUTOMATIC backend with the lowest rank that supports
+            the call, unless `python -m qacg_kernels.tune` measured another backend to be the fastest.
+        AUTOMATIC: whether "auto" may use it without such a measurement.
         NEEDS_SELF_CHECK: whether its operators compare the first call of each kernel variant with the reference,
-            because its kernels have not been tested on their hardware.
+            because the tests lack the hardware for its kernels.
         DTYPES: the supported dtypes of query.
         MAX_HEAD_DIM: the largest supported head size; None if there is no limit.
         GATE_FORMS: the supported members of `call.gate.FORMS`.
@@ -60,7 +61,7 @@ class Backend(Protocol):
 def outside_limits(backend: Backend, problem: Problem) -> list[str]:
     """The limits of a backend that a call exceeds, one line each.
 
-    `dispatch.select` caches its result, so limits may depend only on what its cache key contains.
+    `dispatch.select` caches its selections, so limits may depend only on values that are in its cache key.
     """
     query, reasons = problem.query, []
     if backend.DEVICE is not None and query.device.type != backend.DEVICE:

@@ -1,6 +1,7 @@
-"""The PyTorch reference: evaluates the equations of MATH.md on any device, in any float type.
+"""The PyTorch reference: evaluates the equations of MATH.md on any device, in 16, 32 or 64 bits.
 
-It computes 16-bit inputs in float32 and materialises the L x S maps. The other backends are compared with it.
+It computes 16-bit inputs in float32 and materialises the L x S maps. The self-check compares other backends with the
+same equations (`call/equations.py`) in float64.
 """
 
 import itertools

@@ -103,14 +103,14 @@ def keep_mask(
 
 
 def keep_mask_at(seed: Tensor, dropout_p: float, places: Tensor, rows: Tensor, key_length: int) -> Tensor:
-    """The keep-mask of some slices and query rows of a call.
+    """The keep-mask of some slices and query rows of a call; a slice is one head of one sequence.
 
     Args:
         seed: int64 scalar tensor, the call's.
         dropout_p: drop probability in [0, 1).
-        key_length: size S.
         places: int64 (batch, heads), b * H + h of each slice in the whole call.
         rows: int64 query positions.
+        key_length: size S.
 
     Returns:
         Boolean tensor (batch, heads, len(rows), S).

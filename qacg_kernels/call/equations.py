@@ -40,7 +40,7 @@ class Position:
 
     Attributes:
         rows: int64 positions of the problem's queries in the larger call (`Problem.at_rows`); None if it has all.
-        places: int64 (batch, heads), b * H + h of each slice in the larger call.
+        places: int64 (batch, heads), b * H + h of each head of each sequence in the larger call; requires `rows`.
         first_sequence: index of the problem's first sequence, used if `places` is None.
     """
 
@@ -64,7 +64,10 @@ def outside_autocast(function):
 
 
 def visible(p: Problem, rows: Tensor | None = None) -> Tensor:
-    """vis(i, j), eq. 1: True where query i sees key j; boolean, broadcastable to (B, H, L, S)."""
+    """vis(i, j), eq. 1: True where query i sees key j; boolean, broadcastable to (B, H, L, S).
+
+    `rows` are the positions i of the queries, 0 to L - 1 when None.
+    """
     j = torch.arange(p.key.shape[2], device=p.query.device)
     i = torch.arange(p.query.shape[2], device=p.query.device) if rows is None else rows
     seen = torch.ones((1, 1, i.shape[0], j.shape[0]), dtype=torch.bool, device=p.query.device)
@@ -158,7 +161,7 @@ def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tup
     """Evaluates equations 9 to 14; returns the gradients and the maps.
 
     It reads only the upstream gradients of `saved` and recomputes the rest. With `position.rows`, the gradients of key,
-    value and gate are the sums over these query rows only.
+    value, context key and gate parameters are the sums over these query rows only.
     """
     m = maps(p, position)
     z = 1.0 if m.keep is None else m.keep

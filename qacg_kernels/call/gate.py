@@ -12,12 +12,14 @@ FORMS = ("row", "column")
 class GateParameters:
     """Gate vectors and biases from which lambda is computed inside the kernel.
 
+    All tensors have the dtype and device of the call's query.
+
     Attributes:
         query, context_query, key, context_key: gate vectors, (D) shared by all heads or (H, D).
         query_bias, key_bias: None, a scalar tensor (), or (H).
         beta, gamma: weights of the query gate and the key gate.
-        form: "row" takes both gates at the query's position,
-            lambda_i = 1 - (beta lq_i + gamma lk_i); "column" takes the key gate at the key's position,
+        form: "row" takes both gates at the query's position, lambda_i = 1 - (beta lq_i + gamma lk_i), and requires as
+            many queries as keys; "column" takes the key gate at the key's position,
             lambda_ij = 1 - (beta lq_i + gamma lk_j).
 
     Example:

@@ -16,10 +16,10 @@ def hides(mask: Tensor) -> Tensor:
 
 
 def is_key_mask(mask: Tensor) -> bool:
-    """Whether a mask of four dimensions is the same for all queries, as a padding mask (B, 1, 1, S) is."""
+    """Whether a mask of four dimensions stores one row for all queries, as a padding mask (B, 1, 1, S) does."""
     return mask.shape[-2] == 1 or mask.stride(-2) == 0
 
 
 def cast_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Converts an additive mask to another float type; the result is -inf where the mask hides a key."""
+    """Converts an additive mask to a float type, with -inf where it hides a key; a mask of that type is unchanged."""
     return mask if mask.dtype == dtype else mask.to(dtype).masked_fill(hides(mask), -torch.inf)

@@ -20,9 +20,9 @@ class Problem:
     """A validated call; nothing modifies it. Field order and names are those of the operators' schema.
 
     Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four
-    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1, and `quasi_bias` has those
-    of lambda, each of full size or of size 1, and the dtype of values per row. Lengths and offsets are int32 or
-    int64.
+    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1. `quasi_bias` has lambda's
+    dimensions, (B, H, L) or (T, H), each of full size or of size 1, and the dtype `row_dtype(query)`. Lengths and
+    offsets are int32 or int64.
     """
 
     query: Tensor
@@ -53,7 +53,10 @@ class Problem:
 
     @classmethod
     def of_operator(cls, tensors: Sequence[Any], options: Mapping[str, Any]) -> "Problem":
-        """The Problem of a call of the torch operator with these tensors and options, in the schema's order."""
+        """The Problem of a call of the torch operator, with tensors in the schema's order and options by name.
+
+        A `gate_form` that is no index of FORMS becomes None.
+        """
         number = options["gate_form"]
         return cls(*tensors, **{**options, "gate_form": FORMS[number] if 0 <= number < _FORM_COUNT else None})
 
@@ -116,7 +119,7 @@ class Problem:
 
     @property
     def longest_row(self) -> int:
-        """The number of keys in the longest row of scores."""
+        """The number of keys in the longest row of scores; in a packed call `max_seqlen`, which may be larger."""
         return self.key.shape[-2] if self.cu_seqlens is None else self.max_seqlen
 
     @property
@@ -131,7 +134,7 @@ class Problem:
         return (*vectors, self.gate_query_bias, self.gate_key_bias)
 
     def to(self, dtype: torch.dtype) -> "Problem":
-        """A copy of the call with its differentiable tensors in another dtype; mask and bias keep theirs."""
+        """A copy of the call with its differentiable tensors in another dtype; attn_mask and quasi_bias keep theirs."""
         names = DIFFERENTIABLE
         changed: dict[str, Any] = {n: None if (t := getattr(self, n)) is None else t.to(dtype) for n in names}
         return replace(self, **changed)
@@ -169,8 +172,8 @@ class ForwardOutputs(NamedTuple):
     """The results of a forward, in the schema's order; an absent result is None or an empty tensor.
 
     `row_max` and `row_sum`, (B, H, L) or (T, H), are the maximum of each row's scores and its sum of exponentials.
-    Their units depend on the backend, and only its own backward reads them. The gates lq and lk are present if the call
-    has gate vectors.
+    Their units depend on the backend, so no backward reads them except its own and the one that `dispatch` pairs it
+    with. The gates lq and lk are present if the call has gate vectors.
     """
 
     out: Tensor

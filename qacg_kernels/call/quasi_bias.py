@@ -18,7 +18,8 @@ def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
     """Returns the bias of a module or a configuration: a number as a float, or MINUS_LOG_KEYS.
 
     Raises:
-        TypeError, ValueError: it is neither.
+        TypeError: it is neither.
+        ValueError: the number is not finite.
     """
     if bias == MINUS_LOG_KEYS:
         return MINUS_LOG_KEYS
@@ -32,18 +33,18 @@ def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
 def bias_of_keys(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, key_lengths: Tensor | None, is_causal: bool
 ) -> Tensor:
-    """-log n_i for each query of a dense call; 0 for a query that sees no key.
+    """The bias -log n_i of each query i of a dense call; n_i counts the keys that it sees. 0 if it sees none.
 
     Args:
         query: (B, H, L, D).
         key: (B, H, S, D).
-        attn_mask: four dimensions, each of full size or of size 1. A key with the additive value m counts exp(m) times,
-            so that a bias of the scores and the value of -10000 for padding have their natural effect.
-        key_lengths: (B,).
+        attn_mask: None, or four dimensions, each of full size or of size 1. A key with the additive value m counts
+            exp(m) times, so a key at -10000 practically does not count.
+        key_lengths: None, or (B,) int32 or int64.
         is_causal: whether query i attends to keys j <= i only.
 
     Returns:
-        Three dimensions that broadcast to (B, H, L), in the dtype of values per row.
+        Three dimensions that broadcast to (B, H, L), in the dtype `row_dtype(query)`.
     """
     queries, keys, dtype, device = query.shape[2], key.shape[2], row_dtype(query), query.device
     positions = torch.arange(queries, device=device)
@@ -73,7 +74,7 @@ def bias_of_keys(
 
 
 def bias_of_packed_keys(query: Tensor, cu_seqlens: Tensor, is_causal: bool) -> Tensor:
-    """-log n_i for each token of a packed call.
+    """The bias -log n_i of each token i of a packed call; n_i counts the keys that it sees.
 
     Args:
         query: (T, H, D).
@@ -81,7 +82,7 @@ def bias_of_packed_keys(query: Tensor, cu_seqlens: Tensor, is_causal: bool) -> T
         is_causal: whether query i attends to keys j <= i of its sequence only.
 
     Returns:
-        (T, 1), in the dtype of values per row.
+        (T, 1), in the dtype `row_dtype(query)`.
     """
     token = torch.arange(query.shape[0], device=query.device)
     offsets = cu_seqlens.long()

@@ -135,7 +135,7 @@ def check_problem(p: Problem) -> None:
     if p.gate_lambda is not None:
         gate: Tensor | GateParameters = p.gate_lambda
         if p.column_gate:
-            raise ValueError("gate_form: expected gate vectors for a column gate, got gate_lambda")
+            raise ValueError("gate_form: expected 0 with gate_lambda, got 1. A column gate requires gate vectors")
     else:
         vectors = cast(_GateTensors, p.gate_parameters)  # absent ones raise the error of a public call
         gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
@@ -178,8 +178,8 @@ def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
 
     Args:
         p: the problem.
-        saved: the tensors; absent branch outputs are empty.
-        row_dtype: the dtype of tensors with one value per row.
+        saved: the tensors; absent ones are None, absent branch outputs may be empty.
+        row_dtype: the expected dtype of tensors with one value per row.
 
     Raises:
         TypeError, ValueError: a tensor has the wrong dtype, device or shape.

@@ -160,7 +160,8 @@ class EagerForward(torch.autograd.Function):
 class TransformableForward(torch.autograd.Function):
     """The forward operator in the form that torch.func requires (grad, vjp, jacrev, vmap).
 
-    With this form torch inspects the signature of `forward` in each call. vmap runs the operator once per sample.
+    With this form torch inspects the signature of `forward` in each call, which takes time, so other calls do not use
+    it. vmap runs the operator once per sample.
     """
 
     generate_vmap_rule = True

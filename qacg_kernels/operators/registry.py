@@ -56,7 +56,8 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
 def _first_call(run: Callable, kernel: Callable, results: int, *tensors, **options):
     """Runs a call; returns its results and a text as bytes: "passed", "" or an error message.
 
-    An exception must not propagate through C++. So its message is returned, and `validated` stores the exception.
+    An exception must not propagate through C++. So its message is returned, and in a public call `validated` stores the
+    exception.
     """
     passed: list[str] = []
     try:

@@ -1,8 +1,9 @@
 """The torch.library operators: one schema and one fake implementation for all backends.
 
 `registry.define_operators` makes `qacg::<backend>_attention` and `qacg::<backend>_attention_backward` from them;
-NAMESPACE replaces `qacg` where the package has another name. An operator cannot return None, so it returns an empty
-tensor for a gate that was not given or a branch output that was not saved. Python kernels use None instead.
+NAMESPACE replaces `qacg` where the package has another name. An operator cannot return None, so each absent result is
+an empty tensor: gates of a call with lambda, branch outputs that are not saved, and gradients of absent inputs. Python
+kernels return None instead.
 """
 
 import threading

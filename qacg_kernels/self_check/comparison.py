@@ -1,10 +1,9 @@
 """Compares one operator call with the equations in float64, by the error rule, in parts that fit into memory.
 
-A slice is one head of one sequence; slices are independent of one another. A call of up to a budget of attention
-entries is compared completely. In a larger call a sample is compared: the first, the last, the longest, the shortest
-    and
-some random sequences; the first, the last and some random heads; and if one slice alone exceeds the budget, the first,
-the last and some random query rows. A fault outside of the sample is not found.
+A slice is one head of one sequence; slices are independent of one another. If all attention entries of a call fit into
+a budget, the call is compared completely. Otherwise a sample is compared: the first, the last, the longest, the
+shortest and some random sequences; the first, the last and some random heads; and if these slices still exceed the
+budget, the first, the last and some random query rows. A fault outside of the sample is not found.
 """
 
 from __future__ import annotations
@@ -70,7 +69,10 @@ class Call:
         self.every_key = torch.arange(self.keys, device=self.device)
 
     def is_well_formed(self) -> bool:
-        """Whether the offsets of a packed call rise from 0 to its number of tokens. On a GPU nothing validates them."""
+        """Whether the offsets of a packed call go from 0 to T and never decrease; True for a padded call.
+
+        On a GPU nothing else validates them.
+        """
         offsets, tokens = self.problem.cu_seqlens, self.problem.query.shape[0]
         return offsets is None or bool((offsets.diff() >= 0).all() and offsets[0] == 0 and offsets[-1] == tokens)
 
@@ -130,7 +132,10 @@ class Call:
         return saved
 
     def dense(self, part: Part, rows: Tensor, dtype: torch.dtype) -> tuple[Problem, Position]:
-        """Returns some rows of a part as a dense problem in another dtype, with separate gate parameters per head."""
+        """Returns some rows of a part as a dense problem in another dtype, and their Position in the call.
+
+        The problem has separate gate parameters per head.
+        """
         p = self.problem
         tensors = {name: self.read(getattr(p, name), part, rows) for name in _PER_QUERY_INPUTS}
         tensors |= {name: self.read(getattr(p, name), part, self.every_key) for name in _PER_KEY_INPUTS}
@@ -151,7 +156,10 @@ class Call:
 
 
 def _some(candidates: Sequence[int], count: int, others: list[int], draw: random.Random) -> Sequence[int]:
-    """Chooses about `count` candidates: the first, the last, `others`, and at least one at random."""
+    """Chooses about `count` candidates: the first, the last, `others`, and at least one of the rest at random.
+
+    Returns all candidates if there are at most `count`.
+    """
     if count >= len(candidates):
         return candidates
     chosen = {candidates[0], candidates[-1], *others}

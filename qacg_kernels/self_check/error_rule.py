@@ -8,9 +8,9 @@ mean square of its errors,
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
 
-with a factor of 2 for outputs and 3 for gradients. An error of up to half the dtype's smallest positive number is
-ignored, because results are rounded to multiples of that number. Elements whose scale is zero (masked out, by
-construction) must be exactly zero.
+with a factor of 2 for outputs and 3 for gradients; in float64 the last line is + FLOAT64_BAND * eps(float64). An error
+of up to half the dtype's smallest positive number is ignored, because results are rounded to multiples of that number.
+Elements whose scale is zero (masked out, by construction) must be exactly zero.
 """
 
 from typing import NamedTuple, Protocol
@@ -59,7 +59,8 @@ class Verdict(NamedTuple):
 def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
     """The distance of each element from `exact`, divided by the larger of `scale` and |exact|.
 
-    Infinite if both are 0 and the distance is not.
+    Half the dtype's smallest positive number is subtracted from the distance. The result is infinite if the divisor is
+    0 and the distance is not, and if the distance is NaN.
     """
     scale = torch.maximum(scale, exact.abs())
     # Scales are at least eps times the largest one, because exp may flush smaller elements to zero.
@@ -94,7 +95,7 @@ class Tally:
         self.largest = self.largest_of_eager = self.squares = self.squares_of_eager = 0.0
 
     def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> tuple[int, ...] | None:
-        """Adds a part of the tensor; if it has the largest error so far, returns that element's index, else None."""
+        """Adds a part of the tensor; if it has the largest error so far, returns its index in the part, else None."""
         errors, of_eager = relative_errors(got, exact, scale), relative_errors(eager, exact, scale)
         if not errors.numel():
             return None

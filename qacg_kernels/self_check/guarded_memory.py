@@ -1,7 +1,7 @@
 """Memory with guard zones: every tensor that a kernel allocates lies between bytes that the kernel must not change.
 
-New tensors and the zones are filled with 0xff bytes, which are NaN in every float type. If a kernel leaves an element
-unwritten, or reads beyond a tensor, its results therefore have NaN.
+New tensors and the zones are filled with 0xff bytes, which are NaN in every float type. So an element that a kernel
+does not write is NaN, and so is a value that it reads beyond a new tensor.
 """
 
 import torch

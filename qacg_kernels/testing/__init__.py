@@ -250,7 +250,10 @@ def evaluate_exactly(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
-    """Returns the rounding scale of every result of `evaluate`, float64: the root of `error_rule.squared_scales`."""
+    """Returns the rounding scale of every result of `evaluate`, float64: the root of `error_rule.squared_scales`.
+
+    For a case with constant inputs the root is multiplied by the larger of L and S.
+    """
     wide = inputs.to(torch.float64)
     rows: dict[str, list[Tensor]] = {}
     shared: dict[str, Tensor] = {}
@@ -307,7 +310,7 @@ def assert_within_budget(
         where: text for the message, such as the names of case and backend.
 
     Raises:
-        AssertionError: the tensor is outside its budget.
+        AssertionError: the tensor is outside its budget, or has another shape than `exact`.
     """
     verdict = judge(name, got, eager, exact, scale)
     if verdict.ok:

@@ -20,7 +20,8 @@ BIASES = ("gate.query_bias", "gate.key_bias")
 class Case:
     """Describes a call: `batch`, `heads`, `queries`, `keys` and `head_dim` are B, H, L, S and D.
 
-    `keys` None means as many as queries. With `sequences`, the lengths of the sequences, it is a packed call.
+    `name` determines the random values. `keys` None means as many as queries. If `sequences` gives the lengths of
+    sequences, the call is packed; it then ignores `batch`, `queries`, `keys`, `mask` and `key_lengths`.
     """
 
     name: str
@@ -90,7 +91,10 @@ class Inputs:
         return *(tensors[name] for name in WIDE), self.gate(tensors)
 
     def to(self, dtype: torch.dtype) -> "Inputs":
-        """Converts all float tensors to another dtype; keys that an additive mask hides stay hidden."""
+        """Returns a copy with all float tensors in another dtype; keys that an additive mask hides stay hidden.
+
+        `quasi_bias` becomes float32, or float64 if `dtype` is float64.
+        """
 
         def cast(t):
             return t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
@@ -126,7 +130,7 @@ def _heads_inside(count, shape):
 
 
 def _fused_projection(count, shape):
-    """Tensors that are slices of one buffer (B, N, count * H * D)."""
+    """Tensors that are slices of one buffer (B, N, count * H * D), or (T, count * H * D) when packed."""
     if len(shape) == 3:
         return list(torch.empty(shape[0], count, *shape[1:], dtype=torch.float64).unbind(1))
     batch, heads, rows, head_dim = shape
@@ -134,7 +138,7 @@ def _fused_projection(count, shape):
 
 
 def _rows_first(count, shape):
-    """Tensors that are (N, B, H, D) in memory."""
+    """Tensors that are (N, B, H, D) in memory, or (H, T, D) when packed."""
     if len(shape) == 3:
         return [t.transpose(0, 1) for t in _contiguous(count, (shape[1], shape[0], shape[2]))]
     batch, heads, rows, head_dim = shape
@@ -142,7 +146,7 @@ def _rows_first(count, shape):
 
 
 def _strided(count, shape):
-    """Tensors with a last stride of 2, whose rows start at odd offsets, so that nothing is aligned."""
+    """Tensors with a last stride of 2 and an odd stride from row to row, so that rows are not aligned."""
     wide = (*shape[:-2], shape[-2] + 3, 2 * shape[-1] + 1)
     return [t[..., 2 : 2 + shape[-2], 1::2] for t in _contiguous(count, wide)]
 
@@ -267,7 +271,10 @@ QUASI_BIASES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 
 
 def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Inputs:
-    """Draws the tensors of a case, with the same values, up to rounding, for every dtype and device."""
+    """Returns the random tensors of a case, with the same values, up to rounding, for every dtype and device.
+
+    The name of the case is the seed.
+    """
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
     packed = case.sequences is not None
     lead = (sum(case.sequences),) if packed else (case.batch, case.heads)

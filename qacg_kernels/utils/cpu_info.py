@@ -12,9 +12,10 @@ def is_aarch64() -> bool:
 
 
 def model() -> str:
-    """The processor's name with its family and model numbers, because virtual machines often shorten the name.
+    """The processor's name.
 
-    On ARM Linux, which reports no name: the numbers of implementer, part, variant and revision.
+    On Linux with its family and model numbers, because virtual machines often shorten the name. On ARM Linux, which
+    reports no name: the numbers of implementer, part, variant and revision.
     """
     if platform.system() == "Linux":
         return _of_linux(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))

@@ -1,9 +1,9 @@
 """Every use of torch's private functions, each with its reason and its behaviour if torch does not have the function.
 
-Tested with torch 2.10 to 2.13. "Saves" gives the launch overhead that a short call would have in addition if torch did
-not have the function. It was measured with `benchmarks.host_cost` on one core of a server. For comparison, the whole
-call takes 28 us in inference, 47 us if autograd records it, and 157 us with its backward (Triton backend). A private
-function must save at least 5 us per call, unless no public function gives its answer.
+Tested with torch 2.10, 2.13 and 2.15. "Saves" gives the launch overhead that a short call would have in addition if
+torch did not have the function. It was measured with `benchmarks.host_cost` on one core of a server. For comparison,
+the whole call takes 28 us in inference, 47 us if autograd records it, and 157 us with its backward (Triton backend). A
+private function must save at least 5 us per call, unless no public function gives its answer.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def dual_level_active() -> bool:
 def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether a Python kernel may be called directly, because nothing observes the operator's call.
 
-    Saves 28 us in inference and 100 us in a training step, because the dispatcher packs and unpacks 26 arguments.
+    Saves 28 us in inference and 100 us in a training step, because the dispatcher packs and unpacks 27 arguments.
     Modes, profilers, tracers, tangents, subclasses and "meta" tensors must see the operator. Returns False without the
     private names.
     """
@@ -70,7 +70,7 @@ def below_autograd() -> contextlib.AbstractContextManager:
     """A context that skips the operators' autograd formulas, which torch calls even if nothing is differentiated.
 
     Saves 15 us in inference and 48 us in a training step of the C++ backend, whose calls go through the dispatcher.
-    Without the private name the context does nothing.
+    Without the private name, and while tensors may have tangents, the context does nothing.
     """
     if _below_autograd is None or dual_level_active():
         return contextlib.nullcontext()
@@ -113,7 +113,7 @@ def functorch_active() -> bool:
 
 
 def is_fake(t: Tensor) -> bool:
-    """Whether a tensor has no values, because torch only propagates shapes.
+    """Whether a tensor is a FakeTensor, which has a shape but no values; False for plain tensors on "meta".
 
     Saves no time, but no public function answers this. Without the private name, every subclass of Tensor except
     Parameter counts as fake.
@@ -151,8 +151,8 @@ def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
     """A function that calls an operator's compiled kernel directly, for the self-check.
 
     A dispatch mode then sees the kernel's allocations, but not the call of the operator. No public function calls one
-    registered kernel. If torch does not have `_op_dk` or `DispatchKey`, this raises AttributeError, and the compiled
-    library is reported as unusable.
+    registered kernel. If torch does not have `_op_dk` or `DispatchKey`, this raises AttributeError, at the first call
+    of a kernel variant.
     """
     keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
     call = op._op_dk

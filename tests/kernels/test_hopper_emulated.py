@@ -119,7 +119,7 @@ def test_other_gpu_runs_the_mma_forward(products, monkeypatch):
 @pytest.mark.parametrize(
     ("case", "dtype", "note"),
     [
-        (OWN[1], torch.bfloat16, "forward with wgmma, else as backend 'cuda' (forward and backward"),
+        (OWN[1], torch.bfloat16, "forward with wgmma, the rest as backend 'cuda' (forward and backward"),
         (Case("dims off 8", head_dim=20), torch.bfloat16, "as backend 'cuda', without wgmma"),
         (Case("odd strides", head_dim=16, layout="strided"), torch.float16, "as backend 'cuda', without wgmma"),
     ],

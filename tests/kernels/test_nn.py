@@ -325,7 +325,7 @@ BAD_CALLS = {
     "hidden width": (ValueError, r"expected shape \(B, L, 12\)", lambda m: m(X[..., :6], context=C[..., :6])),
     "device": (
         ValueError,
-        "device: expected that of hidden_states, cpu, got cuda:0",
+        "device: expected type 'cpu' like hidden_states, got cuda:0",
         lambda m: m(X, None, "cuda:0", C),
     ),
     "float (B, L) mask": (

@@ -44,7 +44,7 @@ def test_missing_toolkit_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     reason = cuda.why_not()
     assert "nvcc was not found" in reason
-    assert f"{tmp_path}/bin, which CUDA_HOME names" in reason
+    assert f"{tmp_path}/bin, which CUDA_HOME or CUDA_PATH names" in reason
 
 
 def test_nvcc_of_pip_packages_is_found_last(tmp_path, monkeypatch):

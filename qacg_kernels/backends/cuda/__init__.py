@@ -69,7 +69,7 @@ def _ask(about: ctypes.CDLL) -> None:
 
 
 def check_first_calls(backend: str) -> None:
-    """Turns on the self-check of a backend: compares the first call of each kernel variant with the reference."""
+    """Turns on a backend's self-check, which compares the first call of each kernel variant with the reference."""
     self_check.guard_compiled(backend, 0.0, _about.qacg_cuda_check_first_calls)
 
 
@@ -105,16 +105,16 @@ def gpus() -> tuple[str, ...]:
 
 
 def how_to_build_for(gpu: str) -> str:
-    """Text with the command that builds the library for a GPU, e.g. "9.0a"."""
+    """Text with the command that builds the library for `gpu`, an entry of TORCH_CUDA_ARCH_LIST, e.g. "9.0a"."""
     return f"to build it for this GPU, run TORCH_CUDA_ARCH_LIST={gpu} {_BUILD}"
 
 
 def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
     """Whether code for `gpu`, an entry of TORCH_CUDA_ARCH_LIST, runs on a GPU of this compute capability.
 
-    Machine code for 8.0 runs on 8.x; code for 8.6 runs on 8.6 and later 8.x. With +PTX the driver also translates it
-    for every newer GPU. Code for 9.0a runs on 9.0 only, code for 10.0f on 10.x (CUDA C++ Programming Guide, feature
-    sets of compute capabilities).
+    Machine code for 8.0 runs on 8.x; code for 8.6 runs on 8.6 and later 8.x. With +PTX it also runs on every newer GPU,
+    for which the driver translates it. Code for 9.0a runs on 9.0 only, code for 10.0f on 10.x, also with +PTX (CUDA C++
+    Programming Guide, feature sets of compute capabilities).
     """
     major, minor, features, ptx = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", gpu).groups()
     built = (int(major), int(minor))

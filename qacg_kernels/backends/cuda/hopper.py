@@ -1,7 +1,7 @@
 """The Hopper backend: a tiled forward with wgmma for every length (csrc/cuda/hopper_forward.h).
 
-Everything else is the CUDA backend's. The operator's own backward is too, but `dispatch` prefers Triton's where that is
-available.
+The CUDA backend's other kernels run everything else, the backward included. In training `dispatch` runs Triton's
+backward instead if Triton supports the call.
 """
 
 import functools
@@ -51,10 +51,10 @@ def _unsupported_capability(device: torch.device) -> tuple[str, ...]:
 
 
 def note(problem: Problem) -> str:
-    """Which forward kernel a call would run, and how the CUDA backend would run the operator's own backward."""
+    """Whether the forward of a call uses wgmma, and how the CUDA backend would run its other passes."""
     if why := cuda.why_plain(problem):
-        return f"as backend 'cuda', without wgmma, which has the limits of the other tensor-core kernels: {why[0]}"
-    return f"forward with wgmma, else as backend 'cuda' ({cuda.note(problem)})"
+        return f"as backend 'cuda', without wgmma and the other tensor-core kernels: {why[0]}"
+    return f"forward with wgmma, the rest as backend 'cuda' ({cuda.note(problem)})"
 
 
 residuals = cuda.residuals
