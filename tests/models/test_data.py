@@ -419,7 +419,7 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
     assert dataset.task.labels == ("3", "1", "5")
     assert dataset.contexts == ("bar - noise", "bar - view", "lake - noise", "lake - view")
     assert [row.group for row in dataset.splits["train"]] == [("1", "lake"), ("1", "lake"), ("2", "bar")]
-    with raises("InputError: absent label: expected one of 1, 3, 5, got '4'"):
+    with raises("InputError: absent_label: expected one of 1, 3, 5, got '4'"):
         load_data(tmp_path, ("train",), replace(options, absent_label="4"))
     with raises("InputError: columns: expected distinct names"):
         DataOptions(text_column="label")
@@ -518,7 +518,7 @@ def test_load_data_without_dev_divides_the_same_way(small_data, tmp_path):
 
 
 def test_task_bad_labels_or_aspects_raise():
-    with raises("InputError: labels: expected at least 2 distinct names, got ['a']"):
+    with raises("InputError: labels: expected at least 2 distinct, non-empty names, got ['a']"):
         replace(SENTIHOOD, labels=("a",))
     with raises("InputError: aspects"):
         replace(SENTIHOOD, aspects=("a", "a"))

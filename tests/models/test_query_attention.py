@@ -409,7 +409,7 @@ def test_query_attention_bad_config_raises(error, given):
             "start_positions": torch.tensor([1]),
             "end_positions": torch.tensor([2]),
         },
-        "TypeError: start_positions: expected an integer torch.Tensor, got torch.float32": {
+        "TypeError: start_positions: expected a torch.Tensor of dtype torch.int64 or torch.int32, got torch.float32": {
             "start_positions": torch.tensor([1.0, 2.0]),
             "end_positions": torch.tensor([2, 2]),
         },

@@ -16,7 +16,7 @@ class BertSumConfig(EncoderHeadConfig):
     Args:
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
         inter_layers: number of transformer layers over sentences; 0 leaves a LayerNorm and a linear classifier.
-        heads: attention heads of those layers.
+        heads: attention heads of those layers, a divisor of the encoder's hidden_size.
         ff_size: width of the hidden layer of their feed-forward blocks.
         dropout: probability in those layers.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`. Only

@@ -23,7 +23,8 @@ class ContextConfig(EncoderConfig):
     """An encoder that reads a context, such as an aspect, by its id.
 
     Args:
-        contexts: names of the contexts, in the order of their ids, or their number.
+        contexts: names of the contexts, in the order of their ids; or their number, for the names CONTEXT_0, CONTEXT_1,
+            and so on.
         context_standalone: True: the model receives the context by its id only, and raises ValueError for inputs with
             a second segment. False: inputs may also have the context's name as second segment.
         **kwargs: fields of `EncoderConfig`.

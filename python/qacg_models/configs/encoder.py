@@ -124,7 +124,7 @@ class EncoderConfig(PreTrainedConfig):
         num_attention_heads: number of attention heads.
         intermediate_size: width of the hidden layer of the feed-forward blocks.
         hidden_act: name of an activation of transformers; "gelu" is the exact one, with erf.
-        hidden_dropout_prob: dropout probability of hidden states, of the pooled output and in the attention pooler.
+        hidden_dropout_prob: dropout probability of hidden states and in the attention pooler.
         attention_probs_dropout_prob: dropout probability of attention matrices.
         classifier_dropout: dropout probability before the classifier; None: hidden_dropout_prob.
         max_position_embeddings: number of position embeddings, the largest length in tokens.
@@ -227,10 +227,10 @@ class EncoderConfig(PreTrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
     def _remove_fixed_fields(self, given: dict[str, object]) -> None:
-        """Removes the fields with a fixed value from `given`.
+        """Removes from `given` the model type, the fields with a fixed value, and sizes of other poolers.
 
         Raises:
-            ValueError: a field has another value than the fixed one.
+            ValueError: a field has another value than the fixed one, or the model type is that of another model.
             TypeError: a field is unknown.
         """
         kind = given.pop("model_type", self.model_type)

@@ -7,11 +7,15 @@
 | the formats, and their detection for a folder or file | `formats.py` |
 | readers of the formats | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
 | CSV delimiters, text encodings, Excel and Parquet | `delimiters.py`, `encodings.py`, `tables.py` |
+| lines of a text file, items of a JSON array | `lines.py` |
 | records of your own tables as examples, and their task | `records.py` |
 | rows with empty cells, and the error that lists them | `row_problems.py` |
+| columns of pandas DataFrames | `frames.py` |
+| texts to predict | `requests.py` |
+| options for reading data | `options.py` |
 | reading a data set, its splits and their overlap | `dataset.py` |
-| dev rows from the training file | `splitting.py` |
-| Arrow storage for millions of examples and features | `example_table.py`, `feature_table.py` |
+| division of the training file into splits | `splitting.py` |
+| Arrow storage for millions of examples and features | `arrow_rows.py`, `example_table.py`, `feature_table.py` |
 | warnings about the data | `data_warnings.py` |
 | sentence splitting and text normalisation | `sentences.py` |
 | model inputs and batches | `tokenization.py`, `collators.py` |

@@ -78,6 +78,7 @@ def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
     """Returns memory-mapped record batches of a file that `write_rows` wrote, and the metadata of its schema.
 
     Raises:
+        OSError: the file cannot be read.
         ValueError: the file is not an Arrow file.
     """
     import pyarrow as pa
@@ -87,9 +88,9 @@ def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
 
 
 def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Returns the record batches: in memory if they are small, else mapped from a temporary file.
+    """Returns the record batches: in memory up to IN_MEMORY bytes, else mapped from a temporary file.
 
-    The temporary file is deleted when the process ends.
+    The temporary file is deleted before the function returns; on POSIX, its mapping stays valid.
 
     Raises:
         InputError: the temporary file cannot be written.

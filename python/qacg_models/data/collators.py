@@ -135,7 +135,7 @@ def slice_batch(batch: dict, start: int, end: int) -> dict:
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
     """Returns the collator for a model: packed batches for fused attention, padded ones for other implementations.
 
-    Only fused attention reads packed batches directly; other implementations would pad them again.
+    Fused attention always reads packed batches directly; other implementations may have to pad them again.
     """
     share_texts = getattr(model.config, "shares_texts", False)
     if model.config._attn_implementation == "fused":

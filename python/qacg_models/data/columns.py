@@ -48,7 +48,7 @@ class Columns:
         aspect_columns: the aspect columns of a wide table; None: all except text, id and target.
 
     Raises:
-        InputError: two columns have the same name, the delimiter has several characters, or the encoding is unknown.
+        InputError: two columns have the same name, the delimiter is not one character, or the encoding is unknown.
     """
 
     text: str = "text"
@@ -101,11 +101,13 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
     Args:
         path: the file.
         columns: names of the fields.
-        suffix: one of SUFFIXES, which selects the format; None: the suffix of `path`.
+        suffix: one of SUFFIXES or ".txt" (read as CSV), which selects the format; None: the suffix of `path`.
         others: for TABLES, also yield the other columns.
 
     Raises:
-        DataError: the suffix is unknown, the content does not match it, a column is missing, or a field is not a text.
+        DataError: the suffix is unknown, the content does not match it, a column is missing, or a field is neither a
+            text nor a finite number.
+        InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     suffix = suffix or path.suffix.lower()
     names = columns.names()

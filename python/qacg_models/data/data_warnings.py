@@ -31,8 +31,9 @@ class DataWarning:
             `few_rows`. Programs can compare it; it does not change between releases.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: number of rows, labels, sentences, or pairs of text and aspect that have the problem.
-        examples: the first of these, with line numbers.
+        count: number of rows, labels, or pairs of text and aspect that have the problem; for `no_absent_rows` and
+            `few_rows` the number of all rows, for `few_dev_sentences` of all sentences.
+        examples: the first of these, at most SHOWN, with the line numbers of rows.
     """
 
     code: str
@@ -140,7 +141,7 @@ def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
 
 
 def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicates: bool) -> Iterator[DataWarning]:
-    """Yields warnings about rows that have the same context and, ignoring case and spaces, the same text."""
+    """Yields warnings about rows with the same context and, ignoring case and repeated spaces, the same text."""
     import numpy as np
 
     keys, labels = _keys(rows), np.fromiter((label for (label,) in column_values(rows, "label")), np.int32, len(rows))

@@ -42,8 +42,8 @@ class Dataset:
         task: labels and aspects.
         splits: rows by split name, in file order.
         files: the files of each split.
-        contexts: every context of the training split (of all splits without a training split), targets in natural
-            order (2 before 10) and aspects in the task's order; the position is the context id.
+        contexts: every target of the training split (of all splits without a training split) with every aspect, targets
+            in natural order (2 before 10) and aspects in the task's order; the position is the context id.
         overlap: number of distinct sentences shared by each pair of splits.
         sources: the folder or files passed to `load_data`.
         options: the options with which they were read.
@@ -96,8 +96,8 @@ def load_data(
 ) -> Dataset:
     """Reads the splits of a folder, or of files, which are then the training split.
 
-    Without a dev file, the training file is divided: by its column `split` (`split_by_column`), else by sentences
-    (`split_dev`).
+    Without a dev file, the training file is divided by its column `split` (`split_by_column`). If that marks no dev
+    rows, dev is a share of the training sentences (`split_dev`).
 
     Args:
         path: a folder, a file, or several files in one format. Ids are local to a file: the same id in two files
@@ -113,7 +113,8 @@ def load_data(
     Raises:
         DataError: the folder or a file does not exist, a required split has no file, a file violates its format, files
             have different formats, or a context does not occur in the training split.
-        InputError: `path` has no files, or the format does not support an option.
+        InputError: `path` has no files, the format does not support an option, `dev_fraction` leaves a split empty, or
+            `dev_fraction` or `dev_seed` is set although the column `split` marks dev rows.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -175,6 +176,7 @@ def load_file(
     Raises:
         DataError: a file does not exist or violates its format, files have different formats, the format is for
             another task, or a context is not among `contexts`.
+        InputError: `path` has no files, or the format does not support an option.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -194,7 +196,10 @@ def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
 
 
 def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
-    """Returns all contexts of some splits: targets in natural order (2 before 10), aspects in the task's order."""
+    """Returns the contexts of every target of some splits with every aspect of the task.
+
+    Targets are in natural order (2 before 10), aspects in the task's order.
+    """
     targets = sorted({target for rows in splits for (target,) in distinct(rows, "target")}, key=natural_key)
     return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
 
@@ -231,7 +236,7 @@ def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
 
 
 def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
-    """Returns the number of distinct sentences shared by each pair of splits, ignoring case and spaces."""
+    """Returns the number of distinct sentences shared by each pair of splits, ignoring case and repeated spaces."""
     found = {
         name: {text_digest(normalized(text)) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()
     }

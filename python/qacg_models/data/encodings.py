@@ -23,7 +23,7 @@ def checked_encoding(name: str) -> str:
     """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged.
 
     Raises:
-        InputError: Python has no text encoding of that name.
+        InputError: Python has no text encoding of that name, or files do not use it (such as utf-7).
     """
     try:
         found = codecs.lookup(name)

@@ -10,7 +10,7 @@ from qacg_models.errors import InputError
 
 
 class DataError(InputError):
-    """A data file or folder that cannot be used; the message begins with path and line."""
+    """A data file or folder that cannot be used; the message begins with the path and, if known, the line."""
 
     def __init__(self, path: Path | str, line: int | None, reason: str):
         self.path, self.line, self.reason = Path(path), line, reason

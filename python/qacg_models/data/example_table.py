@@ -21,7 +21,7 @@ _NUMBERS = {"label": "int32", "line": "int64"}  # other columns are text
 class ExampleTable(Sequence[Example]):
     """A read-only sequence of examples; it compares equal to any sequence of the same examples.
 
-    It takes about as many bytes as the texts: in memory below 64 MB, otherwise in a memory-mapped temporary file.
+    It takes about as many bytes as the texts: in memory up to 64 MiB, otherwise in a memory-mapped temporary file.
 
     Args:
         examples: consumed in blocks, so that a generator's examples are never in memory together.

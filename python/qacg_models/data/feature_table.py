@@ -36,7 +36,7 @@ class FeatureTable(ArrowRows):
         return np.concatenate([batch.column("input_ids").value_lengths().to_numpy() for batch in self.batches])
 
     def texts(self) -> np.ndarray:
-        """(N) index of the text of each row; distinct texts are numbered in the order of their first rows."""
+        """(N) index of the text (input_ids) of each row; texts are numbered in the order of their first rows."""
         import numpy as np
 
         numbers: dict[bytes, int] = {}
@@ -96,7 +96,7 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
 
 
 def read_features(path: Path, rows: int, encoding: Encoding) -> FeatureTable | None:
-    """Returns memory-mapped features of a file; None if it was written with another encoding or number of rows.
+    """Returns memory-mapped features of a file; None if it is unreadable or has another encoding or number of rows.
 
     The rows themselves are not compared: use another path if the data may have changed.
     """

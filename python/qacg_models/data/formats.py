@@ -64,10 +64,11 @@ class Format:
             path: the file.
             task: labels and aspects.
             names: columns of a table of your own.
-            skipped: counter of rows with an empty cell, which are skipped; None: such rows raise DataError.
+            skipped: counter of rows of your own tables with an empty cell, which are skipped; None: they raise
+                DataError, as they always do in published formats.
 
         Raises:
-            DataError: a line or group violates the format; or, if `skipped` is None, rows have an empty cell.
+            DataError: a line or group violates the format, or a row has an empty cell and is not skipped.
         """
         if self.records is not None:
             whole = filled(self.records(path, names), path, names, skipped)
@@ -119,7 +120,7 @@ def find_format(path: Path, name: str = "auto") -> Format:
 
     Args:
         path: the folder or file.
-        name: one of NAMES, or "auto" for detection by file names.
+        name: one of NAMES, or "auto" for detection by file names and, for .tsv, by the header.
 
     Raises:
         DataError: no such folder or file, no file with a known name, or files of two different data sets.

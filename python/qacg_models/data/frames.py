@@ -30,7 +30,10 @@ def _is_pandas(value: object, name: str) -> bool:
 
 
 def cells(values: Any) -> list:
-    """Returns the values of a column as Python objects; missing values (NaN, None, NA, NaT) become None."""
+    """Returns the values of a column as Python objects, with None for missing values.
+
+    Missing are NaN, None, NA and NaT in a Series, and NaN and None in other sequences.
+    """
     if is_series(values):
         return values.astype(object).where(values.notna(), None).tolist()
     return [None if _is_nan(value) else value for value in values]

@@ -79,7 +79,7 @@ class DataOptions:
             if self.is_wide and value != f"{name.removesuffix('_column')}":
                 raise InputError(
                     f"{name}: expected none for a wide table, which has a column for each aspect, got {value!r}; pass"
-                    " no_wide for a table with a row for each aspect"
+                    " wide=False (--no-wide) for a table with a row for each aspect"
                 )
         object.__setattr__(self, "encoding", self.columns().encoding)
 
@@ -99,7 +99,7 @@ class DataOptions:
         return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """Returns the column names of a user's table."""
+        """Returns the column names, delimiter and encoding of a user's table."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,

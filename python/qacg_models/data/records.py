@@ -83,7 +83,7 @@ def discover(
         raise DataError(path, None, f"labels: expected at least 2, got {len(names)} ({', '.join(names)})")
     absent = absent_label or next((name for name in names if name.casefold() == "none"), None)
     if absent is not None and absent not in names:
-        raise InputError(f"absent label: expected one of {', '.join(names)}, got {absent!r}")
+        raise InputError(f"absent_label: expected one of {', '.join(names)}, got {absent!r}")
     if absent is not None:
         names = [absent, *(name for name in names if name != absent)]
     return Task(

@@ -40,7 +40,7 @@ def format_of(path: Path, data_format: str = "auto") -> str:
     """Returns the format of a file, one of FORMATS.
 
     Raises:
-        DataError: the file does not exist, or `data_format` is "auto" and the suffix is unknown.
+        DataError: the file cannot be opened, or `data_format` (the suffix, if "auto") is not in FORMATS.
         InputError: standard input has a binary format.
     """
     if data_format == "auto":

@@ -18,7 +18,7 @@ class RowProblems:
     Attributes:
         path: the file.
         total: number of unusable rows.
-        counts: number of unusable rows by problem.
+        counts: number of unusable rows by problem, for the first MOST_KINDS problems.
     """
 
     def __init__(self, path: Path):
@@ -38,7 +38,7 @@ class RowProblems:
             self._listed += 1
 
     def error(self, advice: str) -> DataError:
-        """Returns an error that lists the rows; it begins with the line of the first row, and ends with `advice`."""
+        """Returns an error that lists the rows, from the path and line of the first row to `advice` at the end."""
         (problem, (first, *same)), *others = self._lines.items()
         parts = [f"{problem} (also {_lines(same)})" if same else problem]
         parts += [f"{_lines(lines)}: {_shortened(other)}" for other, lines in others]

@@ -9,7 +9,7 @@ _CLOSING = re.compile(r"""^["'”’)\]]+""")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits plain prose into sentences by punctuation alone; abbreviations are not recognised."""
+    """Splits plain prose into sentences by punctuation and empty lines; abbreviations are not recognised."""
     found, start = [], 0
     for match in _END.finditer(text):
         closing = _CLOSING.match(match.group())

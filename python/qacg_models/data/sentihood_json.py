@@ -85,7 +85,7 @@ _STEPS = tuple(
 
 
 def prepared(text: str) -> str:
-    """Returns a sentence tokenised as in the published pairs, with single spaces between tokens."""
+    """Returns a sentence lowercased and tokenised as in the published pairs, with single spaces between tokens."""
     text = text.strip().lower()
     for pattern, replacement in _STEPS:
         text = pattern.sub(replacement, text)

@@ -67,7 +67,7 @@ def _check_file(path: Path) -> None:
 
 
 def _plain(value: object) -> object:
-    """Returns a cell as a JSON value: dates become texts, and floats with integer values become integers."""
+    """Returns a cell with a date or time as text and a float of integer value as integer; others are unchanged."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return str(value) if isinstance(value, datetime.date | datetime.time) else value

@@ -22,7 +22,7 @@ class Task:
         complete: whether every sentence and target has a row for every aspect.
 
     Raises:
-        InputError: there is no aspect or label, a name is empty or repeated, or `metrics` is unknown.
+        InputError: there are no aspects or fewer than two labels, a name is empty or repeated, or `metrics` is unknown.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Task:
         for field, least in (("labels", 2), ("aspects", 1)):
             names = getattr(self, field)
             if len(names) < least or len(set(names)) < len(names) or not all(name.strip() for name in names):
-                raise InputError(f"{field}: expected at least {least} distinct names, got {list(names)}")
+                raise InputError(f"{field}: expected at least {least} distinct, non-empty names, got {list(names)}")
         if self.metrics not in METRICS:
             raise InputError(f"metrics: expected one of {', '.join(METRICS)}, got {self.metrics!r}")
 

@@ -102,11 +102,12 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
     """Loads a tokenizer from a local folder that `save_pretrained` wrote, or from a `vocab.txt`.
 
     Args:
-        path: folder or file; nothing is downloaded.
-        lowercase: for a `vocab.txt` only; a folder stores its own setting.
+        path: the `vocab.txt`, or a folder with `tokenizer.json` or `vocab.txt`; nothing is downloaded.
+        lowercase: for a `vocab.txt` only; a `tokenizer.json` stores its own setting.
 
     Raises:
-        InputError: the path does not exist, the folder has no tokenizer, or a required special token is missing.
+        InputError: the path does not exist, the folder has no tokenizer, its file cannot be loaded, or a required
+            special token is missing.
     """
     path = Path(path)
     if path.is_file():
@@ -147,7 +148,8 @@ def encode_examples(
         context_standalone: True: the context's name is not added as second segment; only its id is given.
 
     Returns:
-        The features of each row, and the number of truncated rows.
+        The features of each row (`input_ids`, `token_type_ids`, and if known `labels` and `context_ids`), and the
+        number of truncated rows.
 
     Raises:
         InputError: a row's context is not among `contexts`, or `max_length` leaves no room for text.

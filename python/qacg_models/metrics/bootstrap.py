@@ -30,7 +30,7 @@ def intervals(
         seed: seed of the samples.
 
     Returns:
-        Lower and upper bound by metric.
+        Lower and upper bound by metric; NaN for a metric that is undefined in every sample.
 
     Raises:
         InputError: `repeats` is below 2, or `level` is outside (0, 1).

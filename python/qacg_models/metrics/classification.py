@@ -22,7 +22,7 @@ from qacg_models.metrics.base import Metrics, check_matrix, check_rows, f1, rati
 
 @dataclass(frozen=True)
 class ClassificationMetrics(Metrics):
-    """Five shares between 0 and 1; the last two are NaN if no label means "no opinion"."""
+    """Five shares between 0 and 1; the last two are NaN if no label means "no opinion" or no row has an opinion."""
 
     TITLES: ClassVar = {
         "accuracy": "accuracy",

@@ -2,7 +2,7 @@
 
 The rule is that of confident learning (Northcutt, Jiang and Chuang, "Confident Learning", 2021). The threshold of a
 label is its mean probability over the rows that have this label. A row's label is doubtful if the probability of
-another label is at least the threshold of that other label.
+another label is at least the threshold of that other label, and exceeds the probability of the row's label.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
 def accuracy_by_coverage(
     gold: Sequence[int], probabilities: np.ndarray, thresholds: Sequence[float] = THRESHOLDS
 ) -> list[Covered]:
-    """Returns, for each threshold, number and accuracy of the rows whose confidence is at least the threshold.
+    """Returns, for each threshold, count, share and accuracy of the rows with at least this confidence.
 
     Args:
         gold: (N) true classes.

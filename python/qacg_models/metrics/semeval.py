@@ -25,7 +25,10 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class SemEvalMetrics(Metrics):
-    """Six shares between 0 and 1; precision and F1 are 0 if no category is predicted."""
+    """Six shares between 0 and 1; precision and F1 are 0 if no category is predicted.
+
+    The aspect metrics are NaN if no row has a category, and an accuracy is NaN if no row has one of its labels.
+    """
 
     TITLES: ClassVar = {
         "aspect_precision": "aspect P",

@@ -33,7 +33,7 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
 
     Raises:
         ValueError: sizes differ, there are no rows, a class is unknown, a probability is negative or not finite, or a
-            group lacks an aspect that the metrics require.
+            group lacks or repeats an aspect although the metrics require each once.
     """
     groups, gold = [row.group for row in rows], [row.label for row in rows]
     aspects = [row.aspect for row in rows]

@@ -64,8 +64,8 @@ UNTUNED = Setting(1.0, False, False)
 class TfidfBaseline:
     """The tuned TF-IDF baseline; it is deterministic.
 
-    For a context with a single label it predicts the label shares of the context; for an unknown context, those of all
-    rows.
+    For an unknown context it predicts the label shares of the fitted rows. If each context has its own regression, it
+    predicts the only label for a context with a single label.
 
     Args:
         rows: labelled training rows.
@@ -75,7 +75,8 @@ class TfidfBaseline:
     Attributes:
         used: number of fitted rows.
         setting: the chosen hyperparameters.
-        score: the metric of these hyperparameters in cross-validation; None if cross-validation is impossible.
+        score: the metric of these hyperparameters in cross-validation; None if cross-validation is impossible or the
+            metric is undefined.
     """
 
     def __init__(self, rows: Sequence[Example], task: Task, fitted: tuple[int, int] = FITTED):

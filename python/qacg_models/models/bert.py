@@ -93,13 +93,14 @@ class BertModel(BertPreTrainedModel):
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
                 are packed too. `PackingCollator` builds such batches.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
+                outside torch.compile only.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls" and
                 a packed batch, the last layer then computes the steps after its attention for first tokens only.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Padding is computed too,
                 whatever `config.unpad` is.
-            output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer, with
-                L = max_seqlen for a packed batch; None: `config.output_attentions`.
+            output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,
+                with L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
@@ -199,7 +200,8 @@ class BertForSequenceClassification(SequenceClassifier):
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
+                outside torch.compile only.
             labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
                 `config.problem_type` see `classification_loss`. None: no loss.
             output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer, with
@@ -282,7 +284,7 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QuestionAnsweringModelOutput | tuple[Tensor, ...]:
-        """Scores the tokens of a padded batch as first and last token of an answer.
+        """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
             input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.

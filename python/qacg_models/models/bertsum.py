@@ -131,8 +131,10 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         Args:
             input_ids: (B, L) int64 or int32, [CLS] sentence [SEP] [CLS] sentence [SEP] ...
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L), published as alternating 0 and 1 for sentences; None: all 0.
-            sentence_positions: (B, S), position of the [CLS] of each sentence; -1 for padding.
+            token_type_ids: (B, L), published as alternating 0 and 1 for sentences; None: all 0. An encoder with at most
+                one token type requires None.
+            sentence_positions: (B, S) int64 or int32, position of the [CLS] of each sentence; -1 for padding; required.
+                S is at most 5,000.
             position_ids: (B, L) or (1, L); None: the default of the encoder.
             labels: (B, S), 1 for sentences of the summary, 0 for others, -100 for those that the loss leaves out;
                 None: no loss.
@@ -146,8 +148,8 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
 
         Raises:
             TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
-                torch.compile only.
+            ValueError: an argument has another shape or value. Values are checked on the CPU and outside torch.compile
+                only.
         """
         sentence_positions = _checked_positions(sentence_positions, input_ids)
         if token_type_ids is not None and not self.takes_token_types:
@@ -183,12 +185,13 @@ def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
 
     Args:
         logits: (B, S).
-        labels: (B, S) of 0, 1 and -100.
+        labels: (B, S) of 0, 1 and -100; any value at padding.
         sentence: (B, S) booleans, False for padding.
 
     Raises:
         TypeError: the labels are no tensor.
-        ValueError: the labels have another shape, or a value other than 0, 1 and -100.
+        ValueError: the labels have another shape, or a value other than 0, 1 and -100. Values are checked on the CPU
+            and outside torch.compile only.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")

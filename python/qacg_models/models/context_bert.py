@@ -1,7 +1,7 @@
 """Base classes of CG-BERT and QACG-BERT (Wu and Ong, 2021): BERT whose self-attention reads a context.
 
 Both differ from BERT in their encoder (`modules/context_encoder.py`), and from each other in self-attention. Layers
-below `config.context_from_layer` are those of BERT, so they are computed once for all contexts of a text.
+below `config.context_from_layer` are those of BERT. With `text_ids` they are computed once for all contexts of a text.
 """
 
 from typing import ClassVar
@@ -70,7 +70,8 @@ class ContextBertModel(EncoderPreTrainedModel):
             input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) below type_vocab_size; None: all 0.
-            context_ids: (B) or (B, 1), indices into `config.contexts`; see `config.context_id`.
+            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), indices into `config.contexts`; required. See
+                `config.context_id`.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
                 context_ids[i], and all outputs are those of a batch with N sequences. Layers below
@@ -79,7 +80,8 @@ class ContextBertModel(EncoderPreTrainedModel):
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
                 are packed too. `PackingCollator` builds such batches.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
+                outside torch.compile only.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls" and
                 a packed batch, the last layer then computes the steps after its attention for first tokens only.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
@@ -142,7 +144,7 @@ class ContextBertModel(EncoderPreTrainedModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context: A and P are the same map, and the gates are 0.
+        """Returns the maps and gates of a layer without a context: A and P are its attention matrix, the others 0.
 
         Args:
             attention: its attention matrix, or None.
@@ -185,7 +187,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) below type_vocab_size; None: all 0.
-            context_ids: (B) or (B, 1), indices into `config.contexts`; see `config.context_id`.
+            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), indices into `config.contexts`; required. See
+                `config.context_id`.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
                 context_ids[i], and all outputs are those of a batch with N sequences. Layers below
@@ -193,9 +196,10 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
-            labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
-                `config.problem_type` see `classification_loss`. None: no loss.
+            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
+                outside torch.compile only.
+            labels: (B), with text_ids (N), integers below num_labels, or -100 for rows that the loss leaves out; for
+                other values of `config.problem_type` see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) each: `lambdas` of QACG-BERT,

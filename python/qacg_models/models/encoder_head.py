@@ -30,8 +30,8 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     def from_encoder(cls, encoder: PreTrainedModel, config: EncoderHeadConfig | None = None) -> EncoderHeadModel:
         """Builds a model with a new head over `encoder`.
 
-        The encoder becomes part of the model with its weights and attention implementation. If its class has
-        `add_pooling_layer`, its pooler is removed.
+        The encoder becomes part of the model with its weights and attention implementation. Its pooler is removed if
+        its constructor has the argument `add_pooling_layer`.
 
         Args:
             encoder: a transformers model, such as the result of AutoModel.from_pretrained(folder).
@@ -39,6 +39,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
         Raises:
             TypeError: `encoder` is not a transformers model, or `config` has another class.
+            ValueError: the configuration of the encoder or of the head is invalid; the message names the field.
         """
         if not isinstance(encoder, PreTrainedModel):
             raise TypeError(f"encoder: expected a transformers PreTrainedModel, got {type(encoder).__name__}")
@@ -49,7 +50,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         return cls(config, encoder).to(encoder.dtype).to(encoder.device).train(encoder.training)
 
     def _set_encoder(self, encoder: PreTrainedModel | None) -> None:
-        """Stores the encoder, without a pooler if its class has `add_pooling_layer`."""
+        """Stores the encoder, without its pooler if the constructor has the argument `add_pooling_layer`."""
         self.config.check()
         if encoder is None:
             encoder = AutoModel.from_config(self.config.encoder)

@@ -39,7 +39,7 @@ class CardWriting(_Model):
         """Returns the text of the card, in the format of the hub.
 
         Args:
-            usage: code that loads the model and predicts; None: code that requires the model only.
+            usage: code that loads the model and predicts; None: code that loads it and, for a classifier, predicts.
             known: Markdown about training and metrics; None: a sentence that they are unknown.
             task: the `pipeline_tag`; None: that of the class.
         """

@@ -31,8 +31,9 @@ class QueryAttentionOutput(ModelOutput):
     """Output of `QueryAttentionForQuestionAnswering`.
 
     Attributes:
-        loss: (), with labels only: the loss of the span plus the weighted loss of the question type.
-        start_logits: (B, L), of the first token of the answer. The loss includes padding, as in BERT.
+        loss: (), the loss of the span plus the weighted loss of the question type, each if its labels are given; None
+            without labels.
+        start_logits: (B, L), of the first token of the answer. The softmax of the loss includes padding, as in BERT.
         end_logits: (B, L), of the last token of the answer.
         query_logits: (B, num_question_types).
         query_attention: a, (B, L), 0 at padding unless `config.attend_padding` is set.
@@ -115,7 +116,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QueryAttentionOutput | tuple[Tensor, ...]:
-        """Scores the tokens of a padded batch of questions with texts as first and last token of the answer.
+        """Scores each token of a padded batch of questions with texts as the first and as the last token of an answer.
 
         Args:
             input_ids: (B, L) int64 or int32: the question, a separator, the text.
@@ -127,9 +128,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it. The encoder has to accept it,
                 as `BertModel` of this package does.
             start_positions: (B) first token of each answer, with end_positions. For positions outside the sequence see
-                `config.outside_positions`. None: no loss.
+                `config.outside_positions`. None: no loss of the span.
             end_positions: (B) last token of each answer.
-            question_type: (B) below num_question_types, or -100 for rows that the loss leaves out.
+            question_type: (B) below num_question_types, or -100 for rows that the loss leaves out. None: no loss of the
+                question type.
             output_attentions: return attention matrices of the encoder; None: `config.output_attentions`.
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
@@ -139,8 +141,8 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
 
         Raises:
             TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
-                torch.compile only.
+            ValueError: an argument has another shape or value. Values are checked on the CPU and outside torch.compile
+                only.
         """
         if token_type_ids is None and inputs_embeds is not None:
             raise ValueError(

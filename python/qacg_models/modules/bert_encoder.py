@@ -10,7 +10,7 @@ from qacg_models.modules.softmax_attention import attend_split
 
 
 class BertSelfAttention(nn.Module):
-    """softmax(Q K^T / sqrt(D)) V over the heads.
+    """softmax(Q K^T / sqrt(D)) V for each head.
 
     Every call reads the implementation from the configuration, so `set_attn_implementation` takes effect at once.
     """
@@ -34,12 +34,12 @@ class BertSelfAttention(nn.Module):
 
         Args:
             hidden_states: (N, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
+            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
             output_attentions: also return A, the attention matrix.
             head_mask: (H), multiplies the attention matrices of the heads.
 
         Returns:
-            The output (N, hidden); A after dropout (B, H, L, L), with L = max_seqlen if packed, or None.
+            The output (N, hidden); A after dropout and head_mask (B, H, L, L), with L = max_seqlen if packed, or None.
         """
         query, key, value = (
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
@@ -83,14 +83,14 @@ class BertLayer(GradientCheckpointingLayer):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
+            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
             output_attentions: also return A, the attention matrix.
             head_mask: (H), multiplies the attention matrices of the heads.
-            first_only: after the attention compute only the first token of each packed sequence.
+            first_only: after the attention compute only the first token of each sequence; requires the packing.
 
         Returns:
-            Hidden states in the shape of the input, or (B, hidden) with first_only; A after dropout (B, H, L, L), or
-            None.
+            Hidden states in the shape of the input, or (B, hidden) with first_only; A after dropout and head_mask
+            (B, H, L, L), with L = max_seqlen if packed, or None.
         """
         attended, attention = self.attention(
             hidden_states, mask, first_only, output_attentions=output_attentions, head_mask=head_mask
@@ -117,14 +117,16 @@ class BertEncoder(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
+            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
             output_attentions: also return the attention matrices.
             head_mask: None or (layers, H), multiplies the attention matrices of the heads.
-            first_only: after its attention the last layer computes only the first token of each packed sequence.
+            first_only: after its attention the last layer computes only the first token of each sequence; requires the
+                packing.
 
         Returns:
             Two lists. The first has the input and the hidden states after each layer; with first_only the last ones
-            are (B, hidden). The second has A, (B, H, L, L), or None for each layer.
+            are (B, hidden). The second has for each layer A after dropout and head_mask, (B, H, L, L), with
+            L = max_seqlen if packed, or None.
         """
         every_hidden, every_map = [hidden_states], []
         for i, layer in enumerate(self.layer):

@@ -15,9 +15,10 @@ class Dropout(nn.Dropout):
     """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
     On the CPU torch draws one number per entry from a serial generator, which takes a sixth of a training step. Here
-    the probability is rounded to a multiple of 2^-16, as in the attention kernels, and kept entries are scaled by the
-    rounded probability, so the mean is exact. On other devices and under torch.compile, torch's dropout is fast. The
-    dropped entries depend on torch.manual_seed, and are the same when gradient checkpointing repeats a forward.
+    the probability p is rounded to a multiple of 2^-16, as in the attention kernels, and kept entries are scaled by
+    1 / (1 - p) with the rounded p, so the mean is exact. On other devices and under torch.compile, torch's dropout is
+    fast and is used. The dropped entries depend on torch.manual_seed, and are the same when gradient checkpointing
+    repeats a forward.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -32,9 +33,9 @@ class Dropout(nn.Dropout):
 
 
 class BertEmbeddings(nn.Module):
-    """LayerNorm of word, position and token-type embeddings.
+    """Dropout of LayerNorm of the sum of word, position and token-type embeddings.
 
-    All rows of the tables are trained, as in the published code; in transformers' BERT the row of padding stays 0.
+    All rows of the tables are trained, as in the published code; in transformers' BERT the row of padding is not.
     """
 
     def __init__(self, config):
@@ -57,7 +58,7 @@ class BertEmbeddings(nn.Module):
         Args:
             input_ids: (B, L) or (T); None with inputs_embeds.
             token_type_ids: as input_ids; None: all 0.
-            position_ids: as input_ids; None: 0 to L - 1. A packed batch requires it.
+            position_ids: as input_ids, or (1, L); None: 0 to L - 1. A packed batch requires it.
             inputs_embeds: (B, L, hidden_size) or (T, hidden_size), word embeddings in place of input_ids.
 
         Returns:
@@ -99,8 +100,8 @@ class AttentionBlock(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
-            first_only: after the attention compute only the first token of each packed sequence.
+            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
+            first_only: after the attention compute only the first token of each sequence; requires the packing.
             **options: further arguments of the self-attention.
 
         Returns:
@@ -137,8 +138,8 @@ class ClsPooler(nn.Module):
     def forward(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
         """Pools (B, L, hidden_size), or (T, hidden_size) with a packing, to (B, hidden_size).
 
-        The first token is never padding, so no mask is required. For a packed sequence without tokens, the input of
-        the dense layer is 0.
+        A mask is ignored: the first token of a sequence is assumed not to be padding. For a packed sequence without
+        tokens, the input of the dense layer is 0.
         """
         first = layout.first(hidden_states) if isinstance(layout, Packing) else hidden_states[:, 0]
         return torch.tanh(self.dense(first))

@@ -76,7 +76,7 @@ class PositionalEncoding(nn.Module):
         self.pe[0, :, 1::2] = angles.cos()[:, : dim // 2].to(self.pe)
 
     def positions(self, length: int) -> Tensor:
-        """Returns the first `length` rows, (1, length, dim); raises ValueError beyond the table."""
+        """Returns the first `length` rows, (1, length, dim); raises ValueError if the table has fewer."""
         if length > self.pe.shape[1]:
             raise ValueError(f"length: expected at most max_len = {self.pe.shape[1]} positions, got {length}")
         return self.pe[:, :length]
@@ -105,8 +105,12 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         d_model: width of the input, a multiple of `heads`.
         heads: number of attention heads.
         d_ff: width of the hidden layer of the feed-forward block.
-        dropout: dropout probability of the attention matrix and of the outputs of both blocks.
+        dropout: dropout probability of the attention matrix, of the outputs of both blocks, and of the hidden layer of
+            the feed-forward block.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
+
+    Raises:
+        ValueError: `d_model` is not a multiple of `heads`, or `blind_queries` is unknown.
 
     Example:
         >>> layer = TransformerEncoderLayer(d_model=8, heads=2, d_ff=32, dropout=0.1).eval()
@@ -137,7 +141,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             iter: index of the layer; layer 0 applies no LayerNorm before its attention.
             query: unused; None or `inputs` itself. The published layer has the argument, and does not use it either.
             inputs: (B, S, d_model).
-            mask: (B, S) of any dtype, other than 0 where a key is hidden.
+            mask: (B, S) of any dtype, nonzero where a key is hidden.
             attn_implementation: "sdpa" or "eager".
             output_attentions: also return the attention matrix.
 
@@ -145,8 +149,9 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             (B, S, d_model); with output_attentions a pair of it and (B, heads, S, S).
 
         Raises:
-            TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape or value; the message names it.
+            TypeError: `inputs` is no tensor.
+            ValueError: `query` is another tensor than `inputs`, `mask` has another shape, or `attn_implementation` is
+                unknown.
         """
         if query is not None and query is not inputs:
             raise ValueError(
@@ -196,6 +201,9 @@ class TransformerInterEncoder(nn.Module):
         num_inter_layers: number of layers; 0 leaves LayerNorm and the linear classifier.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
+    Raises:
+        ValueError: there are layers, and `d_model` is not a multiple of `heads` or `blind_queries` is unknown.
+
     Example:
         >>> encoder = TransformerInterEncoder(d_model=8, d_ff=32, heads=2, dropout=0.1, num_inter_layers=1).eval()
         >>> encoder(torch.zeros(2, 5, 8), torch.ones(2, 5)).shape
@@ -244,7 +252,7 @@ class TransformerInterEncoder(nn.Module):
         """Scores every sentence in the context of the others.
 
         Args:
-            top_vecs: (B, S, d_model), one vector per sentence.
+            top_vecs: (B, S, d_model), one vector per sentence; S at most 5,000.
             mask: (B, S) of any dtype, 1 for a sentence and 0 for padding.
             attn_implementation: "sdpa" or "eager".
             output_attentions: also return attention matrices; requires `return_dict`.

@@ -36,7 +36,7 @@ class ContextAttentionBlock(AttentionBlock):
         Args:
             hidden_states: the residual, (B, L, hidden), or packed (T, hidden), of the texts.
             projections: the projections of texts and questions.
-            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             texts: the texts of the questions; None: each question has its own, so that B = N.
             first_only: return only the first token of each packed sequence.
             **options: further arguments of the self-attention.
@@ -88,7 +88,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
             context_embedding: (N, hidden), one per question, which is a sequence of the output.
             context_layer: linear layer from 2 hidden to hidden. It is a submodule of the encoder, as in checkpoints,
                 but applied here, so that gradient checkpointing does not store the mixed context of every layer.
-            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             output_gates: also return the values of the gates.
             output_attentions: also return attention matrices.
             first_only: return only the first token of each packed sequence.
@@ -127,13 +127,13 @@ def _drop_fold(layer: ContextBertLayer, *_) -> None:
 
 
 class ContextBertEncoder(nn.Module):
-    """Layers of BERT up to `config.context_from_layer`, then layers with a context, each with its context layer.
+    """Layers of BERT below `config.context_from_layer`, then layers with a context, each with its context layer.
 
     Args:
         config: sizes and variants.
-        self_attention: class of the self-attention, a `ContextAttention` of the configuration. Its `forward` takes the
-            arguments of `ContextAttentionBlock` without the hidden states, and the flags `output_attentions` and
-            `output_gates`.
+        self_attention: class of the self-attention, a subclass of `ContextAttention` that is built from the
+            configuration. Its `forward` takes the arguments of `ContextAttentionBlock.forward` except the hidden
+            states, and the flags `output_attentions` and `output_gates`.
     """
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
@@ -155,7 +155,7 @@ class ContextBertEncoder(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None or boolean (B, 1, 1, L); or the packing.
+            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
             output_attentions: also return the attention matrices.
 
         Returns:
@@ -183,7 +183,7 @@ class ContextBertEncoder(nn.Module):
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
             context_embedding: (N, hidden), one per question, which is a sequence of the output.
-            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             output_attentions: also return attention matrices.
             output_gates: also return the values of the gates.
             first_only: the last layer computes only the first token of each packed sequence.

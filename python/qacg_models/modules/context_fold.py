@@ -3,7 +3,7 @@
 With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
 Uq (We E + b + E) + uq, which is the same for all tokens of a sequence. The context key is folded in the same way.
 Queries, keys, values, context queries and context keys then take five H x H products per token instead of six, and two
-small ones per question; H is the hidden size. `fold_context` folds weights once, for inference. `project_apart` folds
+or three per question; H is the hidden size. `fold_context` folds weights once, for inference. `project_apart` folds
 them within a call whose batch is large enough.
 
 The products of the tokens do not depend on E. So in the first layer with a context they are computed once for each
@@ -49,12 +49,22 @@ class Projections(NamedTuple):
         return *own, *(x + _per_token(part, x, layout) for x, part in context)
 
     def first_tokens(self, layout: Packing, texts: SharedTexts | None) -> tuple[Tensor, ...]:
-        """Returns the five for the first token of each question, (N, 1, H, D) each; arguments as in `heads`."""
+        """Returns the five for the first token of each question, (N, 1, H, D) each.
+
+        Args:
+            layout: the packing of the questions.
+            texts: the texts, or None if every question has a text of its own.
+        """
         first = tuple(first_tokens(x, layout, texts).unsqueeze(1) for x in self.tokens)
         return Projections(first, self.questions).heads(None, None)
 
     def padded_keys(self, layout: Packing, texts: SharedTexts | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns key, value and context key, padded with finite values to (N, max_seqlen, H, D) each."""
+        """Returns key, value and context key, padded with finite values to (N, max_seqlen, H, D) each.
+
+        Args:
+            layout: the packing of the questions.
+            texts: the texts, or None if every question has a text of its own.
+        """
         _, key, value, _, context_key = self.tokens
         packing = layout if texts is None else texts.packing
         padded = [packing.pad(x) for x in (key, value, context_key)]
@@ -142,8 +152,8 @@ def mix_context(
 def can_project_apart(attention: nn.Module) -> bool:
     """Returns whether `project_apart` can be used in place of `mix_context` and the projections.
 
-    False for layers with wrappers or hooks, which must be called as modules; for the context projection "head"; and in
-    compiled and exported graphs, which are traced for any number of tokens.
+    False if the layer of the context query or context key has a wrapper or a hook, and must be called as a module; for
+    the context projection "head"; and in compiled and exported graphs, which are traced for any number of tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `context_projection`.
@@ -166,8 +176,8 @@ def project_apart(
 ) -> Projections:
     """Projects texts and questions; differentiable.
 
-    The weights of the context path are folded if that takes less work: it saves one H x H product per token, for the
-    hidden size H, and adds two products of weights, so it does above 2 H tokens.
+    The weights of the context path are folded for more than 2 H tokens, for the hidden size H. Folding saves one H x H
+    product per token, and adds two products of weights, each as much work as H tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `num_heads`, for which `can_project_apart` is True.
@@ -225,7 +235,7 @@ def has_context_layers(model: nn.Module) -> bool:
 
 
 def fold_context(model: nn.Module) -> int:
-    """Folds the context path of every layer of a QACG-BERT or CG-BERT for inference.
+    """Folds the context path of every layer with a context of a QACG-BERT or CG-BERT, for inference.
 
     Results stay the same up to rounding. The folded weights are used where no gradients are recorded and no attention
     maps are requested. `model.train()` and `load_state_dict` drop them. After any other change of the weights call this
@@ -239,7 +249,7 @@ def fold_context(model: nn.Module) -> int:
 
     Raises:
         ValueError: the model is in training mode, or has no context layers.
-        TypeError: a projection is not a plain nn.Linear.
+        TypeError: a projection or a context layer is not a plain nn.Linear.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel

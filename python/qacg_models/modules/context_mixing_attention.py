@@ -17,8 +17,9 @@ class ContextMixingSelfAttention(ContextAttention):
 
         lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc,  Qc = Uq c + uq,
 
-    and the same for K' (Wu and Ong, 2021). Unlike in QACG-BERT, Qc and Kc have no dropout. Layers have the names of
-    QACG-BERT's; state dicts with the other published names (Wq, Wcq, lambda_Q, ...) load as well.
+    and the same for K' (Wu and Ong, 2021); act is `config.gate_activation`. Unlike in QACG-BERT, Qc and Kc have no
+    dropout. Layers have the names of QACG-BERT's; state dicts with the other published names (Wq, Wcq, lambda_Q, ...)
+    load as well.
     """
 
     naming = "released"
@@ -47,7 +48,7 @@ class ContextMixingSelfAttention(ContextAttention):
 
         Args:
             projections: the projections of texts and questions.
-            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             texts: the texts of the questions; None: each question has its own.
             first_only: return only the first token of each packed sequence.
             output_attentions: also return A, the attention matrix.

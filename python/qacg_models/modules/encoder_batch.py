@@ -16,16 +16,16 @@ class EncoderBatch:
     """The tokens of a batch in the form in which the encoder runs. (N) stands for (B, L) if padded, (T) if packed.
 
     Attributes:
-        size: B, the number of sequences.
+        size: B, the number of the caller's sequences.
         input_ids: (N), or None with inputs_embeds.
         inputs_embeds: (N, hidden), or None with input_ids.
         token_type_ids: (N); None: all 0.
-        position_ids: (N); None: 0 to L - 1 of a padded batch.
+        position_ids: (N), or (1, L) if padded; None: 0 to L - 1 of a padded batch.
         layout: the packing; or, if padded, (B, L) booleans, True for tokens; or None without padding.
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
         token_indices: (T,) int64, the index b L + l of each token in that padded batch; None if padded_shape is None.
-        filler: number of tokens after those of the caller, in sequences after the caller's, which round T; their values
-            are not returned.
+        filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own,
+            and their values are not returned.
     """
 
     size: int
@@ -44,7 +44,9 @@ class EncoderBatch:
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
     def for_questions(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", SharedTexts]:
-        """Returns a batch that has the text of this batch for each of N questions.
+        """Returns the batch of N questions about the texts of this batch.
+
+        Only its size and layout describe the questions: the fields of its tokens are None, or those of the texts.
 
         Args:
             text_ids: (N) int64, the index of each question's text in this batch.
@@ -112,7 +114,7 @@ class EncoderBatch:
         return hidden_states, self.layout
 
     def restored(self, x: Tensor) -> Tensor:
-        """Returns per-token values in the form of the caller's batch: (B, L, ...), 0 at padding; or (T, ...)."""
+        """Returns per-token values in the form of the caller's batch: (B, L, ...) or (T, ...), 0 at removed padding."""
         x = x[: x.shape[0] - self.filler] if self.filler else x
         if self.padded_shape is None:
             return x
@@ -129,8 +131,8 @@ class EncoderBatch:
 def rounding_pays(device: torch.device) -> bool:
     """Returns whether products take much longer with a new number of rows than with one that has occurred before.
 
-    True for bfloat16 on the CPU: oneDNN compiles a kernel for each new shape, which takes longer than a product of a
-    thousand rows.
+    True for bfloat16 autocast on the CPU, outside torch.compile: oneDNN compiles a kernel for each new shape, which
+    takes longer than a product of a thousand rows.
     """
     return (
         device.type == "cpu"
@@ -163,7 +165,8 @@ def read_batch(
         position_ids: (B, L), (1, L) or packed (T); None: 0 to the length - 1.
         inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
         cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded.
-        max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU only.
+        max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
+            outside torch.compile only.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
         may_round: a packed batch may get filler, if `rounding_pays`.

@@ -1,4 +1,4 @@
-"""Checks of the inputs of a model: shapes always, values only where reading them does not synchronise with a GPU.
+"""Checks of the inputs of a model: shapes always, values on the CPU and outside torch.compile only.
 
 On a GPU, ids out of range fail in the device-side assertion of torch's embedding.
 """
@@ -14,7 +14,7 @@ _INTEGERS = (torch.int64, torch.int32)
 def check_ids(
     name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
 ) -> None:
-    """Raises TypeError or ValueError unless `ids` is an integer tensor of `shape` with values below `limit`.
+    """Raises TypeError or ValueError unless `ids` is an integer tensor of `shape` with values in [0, limit).
 
     Args:
         name: the argument, for the message.
@@ -50,6 +50,9 @@ def check_encoder_inputs(
         inputs_embeds: (B, L, hidden_size), or None with input_ids.
         token_type_ids: None or (B, L).
         position_ids: None, (B, L) or (1, L).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or L exceeds max_position_embeddings without position_ids.
     """
     name, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=False)
     batch, length = tokens.shape[:2]
@@ -80,6 +83,9 @@ def check_packed_inputs(
         inputs_embeds: (T, hidden_size), or None with input_ids.
         token_type_ids: None or (T).
         position_ids: None or (T).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; the message names it.
     """
     _, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=True)
     limits = {"position_ids": "max_position_embeddings", "token_type_ids": "type_vocab_size"}
@@ -143,7 +149,7 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
 
 
 def checked_text_ids(text_ids: object, texts: int) -> Tensor:
-    """Returns `text_ids`, (N) indices of the texts of a batch, as int64; raises TypeError or ValueError for others."""
+    """Returns `text_ids`, (N) indices of the texts of a batch, as int64; raises TypeError or ValueError if invalid."""
     questions = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
     check_ids("text_ids", text_ids, questions, texts, "the number of texts")
     return text_ids.long()
@@ -166,7 +172,7 @@ def check_segments(config, token_type_ids: Tensor | None) -> None:
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
     """Returns the (B, L) mask of 0 and 1 as booleans, True for tokens; None if there is no padding.
 
-    On a GPU the values are not read, so that a mask without padding is returned as booleans too.
+    On a GPU and under torch.compile the values are not read, so a mask without padding is returned as booleans too.
 
     Raises:
         TypeError, ValueError: the mask is no tensor, has another shape, or values other than 0 and 1.

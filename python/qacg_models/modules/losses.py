@@ -15,7 +15,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     Args:
         logits: (B, C).
         labels: for "single_label_classification" (B) integers below C, or -100 for rows that the loss leaves out; for
-            "regression" (B) if C is 1, else (B, C); for "multi_label_classification" (B, C) of 0 to 1.
+            "regression" (B, C), or (B) if C is 1; for "multi_label_classification" (B, C) of 0 to 1.
         problem_type: None: as in transformers, regression if C is 1, else single_label_classification for integer
             labels and multi_label_classification for others.
 
@@ -23,7 +23,8 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
         (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy.
 
     Raises:
-        TypeError, ValueError: the labels have another type, shape or range.
+        TypeError, ValueError: the labels have another type or shape, or a class is out of range. Ranges are checked for
+            "single_label_classification" only, on the CPU and outside torch.compile.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
@@ -73,7 +74,7 @@ def span_loss(
             published, moves positions below 0 to the first token, and a term without any valid position is NaN.
 
     Raises:
-        TypeError, ValueError: the positions have another type or shape.
+        TypeError, ValueError: the positions have another type or shape; int64 and int32 are accepted.
     """
     losses = []
     for name, logits, positions in (
@@ -82,7 +83,7 @@ def span_loss(
     ):
         if not isinstance(positions, Tensor) or positions.dtype not in (torch.int64, torch.int32):
             got = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
-            raise TypeError(f"{name}: expected an integer torch.Tensor, got {got}")
+            raise TypeError(f"{name}: expected a torch.Tensor of dtype torch.int64 or torch.int32, got {got}")
         batch, length = logits.shape
         if tuple(positions.shape) not in ((batch,), (batch, 1)):
             raise ValueError(f"{name}: expected shape ({batch},), got shape {tuple(positions.shape)}")
@@ -103,7 +104,10 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _check_classes(labels: Tensor, batch: int, classes: int) -> None:
     if labels.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"labels: expected an integer dtype for single_label_classification, got {labels.dtype}")
+        raise TypeError(
+            "labels: expected dtype torch.int64 or torch.int32 for single_label_classification, "
+            f"got dtype {labels.dtype}"
+        )
     if tuple(labels.shape) != (batch,):
         raise ValueError(f"labels: expected shape ({batch},), got shape {tuple(labels.shape)}")
     if values_readable(labels) and bool(((labels != IGNORED) & ((labels < 0) | (labels >= classes))).any()):

@@ -87,12 +87,12 @@ class MultiHeadedAttention(nn.Module):
         """Attends from `query` to `key` and `value`.
 
         Args:
-            key: (B, S, model_dim). With a cache it depends on `type`. "self": not read, since keys are projections of
-                `query`. "context": read in the first call only, and may be None later. None: expected to be projected
-                and split already, (B, H, T, D).
+            key: (B, S, model_dim). With a cache, its use depends on `type`. "self": not read, since keys are
+                projections of `query`. "context": read in the first call only, and may be None later. None: expected to
+                be projected and split already, (B, H, T, D) with D = model_dim / H.
             value: of the same shape as `key`, and read in the same cases.
             query: (B, L, model_dim).
-            mask: broadcastable to (B, L, T), of any dtype, other than 0 where a key is hidden. T includes the keys
+            mask: broadcastable to (B, L, T), of any dtype, nonzero where a key is hidden. T includes the keys
                 from the cache. For queries that see no key, see `blind_queries`.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
                 tensors: "self" appends keys and values along T, "context" projects them once and then reuses them.
@@ -190,7 +190,7 @@ class MultiHeadedAttention(nn.Module):
 
 
 def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns the entries `names` of a cache on the device of `like`, (B, H, L, D); None before the first call."""
+    """Returns the entries `names` of a cache, (B, H, T, D) each, on the device of `like`; None if they are empty."""
     missing = [name for name in names if name not in layer_cache]
     if missing:
         raise ValueError(

@@ -83,7 +83,7 @@ class Packing(NamedTuple):
         return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
 
     def repeated(self, sequences: Tensor) -> tuple["Packing", Tensor]:
-        """Returns the packing of selected sequences.
+        """Returns the packing of selected sequences; synchronises with a GPU.
 
         Args:
             sequences: (N) int64, indices of sequences; an index may occur several times.
@@ -102,7 +102,7 @@ class Packing(NamedTuple):
 
 
 class SharedTexts(NamedTuple):
-    """The texts of N questions, if several questions share a text.
+    """The texts of N questions, if several questions share a text. A question is a text with one context.
 
     Attributes:
         text_ids: (N,) int64, the index of the text of each question.

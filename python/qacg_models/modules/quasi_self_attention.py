@@ -57,7 +57,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
 
         Args:
             projections: the projections of texts and questions, before dropout.
-            mask: None or boolean (N, 1, 1, L); or the packing of the questions.
+            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             texts: the texts of the questions; None: each question has its own.
             first_only: return only the first token of each packed sequence.
             output_attentions: also return the attention matrices.
@@ -164,7 +164,7 @@ def eager_quasi_attention(
         quasi_bias: number that is added to the context scores, or "-log(keys)".
 
     Returns:
-        The output (B, H, L, D); A, P and lambda * G, (B, H, L, L) each; lambda (B, H, L).
+        The output (B, H, L, D); A after dropout, P and lambda * G, (B, H, L, L) each; lambda (B, H, L).
     """
     query, key, value, context_query, context_key = heads
     scale = query.shape[-1] ** -0.5
@@ -187,7 +187,7 @@ def eager_quasi_attention(
 
 
 def _padding_pays(packing: Packing) -> bool:
-    """Returns whether padded keys are few enough: one long sequence among short ones makes them many."""
+    """Returns whether the padded batch has at most _MOST_PADDING positions per token, and is not empty."""
     return 0 < packing.batch * packing.max_seqlen <= _MOST_PADDING * packing.sequences.shape[0]
 
 

@@ -26,9 +26,9 @@ def softmax_attention(
 
     Args:
         query: (B, H, L, D). The result of a query that sees no key is 0.
-        key: (B, H, L, D).
-        value: (B, H, L, D).
-        mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
+        key: (B, H, S, D).
+        value: (B, H, S, D).
+        mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, S).
         dropout_p: dropout probability of A, 0 outside training.
         implementation: one of IMPLEMENTATIONS. "fused" computes an unused quasi-attention map, but on the CPU its
             backward is faster than that of "sdpa" for sentences. "sdpa" is faster at inference and without a compiled
@@ -37,7 +37,7 @@ def softmax_attention(
             have the same dropped entries.
 
     Returns:
-        The output (B, H, L, D), and A after dropout (B, H, L, L) or None.
+        The output (B, H, L, D), and A after dropout (B, H, L, S) or None.
     """
     if implementation == "sdpa" and not want_map:
         return _sdpa(query, key, value, mask, dropout_p), None
@@ -51,7 +51,10 @@ def softmax_attention(
 
 
 def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0."""
+    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0.
+
+    `mask` is None, or boolean and broadcastable to the result, True where attention is allowed.
+    """
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
     if mask is None:
         return scores.softmax(-1)
@@ -85,7 +88,7 @@ def attend_split(
         query: (B, L, H, D), or (T, H, D) with a packing.
         key: of the same shape as query.
         value: of the same shape as query.
-        layout: None, a boolean mask broadcastable to (B, H, L, L), or the packing.
+        layout: None; a boolean mask broadcastable to (B, H, L, L), True where attention is allowed; or the packing.
         dropout_p: dropout probability of A, 0 outside training.
         implementation: one of IMPLEMENTATIONS.
         want_map: also return A.
@@ -114,9 +117,9 @@ def _packed_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Returns softmax attention within each sequence of a packed batch.
 
-    Without `want_map`, "fused" calls `quasi_attention_varlen` with a gate of 0, and so does "sdpa" where a compiled
-    kernel is available: for short sequences it is two to four times as fast as scaled_dot_product_attention with
-    padding. All other calls pad the batch.
+    Without `want_map`, "fused" calls `quasi_attention_varlen` with a gate of 0. So does "sdpa" for float32 and bfloat16
+    on the CPU if the compiled kernel is available: for short sequences it is two to four times as fast as
+    scaled_dot_product_attention with padding. All other calls pad the batch.
     """
     fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
     if fused and not want_map:

@@ -30,15 +30,17 @@ def fused_attention_forward(
         attention_mask: broadcastable to (B, H, L, S), boolean (True: attend) or additive; None: no mask.
         dropout: dropout probability of the attention matrix.
         scaling: factor of the scores; None: 1 / sqrt(D).
-        is_causal: whether a query attends only to keys at its own and earlier positions; read only without a mask.
-            None: `module.is_causal`.
-        **kwargs: arguments of other implementations.
+        is_causal: whether a query attends only to keys at its own and earlier positions; read only without a mask and
+            for L above 1. None: `module.is_causal`, or True if the module does not have it.
+        **kwargs: arguments of other implementations; ignored, except that position_bias, softcap and s_aux have to be
+            None.
 
     Returns:
         The output (B, L, H, D), and None for the attention matrix.
 
     Raises:
-        ValueError: this implementation does not support an argument.
+        ValueError: position_bias, softcap or s_aux is given, or an argument has a wrong shape or value.
+        TypeError: an argument has a wrong type or dtype.
 
     Example:
         >>> import torch
