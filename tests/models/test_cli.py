@@ -276,7 +276,7 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
             text.index(f"\n{group}:\n") for group in groups
         )
         assert flags["--learning-rate"].endswith(
-            "with --from it depends on the hidden size of the checkpoint, 2e-4 up to 384 and 5e-5 from 768 "
+            "with a checkpoint it depends on the hidden size, 2e-4 up to 384 and 5e-5 from 768 "
             "(default: 0.002 from scratch, 2e-05 with --protocol released)"
         )
         assert flags["--bf16"].endswith("with bfloat16 instructions, otherwise off)")

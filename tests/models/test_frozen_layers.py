@@ -1,4 +1,4 @@
-"""The option frozen_layers: the first layers and the embeddings of words keep the weights of the checkpoint."""
+"""The option frozen_layers: the first layers and the embeddings of tokens keep the weights of the checkpoint."""
 
 import pytest
 import torch

@@ -111,7 +111,7 @@ def check_machine_flags(arguments: argparse.Namespace) -> None:
 
 
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
-    """Prints batch size and number of threads to stderr, in the main process only."""
+    """Prints the batch size and, on a CPU, the number of threads to stderr, in the main process only."""
     if is_main():
         threads = "" if trained.model.device.type != "cpu" else f", {trained.thread_count} CPU threads"
         flags = "--batch-size, --threads" if threads else "--batch-size"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the command cleans up, and prints the command that continues it."""
+"""Ctrl-C and SIGTERM: the command cleans up, and prints the command line that resumes or repeats it."""
 
 import argparse
 import os
@@ -53,7 +53,7 @@ def resume_hint(command: ModuleType, arguments: argparse.Namespace, given: Seque
 
 
 def with_resume(given: Sequence[str], arguments: argparse.Namespace) -> list[str]:
-    """Returns the arguments `given`, which begin with the name of a command, with --resume added."""
+    """Returns the arguments `given`, which begin with the name of a command, with --resume added if it is missing."""
     return [*given] if arguments.resume else [given[0], "--resume", *given[1:]]
 
 

@@ -47,7 +47,8 @@ def load_libraries(*, alone: bool) -> None:
     """Imports torch and transformers and disables the progress bars of transformers.
 
     Args:
-        alone: whether this process runs one command only; True: packages that no command uses are not imported.
+        alone: whether this process runs one command only. True: transformers does not import torchao, which only
+            --int8 uses, and which is imported for it later.
     """
     let_threads_sleep()
     if "transformers.modeling_utils" not in sys.modules:

@@ -25,9 +25,10 @@ _INPUTS = ("input_ids", "token_type_ids", "attention_mask", "context_ids")
 class AspectSentimentPipeline(ChunkPipeline):
     """Predicts the sentiment of each aspect of a text.
 
-    A call takes a text or a list of texts, and `aspects`, names of contexts of the model (None: all). It returns, for
-    each text, a list of {"aspect", "label", "score", "probabilities"}. Probabilities equal those of `AspectSentiment`,
-    because `config.task_specific_params` has the contexts, the maximum length and the temperatures of a trained model.
+    A call takes a text or a list of texts, and `aspects`, names of contexts of the model (None: all; required for a
+    model without contexts). It returns, for each text, a list of {"aspect", "label", "score", "probabilities"}.
+    Probabilities equal those of `AspectSentiment`, because `config.task_specific_params` has the contexts, the maximum
+    length and the temperatures of a trained model.
     """
 
     _load_processor = False
@@ -49,7 +50,7 @@ class AspectSentimentPipeline(ChunkPipeline):
 
     def _sanitize_parameters(self, aspects: Sequence[str] | None = None, **unknown: Any) -> tuple[dict, dict, dict]:
         if unknown:
-            raise TypeError(f"{next(iter(unknown))}: expected the parameter aspects, got an unknown one. Omit it.")
+            raise TypeError(f"{next(iter(unknown))}: expected no parameter but aspects, got an unknown one. Omit it.")
         return ({} if aspects is None else {"aspects": aspects}), {}, {}
 
     def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> Iterator[dict]:
@@ -57,7 +58,8 @@ class AspectSentimentPipeline(ChunkPipeline):
 
         Raises:
             TypeError: the text is not a str.
-            InputError: the text is empty, there are no aspects, or the model does not have one of them.
+            InputError: the text is empty or cannot be encoded as UTF-8, there are no aspects, or the model does not
+                have one of them.
         """
         if not isinstance(inputs, str):
             raise TypeError(f"text: expected str, got {type(inputs).__name__}")
@@ -96,7 +98,7 @@ class AspectSentimentPipeline(ChunkPipeline):
         return {**others, "logits": self.model(**inputs).logits}
 
     def postprocess(self, model_outputs: list[dict]) -> list[dict]:
-        """Returns a dictionary for each aspect of one text, with its label and probabilities."""
+        """Returns, for each aspect of one text, a dictionary with aspect, label, score and probabilities."""
         answers, names = [], self.model.config.id2label
         for output in model_outputs:
             logits = output["logits"].double().cpu().numpy().reshape(1, -1)

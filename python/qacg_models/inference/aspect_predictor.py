@@ -26,7 +26,7 @@ class AspectPrediction:
     """The prediction for one aspect of a text.
 
     Attributes:
-        text: the input text.
+        text: the input text; with by="sentence" one of its sentences.
         target: name of the target; empty for a model without targets.
         aspect: name of the aspect.
         label: the most probable label.
@@ -53,7 +53,11 @@ class AspectPredictor:
     """Aspect sentiment of texts by a trained model.
 
     Args:
-        trained: the model. It is set to evaluation mode, and its context path is folded (`fold_context`).
+        trained: the model. If it has context layers and is not int8, it is set to evaluation mode, and its context path
+            is folded in place (`fold_context`).
+
+    Raises:
+        TypeError: `trained` is not a TrainedModel, or a projection of its context path is not a plain nn.Linear.
 
     Example:
         >>> ask = AspectPredictor.from_pretrained("runs/mine")  # doctest: +SKIP
@@ -87,8 +91,9 @@ class AspectPredictor:
             threads: CPU threads; 0: every core of the process; None: as in training.
 
         Raises:
-            ModelFolderError: a file of the folder is missing or unreadable.
-            InputError: the attention implementation, the device or int8 is not available.
+            ModelFolderError: a file of the folder is missing, unreadable or does not fit the others.
+            InputError: the tokenizer cannot be loaded, the attention implementation, the device or int8 is not
+                available, or int8 is requested on a device other than the CPU.
         """
         trained = load_trained(folder, attention, device=device, threads=threads)
         return cls(in_int8(trained) if int8 else trained)
@@ -117,7 +122,8 @@ class AspectPredictor:
 
         Raises:
             TypeError: an argument has another type.
-            InputError: an aspect or target is unknown or repeated.
+            InputError: there are no names, one is unknown or repeated, or `targets` is given for a model without
+                targets.
         """
         return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
 
@@ -145,7 +151,8 @@ class AspectPredictor:
 
         Raises:
             TypeError: an argument has another type.
-            InputError: a text is empty, an aspect, a target or `by` is unknown, or a text has no target.
+            InputError: a text is empty, cannot be encoded as UTF-8 or names no target; an aspect or a target is unknown
+                or repeated; `by` is unknown; or `batch_size` is below 1.
         """
         questions = self.questions(aspects, targets)
         if isinstance(texts, str):
@@ -164,10 +171,11 @@ class AspectPredictor:
         """Predicts texts that are given as rows, one row for each target and aspect.
 
         Args:
-            asked: the rows of each text.
+            asked: the rows of each text, at least one, all with this text.
             batch_size: maximum number of rows in a batch.
             by: "text", "sentence" or "document".
-            seen: called after every batch with its share of all rows; the shares add up to 1.
+            seen: called after every batch with its share of all rows; the shares add up to 1. None: `predict_logits`
+                shows a progress bar for many rows.
 
         Returns:
             The predictions of each text.
@@ -218,7 +226,7 @@ class AspectPredictor:
         Args:
             rows: the rows.
             batch_size: maximum number of rows in a batch.
-            seen: called after every batch with its number of rows.
+            seen: called after every batch with its number of rows; None: a progress bar is shown for many rows.
 
         Raises:
             TypeError: `batch_size` is not an integer.

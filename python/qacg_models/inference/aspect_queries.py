@@ -45,8 +45,9 @@ class Questions:
             targets: names; None: the targets that occur in the text.
 
         Raises:
-            TypeError: the names are not a sequence of texts.
-            InputError: there are no names, or a name is repeated or unknown.
+            TypeError: the names are a single str, or not a sequence of str.
+            InputError: there are no names, a name is repeated or unknown, or `targets` is given for a model without
+                targets.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
@@ -70,7 +71,8 @@ class Questions:
 
         Raises:
             TypeError: `text` is not a str.
-            InputError: the text is empty, has no target, or a target or aspect is unknown.
+            InputError: the text is empty, cannot be encoded as UTF-8 or names no target, or `target` or `aspect` is
+                unknown.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -90,7 +92,8 @@ class Questions:
 
         Raises:
             TypeError: `text` is not a str.
-            InputError: the text is empty, has no target, or a target or aspect is unknown.
+            InputError: the text is empty, cannot be encoded as UTF-8 or names no target, or `target` or `aspect` is
+                unknown.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")

@@ -1,9 +1,9 @@
 """Prediction of any number of texts in constant memory, with one or several processes; a killed run can be resumed.
 
-Texts are read in windows. Window k belongs to rank k modulo the number of processes, which writes it atomically to
-`OUTPUT.parts/K`. At the end the main process joins the parts into the output file, and removes them. A part begins with
-a digest of its texts and a digest of its content, so that a resumed run, with any number of processes, reuses parts
-that are valid and writes the others again.
+Texts are read in windows. The process whose rank is k modulo the number of processes predicts window k, and writes it
+atomically to `OUTPUT.parts/K`, where K is k in eight digits. At the end the main process joins the parts into the
+output file, and removes them. A part begins with a digest of its texts and a digest of its content, so that a resumed
+run, with any number of processes, reuses parts that are valid and writes the others again.
 """
 
 import hashlib
@@ -58,6 +58,9 @@ class BulkPrediction:
         window: number of texts that are read, sorted by length and predicted together.
         batch_size: maximum number of pairs of text and context in one batch.
         by: unit of a prediction, one of `pieces.BY`.
+
+    Raises:
+        InputError: `window` or `batch_size` is below 1.
     """
 
     ask: AspectPredictor
@@ -74,10 +77,11 @@ class BulkPrediction:
                 raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
 
     def stream(self, requests: Iterable[Request]) -> Iterator[str]:
-        """Yields the header, then the lines of every text in order.
+        """Yields the header (empty for JSONL), then the lines of every text in order.
 
         Raises:
-            DataError: at the first text with an unknown aspect or target, or without a target.
+            DataError: a text is empty, has an unknown aspect or target, or names no target; before the lines of its
+                window.
         """
         yield self.lines.header()
         for texts in blocks(requests, self.window):
@@ -88,7 +92,11 @@ class BulkPrediction:
 
         Args:
             texts: the texts of the window.
-            seen: called after every batch with the (fractional) number of texts in it; None: no calls.
+            seen: called after every batch with the (fractional) number of texts in it, and once with the number of
+                skipped texts; None: no calls.
+
+        Raises:
+            DataError: a text is empty, has an unknown aspect or target, or names no target.
         """
         asked = [request for request in texts if not request.skipped]
         found = iter(self.predictions(asked, seen))
@@ -108,12 +116,12 @@ class BulkPrediction:
         """Returns the predictions of each text, each with the number of its sentence, from 1.
 
         Args:
-            texts: the texts.
+            texts: the texts, none of them skipped.
             seen: called after every batch with the (fractional) number of texts in it; the numbers add up to the
                 number of texts.
 
         Raises:
-            DataError: a text has an unknown aspect or target, or no target.
+            DataError: a text is empty, has an unknown aspect or target, or names no target.
         """
         asked = []
         for request in texts:
@@ -145,20 +153,22 @@ class BulkPrediction:
         Args:
             requests: the texts, the same in every process.
             output: the file.
-            model_digest: digest of the model; parts of another model are not reused.
+            model_digest: digest of the model; a run of another model cannot be resumed.
             resume: reuse the parts of an unfinished run, if there are any.
             overwrite: replace an existing file or parts.
-            say: called with a line for each damaged part of this process.
+            say: called with a line for each damaged part of this process, and with a warning if the file system has no
+                locks.
             progress: called with the number of finished texts: after every batch of this process, and for every window
-                of another process.
+                of another process; None: no calls.
 
         Returns:
             The number of windows that this process reused from an earlier run.
 
         Raises:
-            InputError: the file or its parts exist already, the parts are of a run with other options, a part was
-                damaged during the run, or another run writes `output`.
-            DataError: a text has an unknown aspect or target, or no target.
+            InputError: `resume` and `overwrite` are both set; the file or its parts exist and neither is set; the parts
+                are of a run with other options; a part was damaged during the run; `output` is a folder or cannot be
+                written; or another run writes it.
+            DataError: a text is empty, has an unknown aspect or target, or names no target.
         """
         if resume and overwrite:
             raise InputError("resume, overwrite: expected one of them, got both")
@@ -248,7 +258,8 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
         The names of the files in the folder, among them the parts of an earlier run.
 
     Raises:
-        InputError: `output` or its parts exist and neither flag permits it, or the unfinished run has other options.
+        InputError: `output` is a folder, `output` or its parts exist and neither flag permits it, or the unfinished run
+            has other options.
     """
     if output.is_dir():
         raise InputError(f"{output}: expected a file to write, got a folder")
@@ -268,7 +279,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
 
 
 def _check_plan(parts: Path, plan: dict) -> bool:
-    """Returns whether the unfinished run of these parts was started with `overwrite`.
+    """Returns whether the unfinished run of these parts replaces an existing output file.
 
     Raises:
         InputError: the run has other options, or its plan cannot be read.

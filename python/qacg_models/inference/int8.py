@@ -1,7 +1,8 @@
 """Int8 inference of a trained model's encoder, with torchao.
 
 Weights of linear layers are quantized once, with a scale per output channel; activations at every call, with a scale
-per token, so that a prediction does not depend on the rest of the batch. Pooler, classifier and gates stay in float.
+per token, so that a prediction does not depend on the rest of the batch. Embeddings, pooler, classifier and gates stay
+in float.
 """
 
 import importlib.metadata
@@ -24,8 +25,12 @@ LEAST_TORCHAO = (0, 18)
 def in_int8(trained: TrainedModel) -> TrainedModel:
     """Quantizes the encoder of a model to int8, in place, after folding its context path.
 
+    Returns:
+        A TrainedModel with `int8` set; its model is the given one.
+
     Raises:
-        InputError: the model is not on the CPU, torchao is missing or too old, or the CPU has no exact int8 products.
+        InputError: the model is not on the CPU, torchao is missing, too old or incompatible with this torch, or the CPU
+            has no exact int8 products.
     """
     device = trained.model.device.type
     if device != "cpu":

@@ -16,10 +16,12 @@ BY = ("text", "sentence", "document")
 
 
 def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
-    """Returns the sentences of a text; sentences of more than `room` tokens are divided into pieces of whole words.
+    """Returns the sentences of a text; sentences of more than `room` tokens are divided.
+
+    They are divided between words, except words that have more than `room` tokens themselves.
 
     Args:
-        text: the text, with at least one letter.
+        text: the text, not only white space.
         tokenizer: the tokenizer of the model.
         room: maximum number of tokens of a piece, without special tokens and context.
     """

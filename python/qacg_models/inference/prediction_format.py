@@ -44,9 +44,10 @@ class PredictionLines:
         data_format: one of FORMATS.
         task: task of the model; lines have the field `target` only if the task has targets.
         has_id: whether the input has ids.
-        by_sentence: whether each line is for one sentence; the field `text` is then the sentence.
+        by_sentence: whether each line is for one sentence. Lines then have the field `sentence`, its number, and the
+            field `text` is the sentence.
         escape_formulas: put an apostrophe before CSV cells that a spreadsheet would run as formulas.
-        others: other columns of the input; one with the name of an output field becomes `NAME (input)`.
+        others: other columns of the input; in a CSV, one with the name of an output field becomes `NAME (input)`.
         min_confidence: predictions with a lower probability are marked as uncertain in the field `certainty`; None: no
             such field.
 
@@ -129,7 +130,10 @@ class PredictionLines:
         return self._csv_line([*fields.values(), *cells, *others.values()])
 
     def count_uncertain(self, lines: Iterable[str]) -> tuple[int, int]:
-        """Returns the numbers of uncertain and of all predictions in the lines of a file of this format."""
+        """Returns the numbers of uncertain and of all predictions in the lines of a file of this format.
+
+        Skipped texts are not counted. `min_confidence` must be set, since lines have no certainty without it.
+        """
         counts: Counter[str] = Counter()
         if self.data_format == "jsonl":
             counts.update(json.loads(line)["certainty"] for line in lines)

@@ -73,7 +73,8 @@ def windows(
         The windows in the order of the text; together they contain each of its tokens.
 
     Raises:
-        InputError: question or text is empty, the tokenizer has no offsets, or `max_length` leaves no room for text.
+        InputError: question or text is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not fast;
+            `stride` is negative; or `max_length` leaves no more than `stride` tokens for the text.
     """
     for name, text in (("question", question), ("context", context)):
         if not isinstance(text, str) or not text.strip():
@@ -114,13 +115,14 @@ class QuestionAnswerer:
         model: `QueryAttentionForQuestionAnswering`, or another model with `start_logits` and `end_logits`.
         tokenizer: the model's fast tokenizer.
         max_length: maximum number of tokens in a window; None: 384, or fewer if the encoder has fewer positions.
-        stride: number of tokens that consecutive windows share. Longer answers may not be found, since a window
-            boundary can divide them.
+        stride: number of tokens that consecutive windows share. Answers of more tokens than this may not be found,
+            since a window boundary can divide them.
         max_answer_tokens: maximum number of tokens in an answer.
-        batch_size: number of windows in a batch.
+        batch_size: maximum number of windows in a batch.
 
     Raises:
-        InputError: the tokenizer does not fit the model, or a number is out of range.
+        InputError: the tokenizer does not fit the model, `max_length` exceeds the encoder's positions, or
+            `max_answer_tokens` or `batch_size` is below 1.
 
     Example:
         >>> from qacg_models import BertForQuestionAnswering, PlainBertConfig
@@ -173,7 +175,8 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: question or text is empty, or the question leaves no room for text.
+            InputError: question or text is empty, `stride` is negative, the question leaves no room for text, or the
+                text has no tokens and "no answer" is not allowed.
         """
         return self.answers(question, context, 1)[0]
 
@@ -181,8 +184,8 @@ class QuestionAnswerer:
         """Returns up to `count` different answers over all windows, best first.
 
         If the configuration has `allow_no_answer`, "no answer" is first if its score exceeds that of the best span by
-        more than `no_answer_threshold`. Its score is the minimum over all windows, since a window without the answer
-        has a high score for "no answer".
+        more than `no_answer_threshold`, or if there is no span. Its score is the sum of both logits of a window's first
+        token. The minimum over all windows counts, since a window without the answer has a high score for "no answer".
 
         Args:
             question: the question.
@@ -193,7 +196,9 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: question or text is empty, the question leaves no room for text, or the text has no tokens.
+            InputError: question or text is empty, `stride` is negative, the question leaves no room for text, or the
+                text has no tokens and "no answer" is not allowed.
+            ValueError: `count` is below 1.
         """
         spans: dict[tuple[int, int], float] = {}
         nothing = float("inf")

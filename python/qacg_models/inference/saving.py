@@ -13,7 +13,7 @@ from qacg_models.runs.run_config import RUN_NAME, write_run_file
 from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors
 from qacg_models.utils.quiet import hidden_library_bars
 
-# The files of a model folder that `load_trained` reads.
+# The files of a model folder that `download` fetches.
 FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
 
 
@@ -23,7 +23,8 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     The weights are those in memory. run.yaml has the options of the training, but not the paths of its data.
 
     Raises:
-        InputError: the model was loaded with int8, or `folder` is a file or has files that are not a model.
+        InputError: the model was loaded with int8, `folder` is a file or has files that are not a model, or a file
+            cannot be written.
     """
     folder = Path(folder)
     if trained.int8:
@@ -74,6 +75,9 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
 
     Returns:
         The URL of the commit.
+
+    Raises:
+        InputError: the model was loaded with int8.
     """
     from huggingface_hub import HfApi
 
@@ -87,6 +91,11 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
 
 def download(name: str, *, revision: str | None, token: str | bool | None) -> Path:
     """Downloads a model from the hub, and returns the folder of its local copy.
+
+    Args:
+        name: name of the repository, such as "me/hotel-reviews".
+        revision: branch, tag or commit; None: the main branch.
+        token: access token of the hub; None: the stored one.
 
     Raises:
         InputError: the download failed.

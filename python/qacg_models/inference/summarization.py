@@ -91,8 +91,8 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
         The tokens, and the index of the [CLS] of each encoded sentence.
 
     Raises:
-        InputError: there is no sentence or an empty one, the tokenizer has no [CLS] or [SEP], or `max_length` is below
-            3.
+        InputError: there is no sentence, one is empty or cannot be encoded as UTF-8, the tokenizer has no [CLS] or
+            [SEP], or `max_length` is below 3.
     """
     if isinstance(sentences, str) or not sentences:
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
@@ -137,8 +137,8 @@ class Summary:
         text: the selected sentences in the order of the document, joined by spaces.
         sentences: the selected sentences.
         indices: indices of the selected sentences in the document.
-        scores: score of every sentence that was read.
-        unread: number of sentences at the end that were not read, because the encoder has too few positions.
+        scores: score of every sentence that was read, in [0, 1].
+        unread: number of sentences at the end that were not read, because they exceed the maximum number of tokens.
 
     Example:
         >>> Summary("It rained.", ["It rained."], [0], [0.9, 0.2], unread=0).indices
@@ -162,7 +162,7 @@ class ExtractiveSummarizer:
             encoder without a limit.
 
     Raises:
-        InputError: the tokenizer does not fit the model, or the encoder has fewer positions.
+        InputError: the tokenizer does not fit the model, or `max_length` exceeds the encoder's positions.
 
     Example:
         >>> from qacg_models import BertModel, BertSumConfig, BertSumForExtractiveSummarization, PlainBertConfig
@@ -208,7 +208,8 @@ class ExtractiveSummarizer:
             The summary: its sentences in the order of the text, and the score of each sentence that was read.
 
         Raises:
-            InputError: the document has no sentence, or an empty one.
+            InputError: the document has no sentence or an empty one, the tokenizer has no [CLS] or [SEP], or
+                `max_length` is below 3.
             ValueError: `count` is below 1.
         """
         sentences = split_sentences(document) if isinstance(document, str) else list(document)

@@ -98,7 +98,7 @@ class TrainedModel:
         """Returns (N, classes) float64 probabilities, in the order of `rows`, with temperature scaling.
 
         Raises:
-            InputError: a row's context is not one of the model's.
+            InputError: a row's context is not one of the model's, or a single row does not fit into memory.
         """
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
@@ -106,7 +106,7 @@ class TrainedModel:
         """Returns (N, classes) float64 logits, in the order of `rows`, without temperature scaling.
 
         Raises:
-            InputError: a row's context is not one of the model's.
+            InputError: a row's context is not one of the model's, or a single row does not fit into memory.
         """
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
@@ -123,11 +123,21 @@ class TrainedModel:
         return self.judge(rows, self.logits(rows))(None)
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-        """Returns a function that computes the task's metrics from the model's logits for (N) weights of the rows."""
+        """Returns a function of (N) weights of the rows, or None for equal weights, that computes the task's metrics.
+
+        Args:
+            rows: labelled rows.
+            logits: (N, classes) logits of the model, in the order of `rows`.
+        """
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
     def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """Returns the confusion matrix of each aspect: numbers of rows by true label and predicted label."""
+        """Returns the confusion matrix of each aspect in `rows`: numbers of rows by true label and predicted label.
+
+        Args:
+            rows: labelled rows.
+            logits: (N, classes) logits of the model, in the order of `rows`.
+        """
         predicted = probabilities_of(logits, self.calibration.temperatures).argmax(axis=1)
         aspects = np.array([row.aspect for row in rows])
         gold = np.array([row.label for row in rows])
@@ -156,8 +166,8 @@ def load_trained(
         threads: CPU threads of predictions; 0: every core of the process; None: as in training.
 
     Raises:
-        ModelFolderError: a file is missing or unreadable.
-        InputError: the attention implementation or the device is not available.
+        ModelFolderError: a file is missing, unreadable or does not fit the others.
+        InputError: the tokenizer cannot be loaded, or the attention implementation or the device is not available.
     """
     folder = Path(folder)
     record, calibration = read_record(folder), read_calibration(folder)
@@ -214,7 +224,8 @@ def predict_logits(
         max_length: maximum number of tokens in an input.
         batch_size: maximum number of rows in a batch.
         make_batch: collates features into model inputs; None: as in training (`batch_maker`).
-        seen: called after every batch with its number of rows; None shows a progress bar for many rows.
+        seen: called after every batch with its number of rows; None: a progress bar is shown for more than
+            SORTED_TOGETHER rows.
 
     Raises:
         InputError: a row's context is not one of the model's, or a single row does not fit into memory.

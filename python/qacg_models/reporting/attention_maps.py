@@ -67,7 +67,12 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
 
 
 def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-    """Returns (N, H), the mean of lambda over all tokens of the rows, without padding.
+    """Returns (layers, heads), the mean of lambda over all tokens of the rows, without padding.
+
+    Args:
+        trained: a QACG-BERT.
+        rows: rows, at least one.
+        batch_size: maximum number of rows in a batch.
 
     Raises:
         InputError: a row's context is not one of the model's.

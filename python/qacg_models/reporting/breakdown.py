@@ -46,7 +46,7 @@ class Breakdown:
         labels: names of the labels.
         confusion: (labels, labels) numbers of rows by true and predicted label.
         by_label: scores of each label.
-        by_aspect: scores of each label by aspect.
+        by_aspect: scores of each label, by aspect that occurs in the rows.
         errors: the most confident errors, at most ERRORS.
         error_count: number of all errors.
     """

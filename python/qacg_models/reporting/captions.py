@@ -15,7 +15,7 @@ _BESIDE, _AGAINST = 0.25, 0.1
 
 
 def loss_caption(points: Sequence[Sequence[float]]) -> str:
-    """Returns the caption of the training loss over steps, which are (step, loss) pairs."""
+    """Returns the caption of the training loss over steps, for (step, loss) pairs."""
     losses = [loss for _, loss in points]
     if len(losses) < 2:
         return "The training was too short for a loss curve."

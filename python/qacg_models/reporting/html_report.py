@@ -143,8 +143,10 @@ class Report:
         """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
 
         Raises:
-            InputError: `folder` has files that are not part of a report, or the new folder cannot be moved into place.
-                An earlier report is then unchanged.
+            InputError: `folder` has files that are not part of a report, and is unchanged; or an earlier report can be
+                neither replaced nor restored, and the message has the path of its content.
+            OSError: a file cannot be written, or the new folder cannot be moved into place; an earlier report is
+                unchanged.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(self.folder) as new:

@@ -1,6 +1,6 @@
 """Interactive viewer of attention maps by layer and head, as HTML with JSON data.
 
-The data are P and lambda * G of every layer and head, quantized to 16-bit steps of their largest absolute value; A is
+The data are P and lambda * G of every layer and head, as 16-bit integers with the largest absolute value as scale; A is
 their sum. `page/viewer.js` draws them, `page/viewer.css` styles them.
 """
 

@@ -77,7 +77,7 @@ class Summary:
     _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
 
     def add(self, one: Prediction) -> None:
-        """Counts a prediction."""
+        """Counts a prediction, or a skipped text."""
         if not one.label:
             self.skipped += 1
             return
@@ -110,7 +110,10 @@ class Summary:
         return [Share(name, counts[name], total, *wilson_interval(counts[name], total)) for name in self.labels]
 
     def telling(self, context: str, label: str) -> list[tuple[float, str]]:
-        """Returns the sentences with the highest probabilities of a label, each with its probability."""
+        """Returns (probability, sentence) of the at most TELLING most probable sentences of a label, highest first.
+
+        They are distinct, and truncated to 400 characters.
+        """
         return sorted(self._telling.get((context, label), ()), reverse=True)
 
 
@@ -135,7 +138,7 @@ def month_of(text: str) -> str | None:
 def summarize(
     path: Path, lines: PredictionLines, *, group_column: str | None = None, date_column: str | None = None
 ) -> Summary:
-    """Reads a file that `BulkPrediction.write` wrote, line by line.
+    """Returns the summary of a file that `BulkPrediction.write` wrote, which is read line by line.
 
     Args:
         path: the file.

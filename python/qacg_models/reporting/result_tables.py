@@ -45,7 +45,12 @@ def show(results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple
 
 
 def show_seeds(summary: dict, split: str) -> str:
-    """Returns mean and standard deviation over seeds as a text table, in per cent."""
+    """Returns a text table of mean and standard deviation over seeds, and of the baselines, in per cent.
+
+    Args:
+        summary: the result of `training.seeds.summarize`.
+        split: split of the metrics.
+    """
     metrics = summary["metrics"][split]
     rows = [[key, *(metric[key] for metric in metrics.values())] for key in ("mean", "deviation")]
     for title, baseline in ((TFIDF, summary["tfidf"]), (MAJORITY, summary["majority"])):
@@ -112,7 +117,7 @@ def _advice(record: TrainingRecord) -> str:
 
 
 def baseline_comparison(record: TrainingRecord, split: str) -> str:
-    """Returns one line with the metrics in which the model is better than the baseline, and with the other metrics."""
+    """Returns one line with the metrics in which the model is better than TF-IDF, and with the other metrics."""
     model, baseline = record.metrics[split], record.tfidf[split]
     better, worse = [], []
     for name, title in model.TITLES.items():

@@ -42,6 +42,9 @@ def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
     """Appends the records of a run's seeds to the folder's file for their task, model and protocol.
 
     Records that the file already has, for example after a resumed run, are not appended again.
+
+    Returns:
+        The path of the file.
     """
     rows = [row_of(record) for record in records]
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +84,8 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
 
 def markdown(rows: Sequence[dict], split: str | None = None) -> str:
     """Returns a Markdown table for each data set, with means and standard deviations over seeds in per cent.
+
+    A line about the machine, the versions and the commits follows.
 
     Args:
         rows: run records of one machine, since times of different machines are not comparable.

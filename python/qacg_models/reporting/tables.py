@@ -10,7 +10,7 @@ from types import MappingProxyType
 from qacg_models.metrics import Metrics
 from qacg_models.utils.cells import percent
 
-CARD = 40  # if a cell has at least this number of characters, the rows of its table become cards on a phone
+CARD = 40  # if a cell has more than this number of characters, the rows of its table become cards on a phone
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -30,7 +30,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
     """Returns an HTML table with escaped cells; a non-numeric first column is the header of the rows.
 
-    On a phone each row of a table with sentences is shown as a card, with the titles of the columns beside the cells.
+    On a phone each row of a table with long cells is shown as a card, with the titles of the columns beside the cells.
 
     Args:
         header: titles of the columns.
@@ -63,11 +63,11 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Se
 def metric_cells(
     results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType({})
 ) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows of a table of metrics in per cent, one row per name.
+    """Returns header and rows of a table of metrics in per cent.
 
     Args:
         results: metrics by name, all of the same class.
-        bounds: confidence intervals by name; a row with an interval is followed by rows with lower and upper bounds.
+        bounds: confidence intervals by name and metric; rows with lower and upper bounds follow the row of such a name.
     """
     titles = next(iter(results.values())).TITLES
     rows = []

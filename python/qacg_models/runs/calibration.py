@@ -72,8 +72,8 @@ class Calibration:
         skipped: the reason why there is no temperature scaling; None if there is.
 
     Raises:
-        InputError: there is no temperature, one is outside the range of a fit, or one is not 1 although `skipped` is
-            set.
+        InputError: there is no temperature, one is outside the range of a fit, `fit` and `skipped` are both None, or
+            `skipped` is set and the temperatures are not a single 1.
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -92,7 +92,7 @@ class Calibration:
             raise InputError(f"temperatures: expected a single 1 if skipped is set, got {self.format_temperatures()}")
 
     def describe(self) -> str:
-        """Returns a line with the temperatures, the reason for them, and a warning for few rows."""
+        """Returns a line with the temperatures or why there are none, the fit, and a warning for few rows."""
         if self.fit is None:
             return f"temperatures: not fitted, {self.skipped}"
         fit = self.fit
@@ -124,7 +124,7 @@ def read_calibration(folder: Path) -> Calibration:
     """Reads the calibration of a model folder; returns `UNCALIBRATED` if it has none.
 
     Raises:
-        ModelFolderError: the file is no calibration; the text names the field.
+        ModelFolderError: the file cannot be read, or is no calibration; the text names the field.
     """
     path = folder / CALIBRATION_NAME
     return read_model_file(path, _from_json) if path.is_file() else UNCALIBRATED

@@ -44,7 +44,8 @@ class TrainingOptions:
         None,
         "folder or file of a checkpoint to start from, with its tokenizer; or `minilm`, a small English BERT from a"
         " Python package; or `scratch`, random weights (default: minilm if its package is installed, the text is"
-        " English, and no size or tokenizer is given; otherwise scratch)",
+        " English, --max-length is at most 512, and no size, tokenizer or --protocol released is given; otherwise"
+        " scratch)",
         kind=str,
         metavar="PATH",
     )
@@ -65,7 +66,7 @@ class TrainingOptions:
     )
     frozen_layers: int = _what(
         0,
-        "number of layers, from the first, that keep the weights of the checkpoint, with the embeddings of words;"
+        "number of layers, from the first, that keep the weights of the checkpoint, with the embeddings of tokens;"
         " training is then faster and less accurate",
     )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
@@ -75,8 +76,9 @@ class TrainingOptions:
     )
     epochs: int | None = _step(
         None,
-        "passes over the training split (default: with a checkpoint and up to 24,000 rows, the larger of 4 epochs and"
-        " 400 steps; otherwise no limit, and training continues while the metric on dev improves)",
+        "passes over the training split (default: 30 with --protocol released; with a checkpoint and up to 24,000 rows,"
+        " if no schedule, patience or interval of evaluations is given, the larger of 4 epochs and 400 steps; otherwise"
+        " no limit, and training continues while the metric on dev improves)",
         kind=int,
     )
     max_steps: int | None = _step(None, "maximum number of steps, regardless of the epochs", kind=int)
@@ -91,13 +93,13 @@ class TrainingOptions:
     gradient_accumulation: int = _step(1, "batches per step")
     learning_rate: float | None = _step(
         None,
-        "maximum learning rate, at the end of the warm-up; with --from it depends on the hidden size of the checkpoint,"
+        "maximum learning rate, at the end of the warm-up; with a checkpoint it depends on the hidden size,"
         " 2e-4 up to 384 and 5e-5 from 768",
         kind=float,
     )
     warmup: float | None = _step(
         None,
-        "share of the steps with an increasing learning rate, in [0, 1]; of 1,000 steps if their number is unknown",
+        "share of the steps with an increasing learning rate, in [0, 1]; of 1,000 steps with the schedule steady",
         kind=float,
     )
     balance: float | None = _step(
@@ -109,14 +111,15 @@ class TrainingOptions:
     logit_adjustment: float | None = _step(
         None,
         "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that rare labels are"
-        " predicted more often (with a checkpoint whose metric is macro-F1, the defaults are 1, and 0 for balance)",
+        " predicted more often; with a checkpoint, if macro-F1 selects the weights and --balance is not given, the"
+        " default is 1, and that of --balance is 0",
         kind=float,
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")
     max_grad_norm: float = _step(1.0, "maximum norm of the gradients; 0 does not clip")
     dropout: float | None = _step(
         None,
-        "dropout probability of hidden states and attention, in [0, 1) (default with a checkpoint: its own)",
+        "dropout probability of hidden states and attention, in [0, 1); with a checkpoint the default is its own",
         kind=float,
     )
 
@@ -132,8 +135,9 @@ class TrainingOptions:
 
     eval_every: int | None = _watch(
         None,
-        "steps between evaluations; 0: once per epoch (default: once per epoch with --epochs or --max-steps, otherwise"
-        " every half epoch, at least 50 and at most 500 steps)",
+        "steps between evaluations; 0: once per epoch (default: 25 with --protocol released; once per epoch with"
+        " --epochs or --max-steps; with the default epochs of a checkpoint once per epoch, or only after the last step"
+        " if dev has fewer than 500 rows; otherwise every half epoch, at least 50 and at most 500 steps)",
         kind=int,
     )
     patience: int | None = _watch(
@@ -179,7 +183,7 @@ class TrainingOptions:
     context_from_layer: int | None = _shape(
         None,
         "first layer that reads the aspect; with context_standalone, the layers below are computed once for all aspects"
-        " of a text (default: 0)",
+        " of a text",
         kind=int,
     )
     context_start: str | None = _shape(
@@ -331,7 +335,8 @@ class TrainingOptions:
     def resolved(self) -> TrainingOptions:
         """Returns the options with the defaults of their recipe.
 
-        Options that a checkpoint or the size of the data determines stay None.
+        Options that a checkpoint or the size of the data determines stay None; so does `from_checkpoint` for random
+        weights.
         """
         if self.from_checkpoint == SCRATCH:
             return replace(self, from_checkpoint=None).resolved()

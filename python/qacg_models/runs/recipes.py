@@ -103,16 +103,16 @@ def pretrained_epochs(steps_per_epoch: int) -> int:
 def pretrained_rate(width: int | None) -> float:
     """Returns the learning rate of fine-tuning, which is larger for small models.
 
-    It is 5e-5 for hidden size 768 and 2e-4 up to 384.
+    It is 2e-4 up to hidden size 384, and 5e-5 from 768.
 
     Args:
-        width: hidden size; None if it is unknown.
+        width: hidden size; None if it is unknown, which counts as 768.
     """
     return 5e-5 * min(max(768 / (width or 768), 1.0), 2.0) ** 2
 
 
 def describe_default(name: str) -> str | None:
-    """Returns the defaults of an option for its help text; None if no recipe has one."""
+    """Returns the defaults of an option for its help text; None if the recipe for random weights has none."""
     scratch, pretrained, counted, released = (
         RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "counted", "released")
     )
@@ -120,7 +120,7 @@ def describe_default(name: str) -> str | None:
         return None
     same = pretrained == scratch or (pretrained is None and released is None)
     parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
-    parts += [f"{format_value(pretrained)} with --from"] if pretrained not in (scratch, None) else []
+    parts += [f"{format_value(pretrained)} with a checkpoint"] if pretrained not in (scratch, None) else []
     parts += [f"{format_value(counted)} with --epochs or --max-steps"] if counted not in (pretrained, None) else []
     parts += [f"{format_value(released)} with --protocol released"] if released not in (pretrained, None) else []
     return ", ".join(parts)

@@ -43,7 +43,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SplitFile:
-    """The number of rows of a split, and the SHA-256 of its file."""
+    """The number of rows of a split, and the SHA-256 of its files."""
 
     rows: int
     sha256: str
@@ -68,15 +68,18 @@ class TrainingRecord:
         padding: share of padding in batches padded to their longest row.
         steps: number of optimizer steps.
         seconds: duration of training, evaluations included.
-        loss: pairs of a step and its loss.
+        loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
         ended: why training ended, one of ENDS.
         parts: number of micro-batches into which a batch was split at the end; above 1 if memory did not suffice.
         versions, machine, commit: software and hardware of the training; no commit for an installed package.
         written: time in UTC.
-        metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority row, by
-            split; empty until training has ended.
+        metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority
+            baseline, by split; empty until training has ended.
         confusion: by split and aspect, numbers of rows by true label and predicted label; empty until training has
             ended.
+
+    Raises:
+        InputError: a field contradicts another one or is out of its limits.
     """
 
     task: Task

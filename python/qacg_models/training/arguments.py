@@ -13,7 +13,7 @@ from qacg_models.utils.distributed import world_size
 EVALUATION_BATCH = 64
 # The maximum number of steps for the Trainer if only patience or the time limit ends training.
 ENDLESS_EPOCHS = 100_000
-# The number of steps of which `warmup` is a share if the total is unknown.
+# The number of steps of which `warmup` is a share with the schedule "steady".
 OPEN_STEPS = 1_000
 
 
@@ -48,10 +48,10 @@ def training_arguments(
         selection: name of the metric by which evaluations are compared.
 
     Raises:
-        InputError: sharding is requested for a single process, or one process sees several GPUs.
+        InputError: there is a single process, and sharding is requested or the process sees several GPUs.
     """
     if options.fsdp and world_size() == 1:
-        raise InputError("fsdp: expected several processes, got 1. Start them with torchrun --nproc-per-node N -m ...")
+        raise InputError("fsdp: expected several processes, got 1. Start them with torchrun --nproc-per-node N.")
     if world_size() == 1 and torch.cuda.device_count() > 1:
         raise InputError(
             f"CUDA_VISIBLE_DEVICES: expected one GPU per process, got {torch.cuda.device_count()}. Start one process"

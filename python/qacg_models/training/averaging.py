@@ -19,7 +19,7 @@ POWER = 8
 class WeightAverage:
     """Polynomial-decay average of the weights (Shamir and Zhang, 2013).
 
-    Step t has the weight (POWER + 1) / (t + POWER).
+    After step t the average moves towards the model's weights by the share (POWER + 1) / (t + POWER) of the difference.
 
     Args:
         model: model whose parameters initialize the average; the first step replaces these values.
@@ -30,7 +30,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, model: torch.nn.Module, step: int) -> None:
-        """Adds the weights after `step`, which counts from 1."""
+        """Adds the model's weights after a step to the average; `step` counts from 1."""
         share = (POWER + 1) / (step + POWER)
         for name, value in model.named_parameters():
             self.weights[name].lerp_(value, share)

@@ -25,7 +25,7 @@ MANY_BATCHES = 100  # evaluations with at least so many batches show a bar of th
 
 
 class EvaluationMetrics:
-    """Computes the metrics of the task, and the number of labels that are predicted.
+    """Computes the metrics of the task, the number of predicted labels, and the label that is predicted most.
 
     Args:
         task: the task, which selects the metrics.
@@ -36,7 +36,11 @@ class EvaluationMetrics:
         self.task, self.rows = task, rows
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Returns the metrics by name."""
+        """Returns the metrics by name, with `predicted_classes` (a count) and `most_predicted` (a class index).
+
+        Raises:
+            RuntimeError: the rows were evaluated in another order.
+        """
         if prediction.label_ids.tolist() != [row.label for row in self.rows]:
             raise RuntimeError("the Trainer evaluated the rows in another order than expected")
         probabilities = probabilities_of(prediction.predictions)
@@ -112,14 +116,14 @@ class TimeLimit(TrainerCallback):
 
 
 class CollapseWarning(TrainerCallback):
-    """Prints a warning when the model predicts one label for every row.
+    """Warns when the model predicts one label for every row.
 
     Where one label is frequent, such a model can have an accuracy of 84 %.
 
     Args:
         labels: names of the classes.
         split: split on which the model is evaluated.
-        say: called with the warning, once each time this state begins.
+        say: called with the warning in the main process, at the first of consecutive evaluations with one label.
     """
 
     def __init__(self, labels: tuple[str, ...], split: str, say: Callable[[str], None]):

@@ -1,9 +1,9 @@
 """Fits the temperatures of a trained model on dev, and keeps them only if they improve held-out rows.
 
 Three candidates are compared, simplest first: no temperature, one for all labels, and, with at least MIN_SENTENCES
-sentences, one per label. Each is evaluated in 10-fold cross-validation on dev; all rows of a sentence are in the same
-fold. A candidate replaces the previous one if its log loss is lower by more than MARGIN standard errors of the
-difference, computed over sentences.
+sentences, one per label. Each is evaluated in 10-fold cross-validation on dev, with fewer folds for fewer sentences;
+all rows of a sentence are in the same fold. A candidate replaces the best previous one if its log loss is lower by more
+than MARGIN standard errors of the difference, computed over sentences.
 
 The criterion is log loss, because with few rows the expected calibration error is mostly noise of its bins. The margin
 prevents fits to chance. Measured on well-calibrated models with dev sets of five to ten sentences: temperatures lower

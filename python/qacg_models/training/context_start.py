@@ -36,8 +36,8 @@ def has_contexts(source: Source) -> bool:
 def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTrainedTokenizerFast) -> None:
     """Replaces the random weights through which a model reads aspects.
 
-    - The vector of an aspect is the average state of its name's tokens in layer `context_from_layer`, scaled to the
-      average norm of these states.
+    - The vector of an aspect is the average hidden state of its name's tokens at the input of layer
+      `context_from_layer`, scaled to the average norm of these states.
     - A context layer adds that vector to the hidden states (c = X + Ec).
     - The projections of context queries and keys are copies of those of queries and keys.
 

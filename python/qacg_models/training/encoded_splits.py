@@ -60,7 +60,8 @@ def encode_splits(
         say: called with each log line.
 
     Raises:
-        InputError: a file cannot be written, or the processes do not share a disk.
+        InputError: a file cannot be written, the processes do not share a disk, or `max_length` leaves no room for
+            text.
     """
     encoding = Encoding(tokenizer, getattr(config, "contexts", None), options.max_length, options.context_standalone)
 

@@ -47,8 +47,8 @@ class MicroBatches:
         rows = len(batch["labels"])
         if self.count >= rows:
             raise InputError(
-                f"batch_size: a single row of {rows} does not fit into memory. Use a shorter --max-length or a smaller"
-                " model."
+                "batch_size: expected rows that each fit into memory, got one that does not. Use a shorter --max-length"
+                " or a smaller model."
             )
         self.count *= 2
         with pause_bars():

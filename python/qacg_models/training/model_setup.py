@@ -28,7 +28,7 @@ def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTok
     """Returns the tokenizer of the option `tokenizer`, that of the checkpoint, or a newly trained one.
 
     Raises:
-        InputError: the tokenizer cannot be loaded.
+        InputError: the tokenizer cannot be loaded, or `vocab_size` is too small for its special tokens.
     """
     if options.tokenizer is not None:
         return load_tokenizer(options.tokenizer, lowercase=not options.cased)
@@ -54,17 +54,17 @@ def begin_model(
         dataset: data set whose labels and contexts the model gets.
         options: options of training, with a value for each.
         tokenizer: tokenizer of the model.
-        say: called with the loading report of a checkpoint.
+        say: called with each log line about the checkpoint, such as its loading report.
 
     Raises:
-        InputError: the checkpoint cannot be used, has too few positions or too small a vocabulary; or the model does
-            not fit into memory.
+        InputError: the checkpoint cannot be used, or has too few positions or too small a vocabulary; a model with
+            random weights does not fit into memory; or `context_from_layer` or `frozen_layers` exceeds the layers.
     """
     kind, fields = load_class(BACKBONES[options.model]), _fields(dataset, options)
     if options.from_checkpoint is None:
         if (options.context_from_layer or 0) >= options.layers:
             raise InputError(
-                f"context_from_layer: expected 0 to {options.layers - 1}, below layers, got"
+                f"context_from_layer: expected 0 to {options.layers - 1}, for a model of {options.layers} layers, got"
                 f" {options.context_from_layer}."
             )
         config = kind.config_class(
@@ -112,15 +112,16 @@ def begin_model(
         say("aspects: quasi-attention starts from their names (--context-start random: from random weights)")
     if options.frozen_layers:
         _freeze(model, options, new_contexts and BACKBONES[options.model].contexts)
-        say(f"frozen: the embeddings of words, and layers 1 to {options.frozen_layers}")
+        say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
     return model
 
 
 def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_contexts: bool) -> None:
-    """Excludes the embeddings of words and the first layers from training.
+    """Excludes the embeddings of tokens (words, positions, types) and the first layers from training.
 
     Raises:
-        InputError: there are not so many layers, or `new_contexts` and one of them has new weights for the aspect.
+        InputError: the model has fewer layers than `frozen_layers`, or, with `new_contexts`, one of the layers to
+            freeze has new weights for the aspect.
     """
     layers = model.base_model.encoder.layer
     most, reason = len(layers), f"the layers of {options.from_checkpoint}"

@@ -60,7 +60,7 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
     if step_limit(rows, options) is None and not (options.minutes or options.patience):
         raise InputError(
             "patience, minutes: expected at least one above 0, got 0 for both, with which training would not end."
-            " Set one of them, or epochs."
+            " Set one of them, epochs or max_steps."
         )
     if options.eval_every is None:
         options = replace(options, eval_every=evaluation_steps(steps_per_epoch(rows, options)))
@@ -74,7 +74,8 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
 def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOptions, str]:
     """Resolves `from_checkpoint`: MiniLM for English text, otherwise random weights.
 
-    MiniLM requires its package.
+    MiniLM is chosen only if its package is installed, no size or tokenizer is given, `max_length` is at most its number
+    of positions, and the protocol is not "released". A given `from_checkpoint` is kept.
 
     Returns:
         The options with a checkpoint or SCRATCH, and a log line that names the start and the reason.
@@ -115,7 +116,7 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
 
 
 def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
-    """Returns the shares of words in MiniLM's vocabulary, and of letters other than a to z."""
+    """Returns the shares of words in MiniLM's vocabulary, and of letters other than a to z; (0, 0) without words."""
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
     texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
     texts = texts[:: max(1, len(texts) // EXAMINED)]
@@ -127,7 +128,9 @@ def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
 
 
 def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Sets the number of epochs for a checkpoint, unless the data is large or another option ends training.
+    """Sets the number of epochs for a checkpoint, unless the data is large or options set steps or evaluations.
+
+    These options are epochs, max_steps, schedule, patience and eval_every.
 
     The learning rate then decays to 0. With few dev rows a selection of checkpoints would be by chance, so there is
     only one evaluation, after the last step.

@@ -71,7 +71,8 @@ def train(
     Raises:
         InputError: `output` exists and `overwrite` is not set; a split is missing; an option does not fit, or requires
             a package that is not installed; there is an unfinished run, and neither `resume` nor `overwrite` is set;
-            the unfinished run has other options; or another run writes to `output`.
+            the unfinished run has other options; the model or a row does not fit into memory; the metric is undefined
+            on the split that selects the checkpoint; or another run writes to `output`.
     """
     join_group()
     output = Path(output)
@@ -257,7 +258,7 @@ def _make_trainer(
 def _out_of_memory(options: TrainingOptions) -> str:
     """Returns the error message for a model or a batch that does not fit into memory.
 
-    A single process has tried smaller micro-batches before.
+    A single process has tried micro-batches of one row before.
     """
     rows = options.batch_size
     if world_size() == 1 or rows == 1:
@@ -278,7 +279,10 @@ def _write_model(
     """Writes the best weights, the tokenizer, run.yaml and the record to the folder `model` of the run."""
     seconds, task = trainer.seconds(), run.dataset.task
     if trainer.state.best_global_step is None:
-        raise InputError(f"{run.split}: {task.selection} is undefined on this split, so no checkpoint can be selected.")
+        raise InputError(
+            f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got none. Add"
+            f" rows with other labels to {run.split}."
+        )
     best, model = run.folder.best_weights(trainer.state.best_global_step), run.folder.path / MODEL
     if damage := find_damage(best):
         raise InputError(f"{damage}. Use --resume, which continues from an older checkpoint.")

@@ -115,7 +115,8 @@ class RunFolder:
             The checkpoint to resume from; None to start at the first step.
 
         Raises:
-            InputError: there is an unfinished run and neither flag is given, or its choices differ.
+            InputError: there is an unfinished run and neither flag is given; the run to resume has other choices or
+                another number of processes; or the folder is not that of a run.
         """
         choices = as_json(choices)
         exists = self.path.exists() and not self._is_empty_start()

@@ -20,9 +20,9 @@ _CHUNK = (
 
 
 class EpochSampler(Sampler):
-    """Yields the row indices of an epoch; rows of rare classes are drawn more often.
+    """Yields the row indices of an epoch; with a balance above 0, rows of rare classes are drawn more often.
 
-    Rows are drawn with replacement and weight count(class) ** -balance; a balance of 0 gives every row once.
+    Such rows are drawn with replacement and weight count(class) ** -balance. A balance of 0 gives every row once.
 
     The order of an epoch does not depend on earlier epochs. So a resumed run, and each of several processes, draws the
     same rows.

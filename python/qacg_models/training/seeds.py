@@ -56,7 +56,8 @@ def train_seeds(
         The record of every seed, in the order of `seeds`.
 
     Raises:
-        InputError: there are no seeds, or equal ones; or for the same reasons as `train`.
+        InputError: there are no seeds, or equal ones; `output` has files other than those of seeds, or has seeds and
+            neither `overwrite` nor `resume` is set; or for the same reasons as `train`.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
@@ -99,7 +100,11 @@ def _train_one(
 
 
 def summarize(records: Sequence[TrainingRecord]) -> dict:
-    """Returns the mean and sample standard deviation of every metric over several seeds."""
+    """Returns the mean and sample standard deviation of every metric over the seeds, by split.
+
+    Both are None for a metric that is undefined for a seed. The result also has the values, the seeds, the sum of the
+    seconds, and the baselines of the first record.
+    """
     every = [record.to_json()["metrics"] for record in records]
 
     def statistic(split: str, name: str) -> dict:
@@ -145,7 +150,11 @@ def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> Train
 
 
 def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
-    """Raises InputError if the folder has other files than those of seeds; deletes files that killed runs left."""
+    """Creates the folder, or checks an existing one and deletes files that killed runs left.
+
+    Raises:
+        InputError: the folder has files other than those of seeds, or has seeds and neither flag is set.
+    """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         output.mkdir(parents=True, exist_ok=True)
         return

@@ -84,7 +84,7 @@ class AspectTrainer(Trainer):
             self.add_callback(_KeepAverage(self))
 
     def seconds(self) -> float:
-        """Returns the duration of training, including that before the checkpoint of a resumed run."""
+        """Returns the duration of training in seconds, including that before the checkpoint of a resumed run."""
         return self.seconds_before + time.perf_counter() - self.started
 
     def end_reason(self) -> str:
@@ -168,7 +168,7 @@ class AspectTrainer(Trainer):
     def _add_gradients(self, model, batches: Sequence[dict], *args, **kwargs) -> list[torch.Tensor] | None:
         """Adds the gradients of batches, and returns their losses; None if memory does not suffice.
 
-        With several processes the error is raised, because the others do not know that one has run out of memory.
+        With several processes the error is raised, because the other processes would not repeat the step.
         """
         losses = []
         try:

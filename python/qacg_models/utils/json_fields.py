@@ -60,7 +60,8 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
 
     Args:
         kind: int, float, str, bool, None, object, a union of these, or a tuple, a dict with str keys or a dataclass of
-            such types. Lists become tuples. A dataclass requires every field and accepts no other.
+            such types. Lists become tuples, and an int becomes a float where a float is expected. A dataclass requires
+            every field and accepts no other.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: functions that convert other types, called with the value and its path.

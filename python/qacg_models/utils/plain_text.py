@@ -67,7 +67,7 @@ def parse_json(text: str) -> object:
     """Returns the value of a JSON text.
 
     Raises:
-        json.JSONDecodeError: `parse_json_at` raises it, or more text follows the value.
+        json.JSONDecodeError: for the reasons of `parse_json_at`, or because more text follows the value.
     """
     value, end = parse_json_at(text, len(text) - len(text.lstrip()))
     rest = text[end:].lstrip()
@@ -101,7 +101,7 @@ def parse_json_at(text: str, start: int) -> tuple[object, int]:
 
 
 def _lone_surrogate_escape(text: str, start: int, end: int) -> int | None:
-    """Returns the position of the first escape that is a lone surrogate."""
+    """Returns the position of the first escape that is a lone surrogate; None if there is none."""
     if _ESCAPED_SURROGATE.search(text, start, end) is None:
         return None
     high: re.Match | None = None

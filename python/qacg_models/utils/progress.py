@@ -19,7 +19,7 @@ SECONDS = 5.0  # seconds between the lines of a log file
 
 
 class Bar(Protocol):
-    """Interface of a progress bar, implemented by `LogLines` and a subclass of tqdm."""
+    """Interface of a progress bar, implemented by `LogLines`, a subclass of tqdm and a hidden bar."""
 
     n: float
 
@@ -142,6 +142,8 @@ def hidden_bars() -> Iterator[None]:
 def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> Bar:
     """Returns a bar that is redrawn if stderr is a terminal, and `LogLines` if it is a file or pipe.
 
+    Inside `hidden_bars` the bar shows nothing.
+
     Args:
         total: number of items; None if it is unknown.
         what: name of the work, such as "training".
@@ -195,7 +197,7 @@ class TextBar:
             self.bar.close()
 
     def begin(self) -> None:
-        """Shows the bar; its rate is measured from now on."""
+        """Shows the bar in the main process; its rate is measured from this call on."""
         if is_main():
             self.bar = progress_bar(self.count(), "predicting", "text")
 

@@ -21,7 +21,7 @@ def origin() -> dict[str, object]:
 
 
 def attention_backends() -> dict[str, object]:
-    """Returns the attention backends that calls of this process have used so far, by device."""
+    """Returns the attention backends that "auto" has selected in this process, and their self-checks, by device."""
     from qacg_kernels import dispatch
 
     return dispatch.chosen_so_far()

@@ -11,7 +11,8 @@ USES_MODELS = True
 HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
     "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
-    "Aspects of the same sentence are shown side by side."
+    "Aspects of the same sentence are shown side by side. Options of --data that are not given have the values of the "
+    "model's training; the defaults printed for them are those of qacg train."
 )
 
 
@@ -21,10 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that qacg train wrote")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", nargs="+", metavar="TEXT", help="sentences")
-    source.add_argument("--data", type=Path, metavar="FILE", help="file of data; --lines selects rows")
+    source.add_argument("--data", type=Path, metavar="FILE", help="file of labelled data; --lines selects rows")
     parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects of --text (default: all)")
     parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text (default: those in the text)")
-    parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="lines of --data")
+    parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="line numbers of rows in --data, from 1")
     parser.add_argument(
         "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder to create (default: %(default)s)"
     )

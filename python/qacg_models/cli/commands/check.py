@@ -38,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="planned maximum length in tokens (default: %(default)s)",
     )
     parser.add_argument(
-        "--doubts", type=int, default=20, metavar="N", help="doubtful labels to print (default: %(default)s)"
+        "--doubts",
+        type=int,
+        default=20,
+        metavar="N",
+        help="maximum number of doubtful labels to print (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="CSV to write with all doubtful labels")
     parser.add_argument(

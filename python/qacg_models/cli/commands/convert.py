@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="CLASS",
-        help="class of this package for SRC (default: that of its config.json, or QACGBertForSequenceClassification if "
-        "the tensors match it; BERT with another --to)",
+        help="class of this package for SRC (default: that of its config.json; otherwise "
+        "QACGBertForSequenceClassification, or with another --to than own a BERT if SRC has no contexts)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: the one beside SRC)")
     parser.add_argument(

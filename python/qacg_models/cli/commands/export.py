@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check-on",
         type=Path,
         metavar="FILE",
-        help="texts to check on, .csv, .jsonl or .txt (default: dev and test of the training data if they still exist, "
-        "otherwise the bundled sample)",
+        help="texts to check on, in a format of qacg predict --input (default: dev and test of the training data if "
+        "they still exist, otherwise the bundled sample)",
     )
     check.add_argument("--text-column", metavar="NAME", help="text column of --check-on (default: that of training)")
     check.add_argument(

@@ -74,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="which other columns of the input are written after the predictions (default: all for a CSV, Excel or "
-        "Parquet file)",
+        help="which other columns of the input are written after the predictions (default: all for a CSV, TSV, "
+        "Excel or Parquet file; other formats have none)",
     )
     add_confidence_flag(output)
     output.add_argument(
@@ -288,7 +288,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
         if processes > 1:
             raise InputError(f"output: expected a file, got none. {processes} processes cannot print together.")
     if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
-        raise InputError("escape-formulas: expected --output FILE.csv with it, got none.")
+        raise InputError(f"escape-formulas: expected --output FILE.csv with it, got {arguments.output or 'none'}.")
     if arguments.columns is not None and arguments.input is None:
         raise InputError("columns: expected a table as --input, got --text.")
     if arguments.input == STANDARD_INPUT and processes > 1:

@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-HELP = "a Markdown table of the records that qacg train --rows wrote"
+HELP = "print a Markdown table of the records that qacg train --rows wrote"
 DESCRIPTION = (
-    "One line per kind of run with the mean and standard deviation over its seeds, the majority row, the time, and a"
-    " line with the machine and the commit of the trainings."
+    "Prints a table for each data set: a line per kind of run with the mean and standard deviation over its seeds and"
+    " the time, and lines of the TF-IDF and majority baselines. The last line has the machine and the commit of the"
+    " trainings."
 )
 
 

@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=argparse.SUPPRESS,
         metavar="PATH",
-        help="folder with the files of the splits, or one or several files, of which a part becomes dev",
+        help="folder with the files of the splits, or one or several files, of which a part becomes dev unless "
+        "a column split has dev rows",
     )
     parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to create for the model")
     parser.add_argument(
@@ -45,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=argparse.SUPPRESS,
         metavar="N",
-        help="one model per seed, in OUTPUT/seed-N, with mean and standard deviation (default: 0)",
+        help="seeds of training; with several, each model is in OUTPUT/seed-N, and mean and standard deviation of the "
+        "metrics are printed (default: 0)",
     )
     parser.add_argument("--resume", action="store_true", help="continue an unfinished run from its newest checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing model or unfinished run")
