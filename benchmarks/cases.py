@@ -228,7 +228,10 @@ _MOST_SETS = 8
 
 
 def draw_sets(case: Case, seed: int = 0) -> list[Inputs]:
-    """Draws two to eight sets of inputs, about 1 GiB at most; alternating between them keeps each out of the cache."""
+    """Draws two to eight sets of inputs, of 1 GiB at most unless two are larger.
+
+    Alternating between them keeps each out of the cache.
+    """
     generator = torch.Generator(case.device).manual_seed(seed)
     first = draw(case, generator)
     size = sum(t.nbytes for t in first.tensors)

@@ -23,7 +23,7 @@ def exit_status(action: Callable[[], int]) -> int:
     try:
         return action()
     except KeyboardInterrupt:
-        print("interrupted; the records so far are stored, and the same command resumes", flush=True)
+        print("interrupted; --out has the records so far; the same command resumes, except for run", flush=True)
         return INTERRUPTED
     except ParityError as error:
         print(f"parity fails, so there are no measurements:\n{error}", file=sys.stderr)

@@ -41,9 +41,10 @@ class Change:
         ratio: new over old; below 1 is an improvement.
         low: the new first quartile over the old third quartile.
         high: the new third quartile over the old first quartile.
-        within: whether the change is within the noise of a run, because the medians' intervals overlap.
-        control: whether the implementation is the same in both sets.
-        contended: whether other processes used the CPU in either run.
+        within: whether the change is within the noise of a run: the medians' intervals overlap, or for memory the
+            values differ by at most _MEMORY_SLACK_MB.
+        control: whether the implementation and torch's version are the same in both sets.
+        contended: whether other processes used more than MOST_CONTENTION of the CPU in either run.
     """
 
     what: str

@@ -49,7 +49,7 @@ class Model:
         return sum(self.parts(case).values())
 
     def parts(self, case: Case) -> dict[str, float]:
-        """The time of each term in seconds, by the name of its constant."""
+        """The time of each term in seconds, by name: call, elements, entries and products."""
         constants = {"call": self.call, "elements": self.element, "entries": self.entry, "products": self.flop}
         return {name: c * x for (name, c), x in zip(constants.items(), _features(case, self.flops_per_entry))}
 

@@ -154,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     published = [kind for kind in options.texts if kind in PUBLISHED]
     if published and options.data is None and not options.table:
-        parser.error(f"--data: expected the folder of {published[0]}/. Give it, or other --texts.")
+        parser.error(f"--data: expected the folder of {published[0]}/, got none. Pass it, or other --texts.")
     options.out.mkdir(parents=True, exist_ok=True)
     keys = [
         (kind, size, start, seed)

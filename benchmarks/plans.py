@@ -70,7 +70,7 @@ class Stage:
 
 
 def suite_shape(length: int, head_dim: int) -> Shape:
-    """A shape with the same number of tokens and heads at every length; fewer heads if the maps would be too large."""
+    """A shape of 2,048 tokens in 1 to 64 sequences, with 768 features; fewer heads if the maps would be too large."""
     batch = max(1, min(64, _SUITE_TOKENS // length))
     heads = min(_HIDDEN // head_dim, max(1, _MOST_ENTRIES // (batch * length * length)))
     return Shape(batch, heads, length, head_dim)
@@ -178,7 +178,7 @@ def suite_stages(backend: str, threads: int, parts: tuple[str, ...] = PARTS) -> 
 
     Args:
         backend: the implementation to measure with the baselines.
-        threads: number of torch's threads; the part `growth` is also measured with half of them, a quarter, ...
+        threads: number of torch's threads; the part `growth` also has cases with half of them, a quarter, ...
         parts: names in PARTS; the order is always that of PARTS.
     """
     found = []

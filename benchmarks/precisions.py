@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
     options = parser.parse_args(arguments)
     if not options.table and (not options.models or options.data is None):
-        parser.error("expected MODEL and --data FILE, or --table, got neither")
+        parser.error("expected both MODEL and --data FILE, or --table, got at most one of MODEL and --data")
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / FILE

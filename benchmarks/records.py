@@ -319,10 +319,10 @@ class Writer:
     """
 
     def __init__(self, folder: str | Path | None, suite: str, source: Origin, resume: bool = False) -> None:
-        """Creates the file in `folder`, or none if `folder` is None.
+        """Creates the file in `folder`, or none if `folder` is None; an existing file is overwritten.
 
-        With `resume`, records in an existing file of the same commit and machine are kept. Records of a checkout with
-        local changes are never kept, since the changes may differ.
+        With `resume`, the records of the existing file are kept if all have the same machine, versions and commit as
+        `source`. Records of a checkout with local changes are never kept, since the changes may differ.
         """
         self.path, self.kept = None, []
         if folder is None:

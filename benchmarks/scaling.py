@@ -3,7 +3,7 @@
 Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants,
 the share of each term in the model's time for the main shapes, and its prediction for packed sentences, to which it was
 not fitted. Draws the time over length, head size, batch, heads and threads. Dots are medians with their quartiles.
-Lines are the model; over threads, they are the time with one thread divided by the number of threads.
+Lines are the model; over threads, they are the time with the fewest threads, scaled by the inverse number of threads.
 """
 
 import argparse
@@ -133,7 +133,8 @@ def _per_query(record: records.TimeRecord) -> float:
 def _grouped(measured: Sequence[records.TimeRecord], by: str, along: str) -> Series:
     """Groups records into series by the field `by`; a series has one record for each value of the field `along`.
 
-    If several records have the same value, the series has the one with the largest batch times heads.
+    If several records have the same value, the series has the one with the largest batch times heads. Series of one
+    record are left out; of the others, evenly spaced ones are kept, as many as there are colours.
     """
     best: dict[tuple, records.TimeRecord] = {}
     for one in sorted(measured, key=lambda one: one.batch * one.heads):

@@ -1,7 +1,7 @@
 """Times of the operators with pytest-benchmark: `pytest benchmarks`.
 
-With --benchmark-disable each case runs once and is not timed. The implementations of a case form a group, but run one
-after another. For ratios to quote, use `benchmarks.run`, which interleaves them.
+With --benchmark-disable smaller cases run once each and are not timed. The implementations of a case form a group, but
+run one after another. For ratios to quote, use `benchmarks.run`, which interleaves them.
 """
 
 import itertools

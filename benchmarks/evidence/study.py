@@ -172,7 +172,7 @@ class Trial:
 
 
 def searches(data: str = TRIED_ON) -> list[Trial]:
-    """The training runs that choose settings, for all contestants."""
+    """The training runs that choose settings, for all contestants that do not use the setting of another one."""
     return [
         Trial(data, contestant, setting, SEARCH_SEED)
         for contestant, one in CONTESTANTS.items()
@@ -203,7 +203,10 @@ def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
 
 
 def evaluated(settings: Mapping[str, str]) -> list[Trial]:
-    """The training runs that are evaluated on test, of the contestants that have a setting, seed by seed."""
+    """The training runs that are evaluated on test, of the contestants that have a setting, seed by seed.
+
+    The runs of CHECKS and HYPOTHESES follow, if CHECKED has a setting.
+    """
     trials = []
     for data in DATA.values():
         for seed in data.seeds:

@@ -148,7 +148,10 @@ def _sdpa(backend: SDPBackend | None, case: Case) -> Callable[[Tensor, Tensor, T
 
 
 def best_sdpa(case: Case) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Returns softmax attention with the SDPA backend that is the fastest in a short trial of the case."""
+    """Returns softmax attention: on a GPU with the SDPA backend that is the fastest in a short trial of the case.
+
+    On the CPU, or if no backend supports the case, torch selects the backend.
+    """
     if case.device == "cpu":
         return _sdpa(None, case)
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))

@@ -147,7 +147,10 @@ IMPLEMENTATIONS = {
 
 
 def default_names(case: Case) -> list[str]:
-    """The names of the baselines and fused backends that support the case on this machine."""
+    """The names of the baselines and fused backends that support the case on this machine.
+
+    The baselines of ONE_MAP_ON_GPU are not among them.
+    """
     here = [EAGER, COMPILED, COMPOSITION, ONE_MAP, *(name for name in BACKENDS if name in qk.available_backends())]
     return [name for name in here if not IMPLEMENTATIONS[name].unsupported(case)]
 

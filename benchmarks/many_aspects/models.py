@@ -143,7 +143,7 @@ class AspectModel(nn.Module):
         return hidden
 
     def _aspect_states(self) -> Tensor:
-        """The hidden states of the names of all contexts below layer `from_layer`, packed."""
+        """The hidden states of the names of all contexts at the input of layer `from_layer`, packed."""
         return self._below(self.aspects, self.aspects.positions + ASPECT_POSITION)
 
     def forward(self, batch: Batch) -> Tensor:

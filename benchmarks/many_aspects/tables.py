@@ -60,7 +60,7 @@ def cost(speed: Mapping, name: str) -> float | None:
 
 
 def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | None:
-    """A table of mean and standard deviation over seeds on test, with differences to the arms of COMPARED."""
+    """A table of mean and standard deviation over seeds on test, with differences to COMPARED; None without results."""
     found: dict[str, list[Result]] = {}
     for one in results.values():
         if one.trial.data == data and one.scores is not None:

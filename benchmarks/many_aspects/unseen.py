@@ -111,15 +111,15 @@ class Answers:
         self._positive = Auc(labels[self._kept] == POSITIVE, positive[self._kept])
 
     def detection(self, weights: np.ndarray) -> float:
-        """Of "the text speaks of the aspect", by the probability for it."""
+        """The area for whether the text has an opinion on the aspect, by the predicted probability that it has one."""
         return self._found(weights)
 
     def gain(self, weights: np.ndarray) -> float:
-        """Detection minus that by the average probability for the other aspects, which needs no name."""
+        """Detection minus the area that the mean probability of the other aspects reaches without the aspect's name."""
         return self._found(weights) - self._elsewhere(weights)
 
     def sentiment(self, weights: np.ndarray) -> float:
-        """Of positive against negative, in rows that are either."""
+        """The area for positive against negative, over the rows that have one of these labels."""
         return self._positive(weights[self._kept])
 
     def values(self) -> list[float]:
@@ -127,7 +127,7 @@ class Answers:
         return self._all(np.ones(len(self.texts)))
 
     def intervals(self) -> np.ndarray:
-        """Their 95 % intervals over texts, (2, 3)."""
+        """The 95 % intervals of `values` over texts, (2, 3): the lower bounds, then the upper bounds."""
         drawn = [self._all(weights) for weights in resampled(self.texts, DRAWS, np.random.default_rng(0))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # an area that is undefined in all samples gives NaN

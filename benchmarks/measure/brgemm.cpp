@@ -33,7 +33,8 @@ void brgemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, int64
       "brgemm: expected three contiguous tensors of three dimensions");
   TORCH_CHECK(b.size(0) == a.size(0) && b.size(1) == a.size(2) && c.size(0) == a.size(0) && c.size(1) == a.size(1) &&
                   c.size(2) == b.size(2),
-              "brgemm: got ", a.sizes(), " x ", b.sizes(), " into ", c.sizes());
+              "brgemm: expected (T, M, K), (T, K, N) and (T, M, N), got ", a.sizes(), ", ", b.sizes(), " and ",
+              c.sizes());
   TORCH_CHECK(a.scalar_type() == b.scalar_type() && c.scalar_type() == at::kFloat,
               "brgemm: expected operands of one dtype and a float32 result");
   if (a.scalar_type() == at::kFloat) {

@@ -25,7 +25,8 @@ class ReleasedQACGBert(nn.Module):
     """The released forward on the parameters of `model`, which both modules then share.
 
     Args:
-        model: a model of the released variant: pooler "cls", context projection "hidden", activation "gelu".
+        model: a model of the released variant: pooler "cls", context projection "hidden", activation "gelu", gates with
+            biases, and the released names of the attention.
 
     Raises:
         ValueError: `model` is another variant; the message names the field of its configuration.

@@ -6,7 +6,7 @@ run, if the sources have not changed.
 
 `--corners` measures the targets of `plans.CORNER_CASES` instead, interleaved with eager: 86 cases with 1 to 8 queries,
 1 to 32,768 keys, three dtypes, inference and training steps, and with one key for 128 queries. `--records FILES`
-measures nothing and compares stored records of the suite and of whole steps with all targets.
+measures nothing and compares stored records of the suite and of whole steps with the targets `cpu` and `steps`.
 """
 
 import argparse

@@ -84,7 +84,11 @@ class Target:
         raise NotImplementedError
 
     def compare(self, *found: records.Record) -> tuple[str, bool] | None:
-        """The measured value as text and whether it meets the target, or None; gets the records that `reads` names."""
+        """The measured value as text and whether it meets the target; None if the records lack a value.
+
+        Args:
+            *found: a record for each pair that `reads` returns, in that order.
+        """
         raise NotImplementedError
 
 
@@ -154,6 +158,7 @@ class RateOverBaseline(Target):
     """A backend reaches at least a multiple of the FLOP/s of a baseline, which may compute fewer FLOP.
 
     Attributes:
+        baseline: name of the implementation to compare with; if `executed`, one that computes softmax attention.
         at_least: the required ratio of the two rates.
         executed: whether the backend's rate counts FLOP by TARGET_FLOPS instead of FLOP_CONVENTION.
     """

@@ -2,11 +2,11 @@
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the text is one line, complete without a traceback."""
+    """Input that cannot be used; the text is complete without a traceback."""
 
 
 class CheckpointError(InputError):
-    """A checkpoint that cannot be used; the text names the file and the tensor or field."""
+    """A checkpoint that cannot be used; the text names the file or argument, and the tensor or field at fault."""
 
 
 class ModelFolderError(InputError):

@@ -1,4 +1,4 @@
-"""Packed batches: tokens of all sequences one after another, without padding. Re-exports of `modules/packing.py`."""
+"""Packed batches: tokens of all sequences one after another, without padding. Re-exports."""
 
 from qacg_models.data.collators import PackingCollator
 from qacg_models.modules.packing import Packing, pack_visible, packing_of

@@ -325,10 +325,10 @@ def test_convert_destination_is_complete_or_unchanged(tmp_path, capsys, monkeypa
     assert "dst: expected a model folder to overwrite" in error_of(
         capsys, "convert", tmp_path / "own", tmp_path / "notes", "--overwrite"
     )
-    assert "dst: expected a folder outside" in error_of(
+    assert "dst: expected a folder that does not contain" in error_of(
         capsys, "convert", tmp_path / "own", tmp_path / "own", "--overwrite"
     )
-    assert "dst: expected a folder outside" in error_of(
+    assert "dst: expected a folder that does not contain" in error_of(
         capsys, "convert", tmp_path / "own" / "model.safetensors", tmp_path / "own", "--overwrite"
     )
     assert run(tmp_path / "own", tmp_path / "new") == 0

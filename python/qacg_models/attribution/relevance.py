@@ -27,7 +27,7 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to y, to x and to the divisor of the scaling, so that no division is by zero.
+        eps: added to y and to the divisor of the scaling, against divisions by zero, and to x.
 
     Returns:
         (..., M) relevance, without gradient. Its sum over the last dimension equals that of `relevance`, up to `eps`.
@@ -98,8 +98,7 @@ def layerwise_relevance(
 
     As in the released analysis, LayerNorm and activations leave relevance unchanged. At a residual connection all of
     it goes to the dense branch and none to the residual. In attention all of it goes to the values; queries, keys and
-    context receive none.
-    Attention maps are recomputed for one layer at a time.
+    context receive none. Attention maps are recomputed for one layer at a time.
 
     Args:
         model: a sequence classifier of this package, run in evaluation mode; no other thread may run it meanwhile.
@@ -112,7 +111,7 @@ def layerwise_relevance(
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package.
-        ValueError: `target` is not a class, or the model rejects the batch.
+        ValueError: `target` is not a class, has another shape or dtype, or the model rejects the batch.
 
     Example:
         >>> import torch

@@ -12,18 +12,19 @@ from qacg_models.models.pretrained import EncoderPreTrainedModel
 def token_sensitivity(
     model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
 ) -> Tensor:
-    """Squared norm of d logit / d embedding for every token.
+    """Returns the squared norm of d logit / d embedding for every token.
 
     Args:
         model: a sequence classifier of this package, run in evaluation mode; parameter gradients do not change.
         batch: keyword arguments of its forward; labels are ignored.
-        target: class of the logit, one for all rows or (B); None: the highest logit of each row.
+        target: class of the logit: an integer for all rows, or (B) integers; None: the highest logit of each row.
 
     Returns:
-        (B, L) scores, 0 for padding.
+        (B, L) scores, 0 for tokens that the batch's `attention_mask` hides.
 
     Raises:
-        TypeError, ValueError: an unsuitable model or target, or an error of the model.
+        TypeError: `model` is not a sequence classifier of this package.
+        ValueError: `target` is not a class, has another shape or dtype, or the model rejects the batch.
 
     Example:
         >>> import torch
@@ -42,20 +43,21 @@ def token_sensitivity(
 
 
 def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
-    """Gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
+    """Returns the gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
 
     It equals `backward_gradient(sensitivity_grads)` of the released code.
 
     Args:
-        model: a sequence classifier of this package.
+        model: a sequence classifier of this package, run in evaluation mode; parameter gradients do not change.
         batch: keyword arguments of its forward; labels are ignored.
-        weights: (B, num_labels).
+        weights: (B, num_labels) weights of the logits.
 
     Returns:
         (B, L, hidden_size) gradient.
 
     Raises:
-        ValueError: the weights have another shape than the logits.
+        TypeError: `model` is not a sequence classifier of this package.
+        ValueError: `weights` is not a tensor of the shape of the logits, or the model rejects the batch.
 
     Example:
         >>> import torch
@@ -82,7 +84,7 @@ def classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tens
 
 @contextmanager
 def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
-    """Sets a sequence classifier to evaluation mode, and restores the mode of each module at the end.
+    """Sets evaluation mode and `config.unpad = False` inside the context, and restores both at the end.
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package.

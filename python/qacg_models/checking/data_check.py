@@ -132,7 +132,7 @@ def check_data(
         doubted_by: description of the classifier that found the doubtful labels.
 
     Raises:
-        InputError: the tokenizer or checkpoint of the options cannot be loaded.
+        InputError: the options do not fit the data, or their tokenizer or checkpoint cannot be loaded.
     """
     balance = {split: _balance(part, dataset) for split, part in dataset.splits.items()}
     tokens = check_tokens(dataset, options)

@@ -19,7 +19,7 @@ FOLDS = 3
 
 
 def model_doubts(dataset: Dataset, options: TrainingOptions, say: Callable[[str], None]) -> list[Doubt]:
-    """Returns the training rows whose label contradicts a model that was trained without them.
+    """Returns doubtful labels of training rows by models trained without them, most doubtful first.
 
     Each training keeps the checkpoint with the best metric on the split dev.
 

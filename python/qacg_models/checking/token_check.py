@@ -18,14 +18,14 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 @dataclass(frozen=True)
 class TokenCheck:
-    """Counts over the distinct training texts.
+    """Counts over the distinct training texts, or over a sample of them (`check_tokens`).
 
     Attributes:
         start: a line with the checkpoint from which training starts, and why.
         vocabulary: checkpoint whose vocabulary is used, or "learned from the texts".
         texts: number of examined texts.
         max_length: maximum length of the model in tokens.
-        cut: number of texts that are longer.
+        cut: number of texts with more tokens, which are truncated.
         longest: length of the longest text in tokens, with the context and the special tokens.
         words: number of words in the examined texts.
         pieces: number of WordPiece tokens of these words.
@@ -67,7 +67,7 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     """Counts the tokens of the distinct training texts, or of an evenly spaced sample if there are more than EXAMINED.
 
     Raises:
-        InputError: the tokenizer or checkpoint cannot be loaded.
+        InputError: the options do not fit the data, or their tokenizer or checkpoint cannot be loaded.
     """
     chosen, start = choose_start(options, dataset)
     resolved = resolve_options(chosen, dataset)

@@ -48,8 +48,8 @@ def configuration(
         The configuration, and notes about inferred and dropped fields.
 
     Raises:
-        CheckpointError: there is no configuration file, it is for another architecture, or a field is unknown or
-            invalid.
+        CheckpointError: there is no configuration file, it is for another architecture, it lacks the number of heads,
+            or a field is unknown or invalid.
     """
     if source.fields is None:
         raise CheckpointError(
@@ -87,7 +87,11 @@ def configuration(
 def _of_another_model(
     source: Source, config_class: type[PreTrainedConfig], known: PreTrainedConfig, notes: list[str]
 ) -> dict[str, object]:
-    """Returns the fields of `source` that `config_class` has too; `source` is another model of this package."""
+    """Returns the fields that `config_class` has too, for a `source` whose model type is another one.
+
+    Raises:
+        CheckpointError: the type is none of this package, or its context tensors have another meaning.
+    """
     kind = source.fields["model_type"]
     where, model_type = source.fields_path, config_class.model_type
     if kind not in ENCODER_CONFIGS:

@@ -57,7 +57,8 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
         variant: as in transformers, the infix in `model.fp16.safetensors`.
 
     Raises:
-        CheckpointError: there is no file of weights, or there are several and none has a usual name.
+        CheckpointError: no file has a usual name of weights, and there is not exactly one other file of weights, or
+            `variant` is given.
     """
     infix = f".{variant}" if variant else ""
     usual = {
@@ -77,7 +78,8 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
     expected = " or ".join(name for kind in kinds for name in usual[kind])
     if others:
         names = ", ".join(path.name for path in others)
-        raise CheckpointError(f"{folder}: expected {expected}, or one other file of weights, got {names}")
+        alternative = "" if variant else ", or one other file of weights"
+        raise CheckpointError(f"{folder}: expected {expected}{alternative}, got {names}")
     raise CheckpointError(f"{folder}: expected {expected}, got no file of weights")
 
 
@@ -120,12 +122,15 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _check_length(path: Path) -> None:
-    """Raises CheckpointError with the missing tensors if a file is truncated; safetensors does not name them."""
+    """Raises CheckpointError if the header is damaged, or with the missing tensors if the file is truncated.
+
+    The errors of safetensors do not name the missing tensors.
+    """
     size = path.stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if size < 8 or not 0 < length <= min(size - 8, _LONGEST_HEADER):
-            raise CheckpointError(f"{path}: is damaged: its {size} bytes are too few for its header")
+            raise CheckpointError(f"{path}: is damaged: its {size} bytes begin with no valid header")
         try:
             header = parse_json(opened.read(length).decode())
             ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}

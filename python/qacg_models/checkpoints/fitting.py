@@ -38,14 +38,14 @@ def fit(
         heads: number of attention heads of the model.
         initializer_range: standard deviation of rows that are added to the word table.
         permissions: what the user permits.
-        not_needed: patterns of tensors that the model does not use.
+        not_needed: regular expressions for the names of tensors that the model does not use.
 
     Returns:
         The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: backbone tensors are missing or unused, another part is incomplete, or a tensor has another
-            shape or values that are not finite.
+        CheckpointError: backbone tensors are missing or unused, another part is incomplete, gates have biases that the
+            model lacks, or a tensor has another shape, no floating-point dtype, or values that are not finite.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}
@@ -87,7 +87,7 @@ def fit(
 
 
 def _absent(name: str, shape: torch.Size, source: Source) -> tuple[Tensor | None, str]:
-    """Returns zeros for the bias of a gate if the checkpoint has gates without biases."""
+    """Returns zeros and a note for the bias of a gate that the checkpoint has without bias, otherwise None and ""."""
     weight = source.tensors.get(name.removesuffix("bias") + "weight")
     if name.endswith(".bias") and role_of(name) in GATE_ROLES and weight is not None:
         return torch.zeros(shape, dtype=weight.dtype), "zeros for the bias of a gate without bias"

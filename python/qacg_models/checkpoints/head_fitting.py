@@ -40,14 +40,14 @@ def fit_head(
         source: path of the checkpoint, for messages and the report.
         model: name of the model, for messages and the report.
         initialize_missing: initialise missing tensors at random.
-        ignore_mismatched_sizes: initialise tensors of the head with another size at random.
+        ignore_mismatched_sizes: initialise tensors of the head that are missing or have another size at random.
 
     Returns:
         The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: tensors of the encoder are missing or unused, the head is incomplete, or a tensor has another
-            shape or values that are not finite.
+        CheckpointError: tensors of the encoder are missing or unused, the head is incomplete, two tensors have the same
+            name in this package, or a tensor has another shape or values that are not finite.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases

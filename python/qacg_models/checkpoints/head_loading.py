@@ -45,16 +45,18 @@ class HeadCheckpointLoading(ReportedLoading):
                 encoder, whose configuration does not describe the head.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
                 raise an error.
-            ignore_mismatched_sizes: initialise at random the tensors of the head whose size differs; False: raise an
-                error.
+            ignore_mismatched_sizes: initialise at random the tensors of the head that are missing or whose size
+                differs; False: raise an error.
             output_loading_info: return the model and the dictionary of transformers, with the report as "report".
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
         Returns:
-            The model in evaluation mode; with output_loading_info a pair.
+            The model in evaluation mode; with output_loading_info the pair of the model and the dictionary.
 
         Raises:
-            CheckpointError: a ValueError that names the file and the field or tensor.
+            CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
+            ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
+            OSError: there is no such path, and the download from the hub failed.
         """
 
         def read(path, *model_args, use_safetensors, variant, **options):
@@ -94,14 +96,15 @@ class HeadCheckpointLoading(ReportedLoading):
             *model_args: further arguments of the class.
             config: a configuration or its file; None: the one beside the weights.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks.
-            ignore_mismatched_sizes: initialise at random the tensors of the head whose size differs.
+            ignore_mismatched_sizes: initialise at random the tensors of the head that are missing or whose size
+                differs.
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
         Returns:
             A pair: the model in evaluation mode, and the loading info of transformers, with the report as "report".
 
         Raises:
-            CheckpointError: a ValueError that names the file and the field or tensor.
+            CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
         """
         found = read_tensors(weights)
         if not isinstance(config, PreTrainedConfig):

@@ -90,7 +90,7 @@ class HeadLayout:
         return norm_to_gamma_beta(name) if self.gamma_beta else name
 
     def describe(self) -> str:
-        """Describes the tensor names for the report of a load, such as "encoder under bert., LayerNorm gamma/beta"."""
+        """Describes the tensor names for the report of a load: `encoder under 'bert.', LayerNorm gamma/beta`."""
         words = [f"encoder under {self.encoder!r}" if self.encoder else "encoder without prefix"]
         if self.head:
             words.append(f"head under {self.outer + self.head!r}")

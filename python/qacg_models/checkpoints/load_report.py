@@ -18,9 +18,10 @@ class Report:
         loaded: tensors with values from the source, including reshaped ones.
         missing: tensors that the source does not contain.
         unexpected: names in the source of tensors that the model does not have.
-        unused: names in the source of tensors that no model requires: optimizer state, buffers that are computed from
-            the sizes, the gate of a pooler that does not use it.
-        reshaped: tensors whose values differ from those in the source, with a note of the change.
+        unused: names in the source of tensors that the model does not require: optimizer state, buffers that are
+            computed from the sizes, a pooler or its gate.
+        reshaped: tensors whose shape or values differ from the source, and biases of zeros that were added or dropped,
+            with a note of the change.
         notes: other decisions, one sentence each.
     """
 

@@ -122,10 +122,12 @@ class CheckpointLoading(ReportedLoading):
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
         Returns:
-            The model in evaluation mode; with output_loading_info a pair.
+            The model in evaluation mode; with output_loading_info the pair of the model and the dictionary.
 
         Raises:
-            CheckpointError: a ValueError that names the file and the field or tensor.
+            CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
+            ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
+            OSError: there is no such path, and the download from the hub failed.
         """
         permissions = Permissions(
             initialize_missing=initialize_missing,

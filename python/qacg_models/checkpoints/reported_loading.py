@@ -96,7 +96,7 @@ class ReportedLoading:
 
 
 def _check_sources(name: object, weights_only: bool, options: Mapping[str, object]) -> None:
-    """Raises ValueError for options of transformers' from_pretrained that name another source of tensors."""
+    """Raises ValueError for `weights_only=False`, and for options that name another source of tensors."""
     if not weights_only:
         raise ValueError("weights_only: expected True, got False. Pickled code never runs.")
     for other in ("state_dict", "gguf_file"):

@@ -55,7 +55,8 @@ def open_source(
         variant: as in transformers, the infix in `model.fp16.safetensors`.
 
     Raises:
-        CheckpointError: a file is missing, damaged or no checkpoint of a BERT, or has a tensor twice.
+        CheckpointError: a file is missing, damaged or no checkpoint of a BERT, or has a tensor twice or with another
+            number of dimensions.
     """
     path = Path(path)
     if not path.exists():

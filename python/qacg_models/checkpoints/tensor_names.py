@@ -1,6 +1,6 @@
 """Tensor names in checkpoints of other programs, and their conversion in both directions.
 
-Tensors have the names of a model with a head, with the released names of the attention's parameters:
+In this package, tensors have the names of a model with a head, and the attention has the released names:
 `bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` describes the names in a file.
 `to_ours` and `from_ours` are inverse functions.
 
@@ -128,7 +128,7 @@ class Layout:
         return self.outer + (norm_to_gamma_beta(name) if self.gamma_beta else name), False
 
     def describe(self) -> str:
-        """Describes the tensor names for the report of a load, such as "prefix bert., LayerNorm gamma/beta"."""
+        """Describes the tensor names for the report of a load: `prefix 'bert.', LayerNorm gamma/beta`."""
         if self.tensorflow:
             words = ["TensorFlow names"]
         else:

@@ -101,7 +101,9 @@ def convert(
         The report about every tensor.
 
     Raises:
-        CheckpointError: the source cannot be read or converted, or `dst` exists.
+        CheckpointError: `to` or `model` is unknown, the source cannot be read or converted, or `dst` has files and
+            either `overwrite` is False, or `dst` is no model folder or contains `src`.
+        InputError: `dst` cannot be written.
     """
     dst = Path(dst)
     if to not in FORMATS:
@@ -146,7 +148,7 @@ def _check_destination(src: Path, dst: Path, overwrite: bool) -> None:
     if not dst.exists() or (dst.is_dir() and not any(dst.iterdir())):
         return
     if dst.resolve() in (src.resolve(), *src.resolve().parents):
-        raise CheckpointError(f"dst: expected a folder outside {src}, got {dst}. Choose another folder.")
+        raise CheckpointError(f"dst: expected a folder that does not contain {src}, got {dst}. Choose another folder.")
     if not overwrite:
         raise CheckpointError(
             f"dst: expected a new folder, got {dst}, which exists. Choose another folder, or set overwrite."
@@ -244,7 +246,12 @@ def _hugging_face_config(config: PreTrainedConfig, tensors: Mapping[str, Tensor]
 
 
 def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedConfig, report: Report) -> None:
-    """Adds the unused tensors that the released code requires, since it loads state dicts strictly."""
+    """Adds the unused tensors that the released code requires, since it loads state dicts strictly.
+
+    Raises:
+        CheckpointError: a field has a value that the released code does not have, a tensor is missing, or there are
+            more than RELEASED_CONTEXTS contexts.
+    """
     for field, value in _RELEASED_VALUES.items():
         if getattr(config, field, value) != value:
             raise CheckpointError(
@@ -273,7 +280,7 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
 
 
 def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedConfig, report: Report) -> None:
-    """Adds the tensors of the pooler, which the released BERT requires with every head, even if it has no use."""
+    """Adds the tensors of the pooler, which the released BERT requires even with a head that does not use it."""
     size = config.hidden_size
     shapes = {"bert.pooler.dense.weight": (size, size), "bert.pooler.dense.bias": (size,)}
     if shapes.keys() <= tensors.keys():

@@ -43,7 +43,8 @@ def write_head(
         The report about every tensor.
 
     Raises:
-        CheckpointError: the source cannot be read or converted.
+        CheckpointError: the source cannot be read or converted, `to` does not support it, or `permissions` permits to
+            resize embedding tables.
     """
     options = {
         "initialize_missing": permissions.initialize_missing,

@@ -51,7 +51,7 @@ def answer_lines(answers: Sequence[AspectPrediction], absent: str) -> list[str]:
     """Returns a line for each aspect with an opinion, and one that names the other aspects.
 
     Args:
-        answers: of one text, one for each aspect.
+        answers: predictions for one text, one for each aspect; at least one.
         absent: the label that means that there is no opinion.
     """
     width, lines, others = max(len(answer.aspect) for answer in answers), [], []
@@ -66,7 +66,7 @@ def answer_lines(answers: Sequence[AspectPrediction], absent: str) -> list[str]:
 
 
 def program() -> str:
-    """Returns how a shell in this folder starts `qacg` with the interpreter of this process."""
+    """Returns the shell command that starts `qacg` with this interpreter from the working directory."""
     script, path = Path(sys.executable).with_name("qacg"), os.environ.get("PYTHONPATH")
     if script.is_file() and path is None:
         found = shutil.which("qacg")

@@ -52,13 +52,14 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     Args:
         report: folder for the page; an earlier report there is replaced.
         output: folder for the trained model; an earlier model there is replaced.
-        options: of training; None: `training_options`.
+        options: options of training; None: `training_options`.
 
     Returns:
-        0, or 1 if the operator is outside its error budget or the model is too close to the majority row.
+        0, or 1 if the operator is outside its error budget, or if the model's strict accuracy on test is less than
+        MARGIN above that of the majority row.
 
     Raises:
-        InputError: `report` or `output` holds something else.
+        InputError: `report` has files that are not a report, or `output` files that are not a model.
     """
     from qacg_models.reporting import captions
     from qacg_models.reporting.heatmaps import loss_figure
@@ -144,10 +145,10 @@ def next_commands(output: Path) -> list[str]:
 
 
 def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[Example]:
-    """Rows worth looking at, chosen by their true labels alone, the same for every model.
+    """Returns up to four rows to show, chosen by their true labels alone, the same for every model.
 
-    From the shortest text with praise and blame, and from the shortest one of more than eight words, the row of the
-    first aspect that it praises and that of the first aspect that it blames.
+    Two texts that have both labels are chosen: the shortest one, and the shortest other one of more than eight words.
+    Each contributes its first positive row and its first negative row.
     """
     by_sentence: dict[str, list[Example]] = {}
     for row in rows:

@@ -26,15 +26,15 @@ METHOD = (
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """One shape in one direction.
+    """Times and memory for one shape, of the forward alone or with the backward.
 
     Attributes:
         shape: (B, H, L, D).
-        backward: whether the backward is included.
-        eager_ms, fused_ms: medians in milliseconds.
-        runs: how many of each.
-        eager_mb, fused_mb: memory in MB (10^6 bytes) of forward and backward together; None where it is not measured:
-            for all shapes but the last, and where the system does not tell.
+        backward: whether the times include the backward.
+        eager_ms, fused_ms: median times in milliseconds.
+        runs: number of timed runs of each implementation.
+        eager_mb, fused_mb: memory in MB (10^6 bytes) of forward and backward together, in both rows of the last shape;
+            None for other shapes, and if /proc does not report it.
     """
 
     shape: tuple[int, int, int, int]
@@ -52,12 +52,15 @@ class SpeedRow:
 
 
 def speed_table(shapes=SHAPES, seconds: float = 0.6, minimum_runs: int = 5) -> list[SpeedRow]:
-    """Measures the time of every shape, forward and forward with backward, and the memory of the last one.
+    """Measures the time of every shape, forward and forward with backward, and the memory of the last shape.
 
     Args:
         shapes: (B, H, L, D) each.
-        seconds: time to spend per row, beyond the first run of each, which is not counted.
-        minimum_runs: runs of each implementation, however long they take.
+        seconds: measuring time per row, without the first run of each implementation, which is not counted.
+        minimum_runs: minimum number of runs of each implementation, however long they take.
+
+    Raises:
+        subprocess.CalledProcessError: a process that measures memory failed.
     """
     with ThreadPoolExecutor() as pool:
         memory = dict(zip(IMPLEMENTATIONS, pool.map(peak_growth, IMPLEMENTATIONS, repeat(shapes[-1]))))
@@ -74,7 +77,7 @@ def speed_table(shapes=SHAPES, seconds: float = 0.6, minimum_runs: int = 5) -> l
 
 
 def speed_cells(rows: list[SpeedRow]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table."""
+    """Returns header and rows of the table; memory stands only in the rows with the backward."""
     header = ["(B, H, L, D)", "direction", "eager ms", "fused ms", "times faster", "eager MB", "fused MB"]
 
     def memory(row: SpeedRow, value: float | None) -> str:
@@ -95,9 +98,9 @@ def speed_cells(rows: list[SpeedRow]) -> tuple[list[str], list[list[str]]]:
 
 
 def peak_growth(name: str, shape: tuple[int, int, int, int]) -> float | None:
-    """MB (10^6 bytes) that one forward and backward adds to the peak resident memory of a fresh process.
+    """Returns the MB (10^6 bytes) that a forward and backward adds to the peak memory of a fresh process.
 
-    None where /proc does not tell.
+    The memory is resident memory. Returns None if /proc does not report it.
 
     Raises:
         subprocess.CalledProcessError: the process failed; its errors went to stderr.
@@ -161,7 +164,7 @@ def _interleaved(calls: dict[str, Callable[[], None]], seconds: float, minimum_r
 
 
 def _resident(field: str) -> int | None:
-    """Bytes of VmRSS (now) or VmHWM (peak) of this process."""
+    """Returns the bytes of VmRSS (now) or VmHWM (peak) of this process; None if /proc does not report them."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
     except OSError:

@@ -31,7 +31,7 @@ class Minutes:
 
 
 def invented_minutes(count: int, seed: int) -> list[Minutes]:
-    """Documents of six to nine sentences, two of them decisions; the same numbers give the same documents."""
+    """Returns documents of six to nine sentences, two of them decisions; equal arguments give equal documents."""
     phrases = _phrases()
     draw = random.Random(seed)
 
@@ -49,12 +49,17 @@ def invented_minutes(count: int, seed: int) -> list[Minutes]:
 
 
 def text_of_the_example() -> list[str]:
-    """Sentences of minutes that were written by hand; two of them are decisions."""
+    """Returns the sentences of minutes that were written by hand; two of them are decisions."""
     return _phrases()["text"]
 
 
 def train_summarizer(documents: list[Minutes], seed: int = 0) -> ExtractiveSummarizer:
-    """A tokenizer and a BertSum from scratch, trained in a few seconds on one CPU core."""
+    """Trains a tokenizer and a BertSum from scratch, in a few seconds on one CPU core.
+
+    Args:
+        documents: at least BATCH documents.
+        seed: seed of initial weights and batches.
+    """
     torch.manual_seed(seed)
     tokenizer = train_tokenizer([s for document in documents for s in document.sentences], vocab_size=600)
     encoder = BertConfig(
@@ -90,9 +95,9 @@ def train_summarizer(documents: list[Minutes], seed: int = 0) -> ExtractiveSumma
 
 @torch.no_grad()
 def _attend_nearby_at_first(model: BertSumForExtractiveSummarization) -> None:
-    """Sinusoids as positions, and keys equal to queries: near tokens then score higher from the first step on.
+    """Sets positions to sinusoids, and keys equal to queries: near tokens then score higher from the first step on.
 
-    Which sentence a [CLS] stands for would take a random encoder thousands of steps to find out.
+    From random weights, training takes thousands of steps until each [CLS] attends to its own sentence.
     """
     positions = model.bert.embeddings.position_embeddings.weight
     positions.copy_(0.3 * model.encoder.pos_emb.positions(len(positions))[0])
@@ -101,7 +106,7 @@ def _attend_nearby_at_first(model: BertSumForExtractiveSummarization) -> None:
 
 
 def found_share(summarizer: ExtractiveSummarizer, documents: list[Minutes]) -> tuple[float, float]:
-    """Share of the decisions among the two selected sentences, and among the first two of every document."""
+    """Returns the share of all decisions that are selected, and that are in the first two sentences of a document."""
     found = first = total = 0
     for document in documents:
         chosen = summarizer.summarize(document.sentences, count=2, block_trigrams=False).indices

@@ -156,7 +156,7 @@ class AspectSentiment(AspectPredictor):
             by: "text", "sentence" or "document", as in `qacg predict`.
             batch_size: maximum number of pairs of text and context in one batch.
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
-                prediction.
+                prediction. If `texts` is one text, an empty text always raises.
 
         Returns:
             For a frame or a Series: a DataFrame with the columns of `qacg predict`: [sentence], [target], text, aspect,
@@ -166,8 +166,8 @@ class AspectSentiment(AspectPredictor):
 
         Raises:
             TypeError: an argument has another type.
-            InputError: a text is empty, a column is missing, an aspect or target is unknown, or pandas is not
-                installed.
+            InputError: a text is empty or has no target, a column is missing, an aspect, a target or `by` is unknown,
+                a column is named for texts without columns, or pandas is not installed.
         """
         framed = is_frame(texts)
         if not framed and (text, aspect, target) != (None, None, None):
@@ -266,7 +266,7 @@ class AspectSentiment(AspectPredictor):
         `from_pretrained` and the commands of `qacg` read it.
 
         Raises:
-            InputError: the model was loaded with int8, or `folder` has files that are not a model.
+            InputError: the model was loaded with int8, or `folder` is a file or has files that are not a model.
         """
         save_trained(self.trained, folder)
 
@@ -290,6 +290,9 @@ class AspectSentiment(AspectPredictor):
 
         Returns:
             The URL of the commit.
+
+        Raises:
+            InputError: the model was loaded with int8.
         """
         return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
 

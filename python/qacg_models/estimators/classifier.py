@@ -80,6 +80,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
+            TypeError: an option is unknown.
             InputError: a cell is empty, y has another length than X, or the options or the data cannot be used.
         """
         if y is None:
@@ -107,7 +108,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             (N) labels.
 
         Raises:
-            InputError: an empty cell, or an aspect that was not in the training rows.
+            NotFittedError: `fit` has not been called.
+            InputError: a cell is empty, or an aspect was not in the training rows.
         """
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
@@ -122,6 +124,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             (N, classes) float64 probabilities, in the order of `classes_`.
 
         Raises:
+            NotFittedError: `fit` has not been called.
             InputError: a cell is empty, or an aspect was not in the training rows.
         """
         check_is_fitted(self)

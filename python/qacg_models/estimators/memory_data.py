@@ -78,7 +78,8 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
     known = [field.name for field in fields(DataOptions) if field.name not in _OF_FILES]
     for name in given:
         if name not in known:
-            raise TypeError(f"data options: expected some of {', '.join(known)}, got {name!r}. Check its spelling.")
+            advice = "Omit it; it applies to files." if name in _OF_FILES else "Check its spelling."
+            raise TypeError(f"data options: expected some of {', '.join(known)}, got {name!r}. {advice}")
     return DataOptions(**given)  # type: ignore[arg-type]
 
 
@@ -123,7 +124,7 @@ def _aspects(frame: Any, options: DataOptions) -> tuple[str, ...]:
 
 
 def _reading(options: DataOptions, on_empty: str) -> DataOptions:
-    """Returns the options for reading the temporary file; they skip the empty cells of a wide frame."""
+    """Returns the options for reading the temporary file; with "skip" they skip the empty cells of a wide frame."""
     return replace(options, skip_empty=options.is_wide and on_empty == "skip")
 
 

@@ -14,15 +14,15 @@ from qacg_models.runs.run_config import RUN_NAME, read_run_file
 
 
 def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> list[Example]:
-    """Returns an example for each text of a file (.txt, .csv, .jsonl) and context of the model.
+    """Returns an example for each text of a file that `qacg predict` reads, and context of the model.
 
     Args:
         trained: the model.
         path: the file.
-        text_column: name of the column; None: that of training.
+        text_column: name of the column of texts; None: that of training.
 
     Raises:
-        DataError: the file cannot be read or has no texts.
+        DataError: the file cannot be read, violates its format or has no texts.
     """
     options = trained.data_options
     columns = options.columns().of_texts(text=text_column or options.text_column)
@@ -31,7 +31,10 @@ def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> 
 
 
 def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], str]:
-    """Returns examples from the training data or the bundled sample, and a description of their source.
+    """Returns examples to check a file on, and a description of their source.
+
+    They are the rows of dev and test of the training data, or the sentences of the bundled sample with each context if
+    these files have changed or do not exist.
 
     Args:
         trained: the model.

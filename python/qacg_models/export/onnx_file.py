@@ -43,8 +43,8 @@ def _graph(traced: TracedModel) -> torch.onnx.ONNXProgram:
     size = sum(tensor.nbytes for tensor in traced.program.state_dict.values())
     if size > MOST_BYTES:
         raise InputError(
-            f"to: expected weights of less than 2 GiB for one ONNX file, got {size / 2**30:.1f} GiB. "
-            "Use --to torch-export."
+            f"to: expected weights of at most {MOST_BYTES / 2**30:.2f} GiB for one ONNX file, "
+            f"got {size / 2**30:.2f} GiB. Use --to torch-export."
         )
     with quiet("torch.onnx"):
         made = torch.onnx.export(

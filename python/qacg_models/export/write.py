@@ -43,7 +43,8 @@ def export(
         rows: examples on which the file is checked, at least one; an example of the model's maximum length is added.
         to: a key of FORMATS.
         overwrite: replace an existing file.
-        int8: use int8 linear layers, with the wider limits `check.INT8`.
+        int8: use int8 linear layers, with the wider limits `check.INT8`. The context path of `trained` is then folded
+            in place (`fold_context`).
         say: is called with a line before each step.
 
     Returns:

@@ -2,7 +2,8 @@
 
 The vector of a noun has its positive pointwise mutual information with neighbouring words (Church and Hanks 1990, with
 the smoothed contexts of Levy, Goldberg and Dagan 2015), reduced by a singular value decomposition. The leader algorithm
-(Hartigan 1975) clusters the vectors and leaves out nouns without similar ones, since they would hide rare aspects.
+(Hartigan 1975) clusters the vectors and leaves out nouns that are similar to no leader, since they would hide rare
+aspects.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
 
     In order of frequency, a noun that is dissimilar to all leaders becomes a leader, until there are `count`. Every
     other noun joins the most similar cluster, or is left out if it is similar to none. A cluster begins with its
-    leader; the other nouns are ordered by number of sentences and similarity.
+    leader; the other nouns are ordered by number of sentences times similarity, largest first.
 
     Args:
         words: the words of the sentences.

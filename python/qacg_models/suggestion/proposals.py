@@ -22,9 +22,9 @@ class Proposal:
     """A proposed aspect.
 
     Attributes:
-        name: the most frequent noun of the cluster, or the user's name.
+        name: the leader of the cluster (`cluster_nouns`), or the user's name.
         words: nouns of the cluster in their most frequent spelling, or the user's words.
-        phrases: frequent pairs of a word and one of the nouns.
+        phrases: frequent pairs of a word and one of the nouns after it; none for the user's words.
         picked: indices of the sentences with one of the nouns, the clearest examples first.
         found: the nouns in each sentence of `picked`.
     """
@@ -48,7 +48,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     """
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
-            f"input: expected at least {LEAST_SENTENCES} to propose aspects, got {len(sentences)} sentences"
+            f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}"
         )
     words = Words.of(sentences)
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)

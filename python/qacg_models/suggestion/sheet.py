@@ -28,7 +28,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class SheetRow:
-    """A (text, aspect) pair with the reason for its selection (`hint`), and its label, empty until labelled."""
+    """A (text, aspect) pair: the reason for its selection (`hint`), its split, and its label, empty until labelled."""
 
     text: str
     aspect: str
@@ -54,8 +54,9 @@ def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
 def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int) -> list[SheetRow]:
     """Returns at most `count` evaluation rows, drawn so that every (text, aspect) pair has the same probability.
 
-    At least one text and at most the share MOST_DEV_TEXTS of the texts are drawn. Each gets the same number of aspects
-    (one unless there are few texts), in a cycle. Texts are in random order, so the first rows are a random sample too.
+    At least one text and at most the share MOST_DEV_TEXTS of the texts are drawn. Each gets one aspect, or several if
+    there are few texts (numbers differ by at most one), in a cycle. Texts are in random order, so the first rows are a
+    random sample too.
     """
     chosen = random.Random(f"dev {seed}")
     drawn = chosen.sample(texts, min(count, len(texts), max(1, int(MOST_DEV_TEXTS * len(texts)))))
@@ -125,7 +126,7 @@ def _interleaved(proposals: Sequence[Proposal]) -> Iterator[int]:
 
 
 def check_columns(columns: Columns) -> None:
-    """Raises InputError if two columns of the sheet have the same name."""
+    """Raises InputError if a given column is called `hint` or `split`, which are columns of every sheet."""
     for name in columns.names():
         if name in (HINT, SPLIT_COLUMN):
             raise InputError(f"columns: expected a name other than {HINT} and {SPLIT_COLUMN}, got {name!r}")

@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[.,;:!?()]")
 
 
 def tokens(sentence: str) -> list[str]:
-    """Returns the words, unchanged, and the punctuation of a sentence, without numbers."""
+    """Returns the words, without a final 's, and the punctuation of a sentence; numbers are left out."""
     return [token.replace("’", "'").removesuffix("'s") for token in _TOKEN.findall(sentence)]
 
 
@@ -156,8 +156,8 @@ class Words:
 def _stands_as_noun(sentence: list[str], place: int) -> float:
     """Returns, from 0 to 1, how typical the context of the word at `place` is for a noun.
 
-    1 for "food" in "the food was" and "the thai food .", 0.5 in "great food ,"; 0 for "fresh" in "was fresh" and
-    "fresh food".
+    1 for "food" in "the food was" and "the thai food .", 0.5 in "had great food ,"; 0 for "fresh" in "was fresh" and
+    "fresh food", and for the first word of a sentence.
     """
     following = sentence[place + 1].lower() if place + 1 < len(sentence) else "."
     if is_word(following) and following not in FUNCTION_WORDS:
