@@ -13,7 +13,7 @@ from qacg_kernels.call.equations import Position
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
 from qacg_kernels.call.quasi_bias import QuasiBias
-from qacg_kernels.call.validation import dense_problem, packed_problem
+from qacg_kernels.call.validation import NO_NUMBERS, dense_problem, packed_problem
 from qacg_kernels.dispatch import Explanation
 from qacg_kernels.operators import autograd
 from qacg_kernels.utils.torch_internals import functorch_active, has_values
@@ -392,7 +392,8 @@ def problem_of(*args, **kwargs) -> Problem:
 
 
 def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | None:
-    if given is not None or not isinstance(query, Tensor) or not dropout_p > 0:
+    # Arguments of wrong types get their errors from `dense_problem` and `packed_problem`.
+    if given is not None or not isinstance(query, Tensor) or isinstance(dropout_p, NO_NUMBERS) or not dropout_p > 0:
         return given
     return draw_dropout_seed(query.device)
 

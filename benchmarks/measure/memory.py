@@ -27,7 +27,19 @@ import torch
 from qacg_models.utils.child_python import module_command
 
 from benchmarks import records
-from benchmarks.cases import DTYPES, FORWARD, FORWARD_BACKWARD, FULL, LENGTHS, MEMORY_SHAPE, Case, Inputs, Shape, draw
+from benchmarks.cases import (
+    DTYPES,
+    FORWARD,
+    FORWARD_BACKWARD,
+    FULL,
+    LAMBDA,
+    LENGTHS,
+    MEMORY_SHAPE,
+    Case,
+    Inputs,
+    Shape,
+    draw,
+)
 from benchmarks.implementations.registry import COMPILED, IMPLEMENTATIONS, Call, require_supported
 
 MB = 10**6
@@ -248,8 +260,11 @@ def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRec
     """Measures peak memory on the CPU by running this module in a new process.
 
     Raises:
+        ValueError: the case has another number of keys, or gate vectors.
         RuntimeError: the process failed; the message is its output.
     """
+    if case.keys is not None or case.gate != LAMBDA:
+        raise ValueError(f"case: expected as many keys as queries and a lambda tensor, got {case}")
     arguments = {
         "shape": ",".join(map(str, case.shape)),
         "dtype": case.dtype,

@@ -293,9 +293,12 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
     return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
 
 
+NO_NUMBERS = (str, bytes, type(None))  # float() parses the first two, and its error for None names no argument
+
+
 def _number(name: str, value: object) -> float:
     """The value as a float; raises TypeError if it is no number and ValueError if it is not finite."""
-    if isinstance(value, (str, bytes)):  # float() would parse it
+    if isinstance(value, NO_NUMBERS):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     number = float(value)  # type: ignore[arg-type]
     if not -math.inf < number < math.inf:
@@ -307,7 +310,7 @@ def _check_options(
     dropout_p: float, scale: float | None, quasi_scale: float, seed: Tensor | None, query: Tensor
 ) -> tuple[float, float, float]:
     """Validates the options and returns dropout_p, scale and quasi_scale as floats."""
-    if isinstance(dropout_p, (str, bytes)):
+    if isinstance(dropout_p, NO_NUMBERS):
         raise TypeError(f"dropout_p: expected a number, got {type(dropout_p).__name__}")
     dropout_p = float(dropout_p)
     if not 0.0 <= dropout_p < 1.0:

@@ -56,6 +56,12 @@ def test_joined_pair_equals_one_text_of_both(tmp_path, standalone):
     assert short[4, 0] == table[0], "the one with an opinion stays"
 
 
+def test_without_rows_without_an_opinion_none_is_joined(tmp_path):
+    table, _ = features(tmp_path, True, [row for row in ROWS if row.label])
+    drawn = torch.arange(len(table)).repeat(20)
+    assert list(JoinedTexts(table, 0.9, 64).pairs(drawn, torch.Generator())) == drawn.tolist()
+
+
 def test_joined_texts_pairs_rows_without_an_opinion(tmp_path):
     table, _ = features(tmp_path, True)
     drawn = torch.arange(6).repeat(2000)

@@ -102,7 +102,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         if not output_attentions:
             if self.fold is not None and not torch.is_grad_enabled():
                 projections = self.fold(hidden_states, context_embedding)
-            elif can_project_apart(attention):
+            elif can_project_apart(attention, context_layer):
                 projections = project_apart(attention, context_layer, context_embedding, hidden_states)
         if projections is None:
             if texts is not None:

@@ -130,7 +130,9 @@ class ContextFold(nn.Module):
 def mix_context(
     context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, layout: Packing | Tensor | None
 ) -> Tensor:
-    """Returns the context of a layer, W [E ; X] + b + E.
+    """Returns the context of a layer, W [E ; X] + b + E. E is multiplied once per question.
+
+    A layer with a wrapper or a hook, such as an adapter, is called as a module, with [E ; X] of every token.
 
     Args:
         context_layer: W (hidden, 2 hidden) and b (hidden).
@@ -145,28 +147,35 @@ def mix_context(
         >>> mix_context(nn.Linear(16, 8), torch.zeros(2, 8), torch.zeros(2, 5, 8), None).shape
         torch.Size([2, 5, 8])
     """
+    if not _is_plain(context_layer):
+        embedding = _per_token(context_embedding, hidden_states, layout).expand_as(hidden_states)
+        return context_layer(torch.cat((embedding, hidden_states), -1)) + embedding
     tokens = F.linear(hidden_states, _token_weight(context_layer))
     return tokens + _per_token(_question_part(context_layer, context_embedding), tokens, layout)
 
 
-def can_project_apart(attention: nn.Module) -> bool:
+def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
     """Returns whether `project_apart` can be used in place of `mix_context` and the projections.
 
-    False if the layer of the context query or context key has a wrapper or a hook, and must be called as a module; for
+    False if the context layer, or that of the context query or context key, has a wrapper or a hook, and must be called
+    as a module; for
     the context projection "head"; and in compiled and exported graphs, which are traced for any number of tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `context_projection`.
+        context_layer: the context layer before it.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
         >>> config = QACGBertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
-        >>> can_project_apart(QACGBertModel(config).encoder.layer[0].attention.self)
+        >>> encoder = QACGBertModel(config).encoder
+        >>> can_project_apart(encoder.layer[0].attention.self, encoder.context_layer[0])
         True
     """
     return (
         not torch.compiler.is_compiling()
         and attention.context_projection == "hidden"
+        and _is_plain(context_layer)
         and all(_is_plain(attention.layer(role)) for role in CONTEXT_ROLES)
     )
 

@@ -81,7 +81,13 @@ class JoinedTexts:
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
-        """Yields the index of each sampled row, or two indices for a row that is joined with another."""
+        """Yields the index of each sampled row, or two indices for a row that is joined with another.
+
+        If no row is without an opinion, none is joined.
+        """
+        if not len(self.absent):
+            yield from drawn.tolist()
+            return
         chance = torch.rand((3, len(drawn)), generator=generator, dtype=torch.float64)
         contexts = self.contexts[drawn].long()
         counts = self.counts[contexts]
