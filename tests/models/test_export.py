@@ -174,6 +174,13 @@ def test_export_every_classifier_in_every_format(name, to, classifiers, tmp_path
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
 
 
+def test_trace_does_not_change_the_model(folder):
+    trained = load_trained(folder / "mine")
+    model = trained.model.to(torch.bfloat16).train()
+    trace(trained)
+    assert (model.dtype, model.training, model.config._attn_implementation) == (torch.bfloat16, True, "fused")
+
+
 @pytest.mark.full
 def test_export_with_different_outputs_is_not_written(folder, traced, trained, tmp_path, monkeypatch, capsys):
     """The check reads the file that was written; here it is valid, but has one wrong weight."""

@@ -1,5 +1,6 @@
 """Tracing a trained classifier with eager attention, for any batch size and lengths up to its number of positions."""
 
+import copy
 import json
 from dataclasses import dataclass
 
@@ -50,9 +51,9 @@ class _Logits(nn.Module):
 
 
 def trace(trained: TrainedModel) -> TracedModel:
-    """Traces a trained model with eager attention, since other implementations call operators of this package."""
-    model, config = trained.model, trained.model.config
-    before = config._attn_implementation
+    """Traces a float32 copy of a trained model with eager attention; others call operators of this package."""
+    model, config = copy.deepcopy(trained.model).float().eval(), trained.model.config
+    model.set_attn_implementation("eager")
     batch, length = Dim("batch", min=1), Dim("length", min=1, max=config.max_position_embeddings)
     tokens = torch.ones(2, min(7, config.max_position_embeddings), dtype=torch.long)
     example = {name: tokens.clone() for name in ("input_ids", "attention_mask")}
@@ -60,14 +61,8 @@ def trace(trained: TrainedModel) -> TracedModel:
     dimensions: dict[str, dict[int, Dim]] = {name: {0: batch, 1: length} for name in example}
     if hasattr(config, "contexts"):
         example["context_ids"], dimensions["context_ids"] = torch.zeros(2, dtype=torch.long), {0: batch}
-    try:
-        model.set_attn_implementation("eager")
-        with torch.no_grad(), quiet("torch.onnx"):
-            program = torch.export.export(
-                _Logits(model).float().eval(), (), kwargs=example, dynamic_shapes=dimensions, strict=False
-            )
-    finally:
-        model.set_attn_implementation(before)
+    with torch.no_grad(), quiet("torch.onnx"):
+        program = torch.export.export(_Logits(model), (), kwargs=example, dynamic_shapes=dimensions, strict=False)
     return TracedModel(program, example, dimensions, metadata_of(trained))
 
 

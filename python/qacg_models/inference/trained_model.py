@@ -7,8 +7,8 @@ the training), training.json (its data, machine and metrics), and optionally cal
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -234,11 +234,9 @@ def predict_logits(
 
     make_batch = make_batch or batch_maker(model, tokenizer)
     logits = np.empty((len(rows), model.config.num_labels))
-    was_training = model.training
-    model.eval()
     bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None
     done: Callable[[int], object] = seen or (bar.update if bar else lambda count: None)
-    with torch.inference_mode(), closing(bar) if bar else nullcontext():
+    with torch.inference_mode(), _evaluating(model), closing(bar) if bar else nullcontext():
         for first, block in zip(range(0, len(rows), SORTED_TOGETHER), blocks(rows, SORTED_TOGETHER)):
             features = _features(model, tokenizer, block, max_length)
             order = by_length([len(feature["input_ids"]) for feature in features])
@@ -261,8 +259,18 @@ def predict_logits(
                         f"text: expected a text that fits into memory, got {len(features[chosen[0]]['input_ids'])} "
                         "tokens. Use another device, or a model with a smaller maximum length."
                     )
-    model.train(was_training)
     return logits
+
+
+@contextmanager
+def _evaluating(model: EncoderPreTrainedModel) -> Iterator[None]:
+    """Puts a model into evaluation mode, and back into its earlier mode at the end."""
+    before = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(before)
 
 
 def _features(
