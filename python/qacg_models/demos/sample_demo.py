@@ -28,7 +28,7 @@ STEPS = ("machine", "agreement with the reference", "speed and memory", "trainin
 
 
 def training_options(seed: int = 0) -> TrainingOptions:
-    """Returns options of a training that took 58 to 74 seconds on two cores with bfloat16 instructions.
+    """Returns options of a training that took 51 to 74 seconds on two cores with bfloat16 instructions.
 
     With MiniLM, the last two of its six layers read the aspect, and the first two are not trained.
     """
