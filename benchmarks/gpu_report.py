@@ -1,8 +1,8 @@
 """Makes one archive with everything to report about a new GPU: `make gpu-report OUT=dir`, within ten minutes.
 
-Runs `qacg_kernels.info`, the selftest, the GPU benchmark, and compute-sanitizer if it is installed. A step that fails
-or exceeds its time limit is recorded in `manifest.json`, and the other steps still run. `--check FOLDER` checks the
-format of an unpacked report, as in `benchmarks/results/gpu`.
+Runs `qacg_kernels.info`, the selftest, the GPU benchmark, and compute-sanitizer if it is installed. Every step is
+recorded in `manifest.json`. If a step fails or exceeds its time limit, the next steps still run. `--check FOLDER`
+checks the format of an unpacked report.
 """
 
 import argparse

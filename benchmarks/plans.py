@@ -70,7 +70,10 @@ class Stage:
 
 
 def suite_shape(length: int, head_dim: int) -> Shape:
-    """A shape of 2,048 tokens in 1 to 64 sequences, with 768 features; fewer heads if the maps would be too large."""
+    """Returns a shape of about 2,048 tokens: 2048 // length sequences, at least 1 and at most 64.
+
+    heads x head_dim is 768 or, if a map would have more than _MOST_ENTRIES entries, less, with at least one head.
+    """
     batch = max(1, min(64, _SUITE_TOKENS // length))
     heads = min(_HIDDEN // head_dim, max(1, _MOST_ENTRIES // (batch * length * length)))
     return Shape(batch, heads, length, head_dim)

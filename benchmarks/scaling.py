@@ -60,7 +60,10 @@ def models(times: Sequence[records.TimeRecord]) -> dict[str, Model]:
 
 
 def times_by_threads(times: Iterable[records.TimeRecord]) -> dict[Case, dict[int, records.TimeRecord]]:
-    """The times of cases that were measured with several thread counts, by case and thread count."""
+    """Returns the latest record of each case and thread count.
+
+    Only cases with full lengths that were measured with at least two thread counts are included.
+    """
     found: dict[Case, dict[int, records.TimeRecord]] = {}
     for one in times:
         if one.lengths == FULL:

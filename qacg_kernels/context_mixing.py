@@ -35,14 +35,15 @@ class FusedContextMixing(ContextAttention):
         C_embed: Tensor | None = None,
         context_embedded: Tensor | None = None,
     ) -> Tensor:
-        """Computes the attention within each sequence.
+        """Computes the attention within each sequence; in training, dropout acts on the attention map.
 
         Args:
             hidden_states: (B, L, hidden_size).
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
                 (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to the scores.
-                Floating values at or below half the lowest number of their dtype (float32's for float64) hide the key.
+                A floating mask is converted to the dtype of the queries, which is hidden_states' without autocast.
+                A value at or below half the lowest number of either dtype (float32's for float64) hides the key.
             device: not used, except that its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
             C_embed: a name of `context` in published code; pass exactly one of the three.
@@ -53,7 +54,9 @@ class FusedContextMixing(ContextAttention):
 
         Raises:
             TypeError: an argument has the wrong type, or the context is missing or given twice.
-            ValueError: an argument has the wrong shape or device.
+            ValueError: an argument has the wrong shape or device, the mask has an unsupported dtype, or a key mask has
+                integers other than 0 and 1 (checked for masks on the CPU that can be read).
+            RuntimeError: a score mask does not broadcast to (B, H, L, L).
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)

@@ -1,4 +1,4 @@
-"""The model of an arm: computes MiniLM's lower layers once for a text, then the layers above for each question."""
+"""The model of an arm: runs MiniLM's lower layers once for a text, then the other layers for each of its aspects."""
 
 from collections.abc import Sequence
 
@@ -66,10 +66,12 @@ class _StudyClassifier(QACGBertForSequenceClassification):
 
 
 class AspectModel(nn.Module):
-    """A classifier of questions about packed texts.
+    """Classifies pairs of a packed text and an aspect ("questions").
+
+    The lower layers run once per text.
 
     Args:
-        arm: the arm, which defines how an aspect enters.
+        arm: the compared variant; `Arm.kind` defines how the aspect is passed to the model.
         classes: number of labels.
         contexts: names of the contexts.
         tokenizer: MiniLM's tokenizer.
@@ -124,7 +126,11 @@ class AspectModel(nn.Module):
         self.context_embeddings.weight.copy_(self._name_vectors())
 
     def _name_vectors(self) -> Tensor:
-        """The mean hidden state of each aspect's name, scaled to the mean norm of all these states."""
+        """Returns a vector for each aspect, (contexts, hidden_size).
+
+        It is the mean of the hidden states of the name's tokens and [SEP], scaled to the mean norm of the token states
+        of all names.
+        """
         states = self._aspect_states()
         means = self.aspects.packing.total(states) / self.aspects.packing.lengths().unsqueeze(1)
         return F.normalize(means) * states.norm(dim=1).mean()

@@ -3,9 +3,9 @@
 The result is the temporary memory: the peak without inputs, output, saved tensors and gradients. On a GPU it comes from
 the counters of torch's allocator. On the CPU a new process measures it as follows.
 
-- The operating system counts the peak (VmHWM, reset through /proc/self/clear_refs), so no sampling can miss it.
-- Forward and backward are measured separately. A common measurement would subtract the gradients, which do not exist
-  yet in the forward, from the forward's peak, and so hide as much temporary memory.
+- The kernel records the peak (VmHWM, reset through /proc/self/clear_refs), so short peaks are included.
+- Forward and backward are measured separately, because gradients exist only in the backward. Subtracting them from the
+  forward's peak would make its temporary memory too small by their size.
 - A first call on 16 keys loads libraries and starts thread pools. A first call of the measured size would keep its
   buffers, which would then not be counted. Freed pages are returned to the system before the baseline is read.
 - Saved tensors are counted in a second run, so that counting does not change the first.

@@ -36,14 +36,16 @@ class Resources(NamedTuple):
     """The resources of one kernel.
 
     Attributes:
-        registers: registers per thread.
+        registers: registers per thread; on AMD GPUs with the accumulation registers.
         stack: bytes of stack per thread, for spilled registers.
         shared: bytes of shared memory per block.
-        tensor_columns: columns of tensor memory per block, which only sm_100 has.
+        tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
         wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
             whether the kernel has matrix instructions (MFMA, WMMA).
-        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier ones.
-        spills: number of instructions within loops that move registers to or from the stack.
+        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier ones. Always 0
+            on AMD GPUs.
+        spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, those of the
+            whole kernel are counted. For the kernels of `cuda_kernels`, those that the first warp issues are counted.
     """
 
     registers: int

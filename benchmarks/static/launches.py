@@ -21,7 +21,15 @@ _MASK_DTYPES = {"boolean-keys": torch.bool, "boolean-full": torch.bool}
 
 
 class Launch(NamedTuple):
-    """A launch of a kernel, which `kernel.warmup(*arguments, grid=(programs,), ...)` compiles."""
+    """A launch of a kernel; `kernel.warmup(*arguments, grid=(programs,), **constants, **options)` compiles it.
+
+    Attributes:
+        kernel: the function that triton.jit returned.
+        programs: number of programs in the grid, which has one dimension.
+        arguments: the run-time arguments, by position.
+        constants: the constexpr arguments, by name.
+        options: Triton's compile options, such as num_warps.
+    """
 
     kernel: Callable
     programs: int

@@ -71,7 +71,9 @@ def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) ->
             found[-1] = len(program)
         else:
             state.run(instruction, certain=does is True)
-    raise UnknownPathError(f"path: expected an end within {_MOST} instructions, got none")
+    raise UnknownPathError(
+        f"thread {thread}: expected EXIT within {_MOST} instructions, got none; the program may have an endless loop"
+    )
 
 
 class _Thread:

@@ -88,7 +88,11 @@ def clocks(
 
 
 def _first(alive: list[_Warp], free: dict[str, float]) -> tuple[float, _Warp | None]:
-    """Returns the earliest time of a next instruction, and its warp; of several, the one with the most issued."""
+    """Returns the earliest time at which a warp can issue, and that warp.
+
+    If several can, it is the one that has issued the most instructions. Returns (inf, None) if all warps wait at
+    barriers.
+    """
     best, chosen = float("inf"), None
     for warp in alive:
         if warp.waits_at_barrier is not None:

@@ -1,4 +1,4 @@
-"""Replaces the attention of a model in the released naming: python docs/examples/patch_released.py"""
+"""Replaces the attention layers of a model whose parameters have the names of QACG-BERT's released code."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ HIDDEN, HEADS = 64, 4
 
 
 class ContextSelfAttention(nn.Module):
-    """Quasi-attention as in the released code, which materialises the L x L matrices."""
+    """Materialises the L x L matrices; has no dropout on context queries and keys, unlike the released code."""
 
     def __init__(self):
         super().__init__()

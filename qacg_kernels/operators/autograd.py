@@ -65,7 +65,7 @@ def _attended(outputs: ForwardOutputs) -> Attended:
 
 
 def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Runs a forward below autograd, which does not record it, with the least launch overhead."""
+    """Runs a forward with the least launch overhead; autograd does not record the call."""
     if backend in python_kernels and torch_internals.can_bypass_dispatcher(problem.tensors()):
         return python_kernels[backend].forward(problem, residuals)
     with validated, torch_internals.below_autograd():
@@ -73,7 +73,7 @@ def _forward_below_autograd(backend: str, problem: Problem, residuals: Residuals
 
 
 def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gradients:
-    """Runs a backward below autograd, which does not record it, with the least launch overhead."""
+    """Runs a backward with the least launch overhead; autograd does not record the call."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
     if (
         backend in python_kernels

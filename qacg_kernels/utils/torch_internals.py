@@ -95,9 +95,9 @@ def may_be_batched(tensors: tuple[Tensor | None, ...], like: Tensor) -> bool:
 def is_exporting() -> bool:
     """Whether torch.export traces this code.
 
-    Saves no time, but up to torch 2.11 the public function is also true under torch.compile, whose calls would then run
-    kernels for exported programs, which are slower for short rows. Without the private name the public function
-    answers.
+    Up to torch 2.11 the public function also returns True under torch.compile. Compiled calls would then run the
+    kernels for exported programs, which are slower for short rows. Without the private name, the public function is
+    used. Saves no launch overhead.
     """
     flag = getattr(torch.compiler, "_is_exporting_flag", None)
     return torch.compiler.is_exporting() if flag is None else flag

@@ -161,6 +161,18 @@ def test_load_expands_gates_to_every_head(tmp_path):
         QACGBertModel.from_pretrained(tmp_path / "differ", lambda_per_head=False)
 
 
+@pytest.mark.parametrize(("had", "heads"), [(4, 3), (3, 2)])
+def test_load_gate_of_other_heads_names_the_heads(had, heads, tmp_path):
+    """Either the gates have the wrong number of rows, or the configuration has the wrong number of heads."""
+    qacg(tmp_path, lambda_per_head=True)
+    weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    state = {name: x[:1].repeat(had, 1) if x.shape == (3, 4) else x for name, x in load_file(weights).items()}
+    save_file(state, weights, metadata={"format": "pt"})
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_attention_heads": heads}))
+    with raises(f"CheckpointError: got ({had}, 4). The gate has {had} heads, the model {heads}. Use ...heads={had}."):
+        QACGBertModel.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize("to", ["huggingface", "released", "tensorflow-names"])
 def test_convert_plain_bert_there_and_back(to, tmp_path):
     model = plain(tmp_path / "own")

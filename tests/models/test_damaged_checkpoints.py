@@ -189,8 +189,9 @@ def test_read_tensors_checks_shards(tmp_path):
     for content, message in (
         ("{", "expected JSON"),
         ("[]", "expected a JSON object, got list"),
-        ("{}", "expected a weight_map"),
-        ('{"weight_map": {"a": 3}}', "expected a weight_map"),
+        ("{}", "weight_map: expected an object with the file of each tensor, got none"),
+        ('{"weight_map": [1, 2, 3, 4, 5, 6, 7]}', "file of each tensor, got [1, 2, 3, 4, 5, 6, ...]"),
+        ('{"weight_map": {"a": 3}}', "weight_map: a: expected a file name, got 3"),
     ):
         index.write_text(content)
         refuse(index, message)

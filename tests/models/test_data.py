@@ -86,7 +86,12 @@ BAD_ROWS = [
     pytest.param(replaced(FOUR, 1, 1, "  "), 3, "empty sentence1", id="sentence"),
     pytest.param([*FOUR, FOUR[1]], 6, "a row for 'location - 1 - price' on line 3", id="repeated"),
     pytest.param(replaced(FOUR, 2, 1, "other"), 4, "another sentence on line 2", id="two sentences"),
-    pytest.param([*group("6"), *FOUR[:3]], 6, "expected 4 rows, got 3; missing: transit location", id="incomplete"),
+    pytest.param(
+        [*group("6"), *FOUR[:3]],
+        6,
+        r"expected a row for each of 4 aspects, got 3 \(the first is here\); missing: transit location",
+        id="incomplete",
+    ),
 ]
 
 

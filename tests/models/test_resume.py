@@ -347,13 +347,14 @@ def test_find_damage_checks_nested_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("processes", "ending"),
+    ("processes", "rows", "ending"),
     [
-        (1, "model: does not fit into memory with its gradients and moments. Use a smaller model."),
-        (2, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
+        (1, 16, "gradients and the optimizer's state. Use a smaller model or maximum length."),
+        (2, 16, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
+        (2, 15, "--batch-size 7 --gradient-accumulation 2."),
     ],
 )
-def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, processes, ending):
+def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, processes, rows, ending):
     """A single row does not fit, or several processes cannot use micro-batches (see test_micro_batches.py)."""
 
     def raising(*args, **kwargs):
@@ -362,7 +363,7 @@ def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, proce
 
     monkeypatch.setattr(AspectTrainer, "training_step", raising)
     with pytest.raises(InputError) as caught:
-        train(dataset, tmp_path / "model", OPTIONS)
+        train(dataset, tmp_path / "model", replace(OPTIONS, batch_size=rows))
     assert str(caught.value).endswith(ending)
 
 

@@ -142,7 +142,11 @@ def test_record_unknown_field_raises(inside, tmp_path):
         (("label_shares",), [1.0], "label_shares: expected 3 shares, one for each label, got 1"),
         (("options", "model"), "albert", "options: model: expected one of "),
         (("task", "metrics"), "luck", "task: metrics: expected one of sentihood, semeval, classification, got 'luck'"),
-        (("confusion", "dev", "food"), [[1]], "confusion.dev.food: expected 3 rows of 3 numbers"),
+        (
+            ("confusion", "dev", "food"),
+            [[1]],
+            "confusion.dev.food: expected 3 rows of 3 numbers, got rows of [1] numbers",
+        ),
         (("majority",), {}, "majority: expected the splits of metrics, ['dev', 'test'], got []"),
     ],
 )

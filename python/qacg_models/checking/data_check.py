@@ -86,7 +86,14 @@ class DataCheck:
         return [str(row.line), text, row.context, *names, f"{doubt.probability:.2f}", f"{doubt.given:.2f}"]
 
     def write_doubts(self, path: Path) -> None:
-        """Writes all doubts as a CSV; cells that a spreadsheet would run as formulas begin with an apostrophe."""
+        """Writes all doubtful labels as a CSV with the columns FIELDS; replaces an existing file.
+
+        Each run of white space in a text becomes one space. Cells that a spreadsheet would run as formulas get an
+        apostrophe (`escape_formula`).
+
+        Raises:
+            InputError: the file cannot be written.
+        """
         with atomic_write(path) as handle:
             rows = csv.writer(handle, lineterminator="\n")
             rows.writerow(FIELDS)

@@ -111,10 +111,11 @@ def _of_another_model(
 
 
 def variant(source: Source) -> dict[str, object]:
-    """Returns the fields that tensors determine: contexts, labels, and the form of projections, gates and pooler.
+    """Returns the configuration fields that tensors determine, as far as the tensors are there.
 
-    The published code whose attention layers are called Wq, Wk and Wv uses the attention pooler. The released code has
-    the weights of that pooler, but does not use them.
+    The fields are num_labels, contexts, context_projection, lambda_bias, lambda_per_head and pooler. A checkpoint with
+    a pooler gate has the attention pooler if its attention layers are called Wq, Wk and Wv. With the names query, key
+    and value, the gate is not used, and the pooler is "cls".
     """
     tensors = source.tensors
     fields: dict[str, object] = {}

@@ -6,6 +6,7 @@ training program, become empty objects, and their classes are not imported.
 
 import pickle
 import re
+import reprlib
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,8 +87,12 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
 def _read_shards(index: Path) -> dict[str, Tensor]:
     content = read_json(index)
     shard_of = content.get("weight_map")
-    if not isinstance(shard_of, dict) or not all(isinstance(shard, str) for shard in shard_of.values()):
-        raise CheckpointError(f"{index}: expected a weight_map from tensors to files, got none")
+    if not isinstance(shard_of, dict):
+        got = reprlib.repr(shard_of) if "weight_map" in content else "none"
+        raise CheckpointError(f"{index}: weight_map: expected an object with the file of each tensor, got {got}")
+    for name, shard in shard_of.items():
+        if not isinstance(shard, str):
+            raise CheckpointError(f"{index}: weight_map: {name}: expected a file name, got {reprlib.repr(shard)}")
     tensors: dict[str, Tensor] = {}
     for shard in sorted(set(shard_of.values())):
         if Path(shard).name != shard:

@@ -149,11 +149,17 @@ def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
     Returns:
         The tensor and a note of the change; or None and advice for the error.
     """
-    if tensor.dim() != len(shape) or tensor.shape[1:] != shape[1:]:
+    if tensor.dim() != len(shape):
         return None, ""
-    if tensor.shape[0] == 1:
+    had, heads = tensor.shape[0], shape[0]
+    if 1 not in (had, heads) and had != heads:
+        advice = f". The gate has {had} heads, the model {heads}. Use a configuration with num_attention_heads={had}."
+        return None, advice
+    if tensor.shape[1:] != shape[1:]:
+        return None, ""
+    if had == 1:
         return tensor.expand(shape).clone(), "one gate repeated for every head, the same computation"
-    if shape[0] == 1 and bool((tensor == tensor[:1]).all()):
+    if heads == 1 and bool((tensor == tensor[:1]).all()):
         return tensor[:1].clone(), "the gate that all heads share"
     return None, ". The heads have different gates, which one shared gate cannot replace."
 

@@ -101,7 +101,9 @@ class CheckpointLoading(ReportedLoading):
         output_loading_info: bool = False,
         **kwargs,  # configuration fields, and the options of transformers' from_pretrained
     ):
-        """Loads a checkpoint of this package, the published code, TensorFlow's BERT or transformers' BERT.
+        """Loads a checkpoint of this package, of the released code, or of a BERT.
+
+        The released code is that of QACG-BERT or CG-BERT. Checkpoints of BERT are those of TensorFlow or transformers.
 
         A logger reports loaded, missing, unexpected and reshaped tensors, as a warning unless all tensors match. Parts
         that the checkpoint does not contain (a head, a pooler, the context for a plain BERT) keep their initial values.
@@ -113,10 +115,11 @@ class CheckpointLoading(ReportedLoading):
             config: a configuration or its file; None: the one beside the weights.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
                 raise an error.
-            truncate_positions: drop the last rows of the position table, with max_position_embeddings=N.
-            truncate_contexts: drop the last rows of the context table, with fewer names in contexts. Tables of the
-                released code always have 8 rows.
-            resize_vocabulary: drop or add rows of the word table, with vocab_size=N.
+            truncate_positions: allow dropping the last rows of the position table, if max_position_embeddings=N is
+                smaller than the table.
+            truncate_contexts: allow dropping the last rows of the context table, if `contexts` has fewer names than the
+                table has rows. Checkpoints of the released code have 8 rows.
+            resize_vocabulary: allow dropping or adding rows of the word table, if vocab_size=N differs from the table.
             ignore_mismatched_sizes: initialise a head of another size at random.
             output_loading_info: return the model and the dictionary of transformers, with the report as "report".
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.

@@ -56,7 +56,7 @@ def open_source(
 
     Raises:
         CheckpointError: a file is missing, damaged or no checkpoint of a BERT, or has a tensor twice or with another
-            number of dimensions.
+            number of dimensions; or the configuration file is missing or invalid.
     """
     path = Path(path)
     if not path.exists():
@@ -89,7 +89,11 @@ def open_source(
 
 
 def _fields(path: Path) -> dict[str, object]:
-    """Returns the content of a configuration file, after checking `model_type` and `architectures`."""
+    """Returns the content of a configuration file.
+
+    Raises:
+        CheckpointError: the file is missing or no JSON object, or `model_type` or `architectures` has another type.
+    """
     fields = read_json(path)
     kind, classes = fields.get("model_type"), fields.get("architectures")
     if kind is not None and not isinstance(kind, str):

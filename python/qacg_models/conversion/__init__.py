@@ -1,6 +1,8 @@
-"""`qacg convert`: converts any checkpoint to a folder of this package, or of other programs.
+"""`qacg convert`: converts checkpoints to the file format of this package or of another program.
 
-| question | module |
+It reads checkpoints of this package, BERT, QACG-BERT, CG-BERT and BertSum.
+
+| subject | module |
 |---|---|
 | the model class for a checkpoint | `model_choice.py` |
 | models with the tensor names of BERT, and the output folder | `convert.py` |

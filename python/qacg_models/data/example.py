@@ -113,12 +113,12 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
     for (group_id, target), group in groups.items() if task.complete else ():
         missing = [aspect for number, aspect in enumerate(task.aspects) if number not in group.lines]
         if missing:
-            named = f"id {group_id!r} and {target!r}" if target else f"id {group_id!r}"
+            named = f"id {group_id!r}, target {target!r}" if target else f"id {group_id!r}"
             raise DataError(
                 path,
                 group.line,
-                f"the group of {named} starts here: expected {len(task.aspects)} rows, got {len(group.lines)};"
-                f" missing: {', '.join(missing)}",
+                f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(group.lines)} (the first is"
+                f" here); missing: {', '.join(missing)}",
             )
 
 

@@ -146,7 +146,8 @@ def find_format(path: Path, name: str = "auto") -> Format:
 
 def _format_of_file(path: Path) -> Format:
     if path.suffix.lower() in _UNREADABLE:
-        raise DataError(path, None, "cannot be read; save it as .xlsx or .csv")
+        expected = "expected .xlsx, .csv or another supported format"
+        raise DataError(path, None, f"{expected}, got {path.suffix}. Save it as .xlsx or .csv.")
     named = (one for one in FORMATS if any(path.name in one.names(split) for split in SPLITS) and one.recognises(path))
     suffixed = (one for one in FORMATS if path.suffix.lower() in one.suffixes and one.recognises(path))
     one = next(named, None) or next(suffixed, None)

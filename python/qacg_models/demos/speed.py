@@ -33,8 +33,8 @@ class SpeedRow:
         backward: whether the times include the backward.
         eager_ms, fused_ms: median times in milliseconds.
         runs: number of timed runs of each implementation.
-        eager_mb, fused_mb: memory in MB (10^6 bytes) of forward and backward together, in both rows of the last shape;
-            None for other shapes, and if /proc does not report it.
+        eager_mb, fused_mb: growth of the peak resident memory in MB (10^6 bytes) by one forward and backward. Both rows
+            of the last shape have this value; None for other shapes, and if /proc does not report it.
     """
 
     shape: tuple[int, int, int, int]

@@ -67,13 +67,14 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
 
 
 def data_options(given: Mapping[str, object]) -> DataOptions:
-    """Returns the options for reading a frame.
+    """Returns the options for reading a DataFrame.
 
     Args:
         given: the options that the user set, by name; the others have their defaults.
 
     Raises:
         TypeError: an option is unknown, or applies to files only.
+        InputError: a value is out of range, or contradicts another one.
     """
     known = [field.name for field in fields(DataOptions) if field.name not in _OF_FILES]
     for name in given:

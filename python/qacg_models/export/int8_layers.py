@@ -111,7 +111,10 @@ def _multiply(values: str, weight: str, output: str) -> list[onnx.NodeProto]:
 
 
 def _chain(prefix: str, given: set[str], steps: list) -> list[onnx.NodeProto]:
-    """Returns a node for each step, with `prefix` before all names except those in `given`."""
+    """Returns an ONNX node for each step (operator, inputs, output, attributes).
+
+    Tensor names get the prefix `prefix_`, except those in `given`.
+    """
 
     def named(name: str) -> str:
         return name if name in given else f"{prefix}_{name}"

@@ -1,7 +1,9 @@
 """Predictions as lines of CSV or JSONL.
 
 A spreadsheet runs a CSV cell that begins with `=`, `+`, `-` or `@` as a formula, quoted or not. By default texts are
-written unchanged, for other programs; `escape_formulas` puts an apostrophe before such cells, for spreadsheets.
+written unchanged, for other programs. `escape_formulas` puts an apostrophe before such cells, for spreadsheets. Cells
+that begin with a tab, a carriage return or a full-width sign get one too. White space or apostrophes may precede the
+sign (`utils.plain_text.escape_formula`).
 """
 
 import csv

@@ -97,6 +97,10 @@ class TrainedModel:
     def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """Returns (N, classes) float64 probabilities, in the order of `rows`, with temperature scaling.
 
+        Args:
+            rows: the examples.
+            batch_size: maximum number of rows in a batch; halved when memory runs out.
+
         Raises:
             InputError: a row's context is not one of the model's, or a single row does not fit into memory.
         """
@@ -104,6 +108,10 @@ class TrainedModel:
 
     def logits(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """Returns (N, classes) float64 logits, in the order of `rows`, without temperature scaling.
+
+        Args:
+            rows: the examples.
+            batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
             InputError: a row's context is not one of the model's, or a single row does not fit into memory.
@@ -160,7 +168,7 @@ def load_trained(
     """Loads a folder that training wrote.
 
     Args:
-        folder: the folder.
+        folder: the folder `MODEL/`.
         attention: attention implementation; None: the one used in training.
         device: device of the model, such as "cuda".
         threads: CPU threads of predictions; 0: every core of the process; None: as in training.
@@ -222,7 +230,7 @@ def predict_logits(
         model, tokenizer: the model and its tokenizer.
         rows: the examples.
         max_length: maximum number of tokens in an input.
-        batch_size: maximum number of rows in a batch.
+        batch_size: maximum number of rows in a batch; halved when memory runs out.
         make_batch: collates features into model inputs; None: as in training (`batch_maker`).
         seen: called after every batch with its number of rows; None: a progress bar is shown for more than
             SORTED_TOGETHER rows.

@@ -128,9 +128,11 @@ class TrainingRecord:
             raise InputError(f"majority: expected the splits of metrics, {[*self.metrics]}, got {[*self.majority]}")
         for split, by_aspect in self.confusion.items():
             for aspect, matrix in by_aspect.items():
-                if [len(row) for row in matrix] != [labels] * labels:
+                lengths = [len(row) for row in matrix]
+                if lengths != [labels] * labels:
                     raise InputError(
-                        f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers, got other values"
+                        f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers, got rows of {lengths}"
+                        " numbers"
                     )
 
     def to_json(self) -> dict:

@@ -262,10 +262,14 @@ def _out_of_memory(options: TrainingOptions) -> str:
     """
     rows = options.batch_size
     if world_size() == 1 or rows == 1:
-        return "model: does not fit into memory with its gradients and moments. Use a smaller model."
+        return (
+            "model: one row does not fit into memory with the gradients and the optimizer's state. Use a smaller model"
+            " or maximum length."
+        )
+    same = "" if rows % 2 else ", which computes the same steps"
     return (
         f"batch_size: {rows} rows in each of {world_size()} processes do not fit into memory. Use --batch-size"
-        f" {rows // 2} --gradient-accumulation {2 * options.gradient_accumulation}, which computes the same steps."
+        f" {rows // 2} --gradient-accumulation {2 * options.gradient_accumulation}{same}."
     )
 
 

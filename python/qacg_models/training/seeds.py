@@ -102,8 +102,14 @@ def _train_one(
 def summarize(records: Sequence[TrainingRecord]) -> dict:
     """Returns the mean and sample standard deviation of every metric over the seeds, by split.
 
-    Both are None for a metric that is undefined for a seed. The result also has the values, the seeds, the sum of the
-    seconds, and the baselines of the first record.
+    Args:
+        records: the records of the seeds, at least one.
+
+    Returns:
+        A dictionary that JSON supports. `metrics` has, by split and metric, the keys `mean`, `deviation` and `values`
+        (one per seed). Mean and deviation are None if the metric is undefined for a seed; the deviation is also None
+        for a single record. The other keys are `seeds`, `selected_on` (the split that selected the checkpoints),
+        `tfidf` and `majority` (the baselines of the first record), and `seconds` (the sum).
     """
     every = [record.to_json()["metrics"] for record in records]
 
