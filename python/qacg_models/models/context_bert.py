@@ -74,7 +74,7 @@ class ContextBertModel(EncoderPreTrainedModel):
                 `config.context_id`.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
-                context_ids[i], and all outputs are those of a batch with N sequences. Layers below
+                context_ids[i], labels are (N), and all outputs are those of a batch with N sequences. Layers below
                 `config.context_from_layer` are computed once for each of the B. None: question i has text i.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
@@ -191,15 +191,15 @@ class ContextBertForSequenceClassification(SequenceClassifier):
                 `config.context_id`.
             position_ids: (B, L) or (1, L); None: 0 to L - 1.
             text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
-                context_ids[i], and all outputs are those of a batch with N sequences. Layers below
+                context_ids[i], labels are (N), and all outputs are those of a batch with N sequences. Layers below
                 `config.context_from_layer` are computed once for each of the B. None: question i has text i.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
                 position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
             max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
                 outside torch.compile only.
-            labels: (B), with text_ids (N), integers below num_labels, or -100 for rows that the loss leaves out; for
-                other values of `config.problem_type` see `classification_loss`. None: no loss.
+            labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
+                `config.problem_type` see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) each: `lambdas` of QACG-BERT,
