@@ -410,9 +410,12 @@ def threads_of(record: Record) -> int:
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """The records with the most threads. The suite's records with fewer threads are for `scaling.py` only."""
-    most = max(map(threads_of, records), default=0)
-    return [record for record in records if threads_of(record) == most]
+    """The records with the most threads of their machine. Those with fewer threads are for `scaling.py` only."""
+    most: dict[str, int] = {}
+    for record in records:
+        machine = record.origin.machine["cpu"]
+        most[machine] = max(threads_of(record), most.get(machine, 0))
+    return [record for record in records if threads_of(record) == most[record.origin.machine["cpu"]]]
 
 
 def contention_note(records: Sequence[Record]) -> list[str]:

@@ -5,6 +5,7 @@ chunks, and packed sequences one after another. On a GPU it computes the sigmoid
 are log sigmoid(t), their softmax is sigmoid(t) divided by the sum of sigmoids, and that sum is exp(logsumexp).
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 
@@ -194,7 +195,12 @@ def build_cudnn(case: Case) -> Call:
 def unsupported_by_flash_attention(case: Case) -> list[str]:
     if reasons := _only_on_gpu(case):
         return reasons
-    return [] if _flash_attention() else ["neither flash_attn_interface nor flash_attn is installed"]
+    kernel = _flash_attention()
+    if kernel is None:
+        return ["neither flash_attn_interface nor flash_attn is installed"]
+    if case.dropout and "dropout_p" not in inspect.signature(kernel).parameters:
+        return ["FlashAttention-3 has no dropout"]
+    return []
 
 
 def build_flash_attention(case: Case) -> Call:

@@ -205,6 +205,7 @@ def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
             raise ValueError(f"{name}: expected device {p.query.device} like query, got {t.device}")
 
 
+_DENSE = torch.strided
 _BESIDE_QUERY = ("key", "value", "context_query", "context_key")
 
 
@@ -215,7 +216,7 @@ def _agree(*tensors: object) -> bool:
         return False
     dtype, device = first.dtype, first.device
     for t in tensors:  # `all` of a generator takes twice as long
-        if not isinstance(t, Tensor) or t.dtype != dtype or t.device != device or t.is_nested:
+        if not isinstance(t, Tensor) or t.dtype != dtype or t.device != device or t.layout is not _DENSE or t.is_nested:
             return False
     return True
 
@@ -238,6 +239,8 @@ def _check_tensor(name: str, t: object, like: Tensor | None = None) -> None:
             f"{name}: expected a dense tensor, got a nested one. Call quasi_attention_varlen with its values(), "
             "(T, H, D), cu_seqlens=offsets() and max_seqlen"
         )
+    if t.layout is not _DENSE:
+        raise TypeError(f"{name}: expected a dense tensor, got one of layout {t.layout}. Pass its to_dense()")
     if t.dtype not in _FLOATS:
         raise TypeError(f"{name}: expected dtype float16, bfloat16, float32 or float64, got {t.dtype}")
     if like is not None:

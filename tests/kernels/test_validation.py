@@ -60,6 +60,7 @@ BAD_IN_BOTH = [
     ({"gate": vectors(query_bias=0.5)}, TypeError, ["gate.query_bias", "float", "expected"]),
     ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "expected shape () or (3)"]),
     ({"gate": vectors(form="diagonal")}, ValueError, ["gate.form", "'diagonal'", "expected", "'row'", "'column'"]),
+    ({"key": torch.zeros(2, 3, 7, 4).to_sparse()}, TypeError, ["key", "sparse", "expected a dense tensor"]),
     ({"dropout_p": "0.1"}, TypeError, ["dropout_p", "str", "expected a number"]),
     ({"dropout_p": None}, TypeError, ["dropout_p", "NoneType", "expected a number"]),
     ({"quasi_scale": None}, TypeError, ["quasi_scale", "NoneType", "expected a number"]),

@@ -21,6 +21,7 @@ from qacg_models.cli import main
 from qacg_models.data import file_digest, load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
+from qacg_models.errors import InputError
 from qacg_models.export import onnx_file
 from qacg_models.export.check import Check, compare
 from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread, with_longest
@@ -172,6 +173,11 @@ def test_export_every_classifier_in_every_format(name, to, classifiers, tmp_path
     assert trained.model.config._attn_implementation == "fused", "the model is unchanged"
     assert found.passed and output.is_file(), str(found)
     assert found.equal == len(rows) + 1 and found.lengths[1] == trained.record.max_length
+
+
+def test_export_in_an_unknown_format_raises(trained, tmp_path):
+    with pytest.raises(InputError, match=r"to: expected one of .*, got 'bin'"):
+        export(trained, tmp_path / "model.bin", rows_for(trained, tmp_path), to="bin")
 
 
 def test_trace_does_not_change_the_model(folder):

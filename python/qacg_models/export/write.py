@@ -51,9 +51,11 @@ def export(
         The comparison of the file with the model. If it has not passed, no file is written.
 
     Raises:
-        InputError: `output` or `rows` is invalid, a package is missing, the format has no int8, or the file cannot be
-            written.
+        InputError: `to`, `output` or `rows` is invalid, a package is missing, the format has no int8, or the file
+            cannot be written.
     """
+    if to not in FORMATS:
+        raise InputError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
     check_output(output, FORMATS[to].suffix, overwrite)
     if not rows:
         raise InputError("rows: expected at least one example to check the exported file on, got none")

@@ -51,9 +51,8 @@ class Questions:
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
-            raise InputError(
-                f"targets: expected none for a model whose contexts are aspects only, got {', '.join(targets)}"
-            )
+            given = targets if isinstance(targets, str) else ", ".join(map(str, targets))
+            raise InputError(f"targets: expected none for a model whose contexts are aspects only, got {given}")
         aspects = task.aspects if aspects is None else _names("aspects", aspects, task.aspects)
         if not task.has_targets:
             targets = known
