@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     writer = records.Writer(options.out, "gpu", source)
     session = Session(writer, source, timing.ON_DEVICE, budget)
     os.environ[self_check.VARIABLE] = self_check.STRICT
-    failure = ""
+    failures = []
     try:
         session.measure_ceilings([plans.GPU_DTYPE], "cuda")
         for item in plans.gpu_items(backends):
@@ -65,10 +65,12 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted; the records so far are stored")
         return INTERRUPTED
     except RuntimeError as error:  # after an illegal memory access, the GPU runs nothing else in this process
-        failure = f"the rest of the plan: {error}"
-        session.missing.append(failure)
+        failures.append(f"the rest of the plan: {error}")
+    measured = {one.implementation for one in session.records if isinstance(one, records.TimeRecord)}
+    failures += [f"{name}: no case could be measured" for name in backends if name not in measured]
+    session.missing += failures
     report(session, backends, device_name, writer, architecture_of(device))
-    return int(bool(session.wrong or failure))
+    return int(bool(session.wrong or failures))
 
 
 def available_on(device: torch.device) -> tuple[str, ...]:

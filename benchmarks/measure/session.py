@@ -16,6 +16,7 @@ from benchmarks.cases import FORWARD, Case, Inputs, draw, draw_sets
 from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call, Implementation, require_supported
 from benchmarks.measure import agreement, ceiling, timing
 from benchmarks.measure.memory import measure_in_process, measure_on_gpu
+from qacg_kernels.self_check import SelfCheckError
 
 TIME, OVERHEAD, MEMORY = "time", "overhead", "memory"  # kinds of records
 _OVERHEAD_CALLS, _OVERHEAD_WARM_UP = 200, 20
@@ -152,7 +153,7 @@ class Session:
     Attributes:
         records: all records in the writer's file; those of an earlier run come first.
         missing: a line for each case or implementation without a record, with the reason.
-        wrong: implementations whose results break the error rule.
+        wrong: a line for each implementation whose results break the error rule or fail the strict self-check.
     """
 
     def __init__(self, writer: records.Writer, source: records.Origin, effort: timing.Effort, budget: Budget) -> None:
@@ -238,6 +239,10 @@ class Session:
         try:
             call = IMPLEMENTATIONS[name].build(case)
             timing.make_step(call, case, sets)(0)
+        except SelfCheckError as error:
+            self.wrong.append(str(error))
+            self._leave_out(case, name, str(error))
+            return None
         except Exception as error:  # compilers of kernels raise their own exceptions
             first_line = next(iter(str(error).splitlines()), "")
             self._leave_out(case, name, f"{type(error).__name__}: {first_line[:200]}")

@@ -48,6 +48,10 @@ Others = Residuals | Saved  # the second argument of a forward and of a backward
 Outputs = ForwardOutputs | Gradients
 
 
+class SelfCheckError(RuntimeError):
+    """A kernel variant has failed its check, and QACG_SELF_CHECK is "strict"."""
+
+
 def requested_mode() -> str:
     """The value of QACG_SELF_CHECK.
 
@@ -198,7 +202,7 @@ class Kernel:
     def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
         """Runs the reference, and converts a forward's `row_max` and `row_sum` to the units of this backend."""
         if mode == STRICT:
-            raise RuntimeError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
+            raise SelfCheckError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
         reference = schema.python_kernels[REFERENCE]
         if isinstance(others, Saved):
             return reference.backward(problem, others)

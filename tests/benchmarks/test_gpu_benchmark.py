@@ -334,6 +334,20 @@ def test_session_resets_the_recompilation_limit(tmp_path, monkeypatch):
     assert len(records.load([writer.path])) == 6
 
 
+def test_kernel_that_fails_the_self_check_is_wrong(tmp_path, monkeypatch):
+    def fails(case):
+        def call(*operands):
+            raise self_check.SelfCheckError("eager: wrong results")
+
+        return call
+
+    monkeypatch.setitem(IMPLEMENTATIONS, EAGER, replace(IMPLEMENTATIONS[EAGER], build=fails))
+    run, _ = a_run(tmp_path)
+    run.measure(Item(TINY, (EAGER, "reference")))
+    assert run.wrong == ["eager: wrong results"]
+    assert [record.implementation for record in run.records] == ["reference"]
+
+
 @pytest.mark.full
 def test_failed_gpu_ends_the_run_with_a_report(tmp_path, monkeypatch, capsys):
     def dead():

@@ -183,7 +183,7 @@ def test_damaged_tuned_table_warns_once_and_is_ignored(gpu, tmp_path, damage, me
 def test_tuned_table_takes_precedence(gpu, tmp_path):
     device = torch.device("cuda", 0)
     assert tile_tables.table_for(device) == tile_tables.shipped("sm_90")
-    assert "shipped tiles of sm_90, measured on NVIDIA H200" in tile_tables.source_of(device)
+    assert "shipped tiles of sm_90, partly measured on NVIDIA H200" in tile_tables.source_of(device)
     own = tile_tables.shipped("sm_90")
     own = replace(own, entries=(replace(own.entries[0], num_warps=2), *own.entries[1:]), measured={})
     tile_tables.save(own, tmp_path / "nvidia-h200-simulated.json")

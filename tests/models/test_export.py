@@ -182,9 +182,16 @@ def test_export_in_an_unknown_format_raises(trained, tmp_path):
 
 def test_trace_does_not_change_the_model(folder):
     trained = load_trained(folder / "mine")
-    model = trained.model.to(torch.bfloat16).train()
+    model = trained.model.train()
     trace(trained)
-    assert (model.dtype, model.training, model.config._attn_implementation) == (torch.bfloat16, True, "fused")
+    assert (model.training, model.config._attn_implementation) == (True, "fused")
+
+
+def test_export_of_a_16_bit_model_raises(folder, tmp_path):
+    trained = load_trained(folder / "mine")
+    trained.model.to(torch.bfloat16)
+    with pytest.raises(InputError, match=r"trained: expected a model in float32, got torch.bfloat16"):
+        export(trained, tmp_path / "model.onnx", rows_for(trained, tmp_path))
 
 
 @pytest.mark.full

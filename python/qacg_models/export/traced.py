@@ -51,8 +51,8 @@ class _Logits(nn.Module):
 
 
 def trace(trained: TrainedModel) -> TracedModel:
-    """Traces a float32 copy of a trained model with eager attention; others call operators of this package."""
-    model, config = copy.deepcopy(trained.model).float().eval(), trained.model.config
+    """Traces a copy of a trained model with eager attention; others call operators of this package."""
+    model, config = copy.deepcopy(trained.model).eval(), trained.model.config
     model.set_attn_implementation("eager")
     batch, length = Dim("batch", min=1), Dim("length", min=1, max=config.max_position_embeddings)
     tokens = torch.ones(2, min(7, config.max_position_embeddings), dtype=torch.long)

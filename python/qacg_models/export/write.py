@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from qacg_models.data import Example
 from qacg_models.errors import InputError
 from qacg_models.export.check import EXACT, INT8, Check, compare
@@ -38,7 +40,7 @@ def export(
     """Exports a model to one file, which is published only if the check passes.
 
     Args:
-        trained: the model.
+        trained: the model, in float32.
         output: path of the file.
         rows: examples on which the file is checked, at least one; an example of the model's maximum length is added.
         to: a key of FORMATS.
@@ -51,11 +53,13 @@ def export(
         The comparison of the file with the model. If it has not passed, no file is written.
 
     Raises:
-        InputError: `to`, `output` or `rows` is invalid, a package is missing, the format has no int8, or the file
-            cannot be written.
+        InputError: `to`, `output` or `rows` is invalid, the model is not in float32, a package is missing, the format
+            has no int8, or the file cannot be written.
     """
     if to not in FORMATS:
         raise InputError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")
+    if trained.model.dtype != torch.float32:
+        raise InputError(f"trained: expected a model in float32, got {trained.model.dtype}. Call trained.model.float()")
     check_output(output, FORMATS[to].suffix, overwrite)
     if not rows:
         raise InputError("rows: expected at least one example to check the exported file on, got none")

@@ -158,8 +158,8 @@ def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
     """Returns whether `project_apart` can be used in place of `mix_context` and the projections.
 
     False if the context layer, or that of the context query or context key, has a wrapper or a hook, and must be called
-    as a module; for
-    the context projection "head"; and in compiled and exported graphs, which are traced for any number of tokens.
+    as a module; for the context projection "head"; and in compiled and exported graphs, which are traced for any number
+    of tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `context_projection`.

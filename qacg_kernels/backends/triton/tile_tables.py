@@ -415,7 +415,10 @@ def _found(device: torch.device) -> tuple[Table, str]:
     table = nearest_shipped(architecture, shared_bytes_of(device))
     nearest = table.architecture
     how = "" if nearest == architecture else f", the nearest older one that fits this GPU's {architecture}"
-    measured = f"measured on {table.measured['gpu']}" if table.measured else "estimated, not measured"
+    measured = "estimated, not measured"
+    if table.measured:
+        part = "partly " if "entries" in table.measured else ""
+        measured = f"{part}measured on {table.measured['gpu']}"
     advice = fault or "run python -m qacg_kernels.tune to make a table for this GPU"
     return table, f"shipped tiles of {nearest}{how}, {measured}; {advice}"
 
