@@ -28,7 +28,8 @@ def check_writable(name: str, path: Path | str) -> None:
     while not folder.exists():
         folder = folder.parent
     try:
-        os.rmdir(tempfile.mkdtemp(prefix=".writable.", dir=folder))
+        # On Linux this file has no name, so that a process that is killed here leaves nothing.
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise InputError(f"{name}: {path} cannot be written ({folder}: {error.strerror or error})") from None
 
