@@ -122,12 +122,12 @@ def is_fake(t: Tensor) -> bool:
 
 
 def has_values(t: Tensor) -> bool:
-    """Whether a tensor's values can be read, which is impossible while compiling, in FakeTensorMode and under vmap.
+    """Whether a tensor's values can be read: not on "meta", while compiling, in FakeTensorMode or under vmap.
 
     Saves no time, but no public function returns whether vmap is active. Without the private name it returns False
     under every transform of torch.func, so values are not validated there.
     """
-    if torch.compiler.is_compiling() or is_fake(t):
+    if torch.compiler.is_compiling() or t.is_meta or is_fake(t):
         return False
     return not functorch_active() if _is_batched is None else not _is_batched(t)
 

@@ -199,6 +199,24 @@ def test_attention_maps_validate_rows_and_seed():
     check_error(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
 
 
+@pytest.mark.parametrize("gate", [normal(B, H, L), vectors(), vectors(form="column")], ids=["lambda", "row", "column"])
+@pytest.mark.parametrize("rows", [None, [0, 3]])
+def test_attention_maps_on_meta_have_shapes(gate, rows):
+    arguments = dense_arguments() | {"gate": gate}
+    here = qk.attention_maps(**arguments, rows=rows)
+    there = qk.attention_maps(**on_meta(arguments), rows=rows)
+    assert [t.shape for t in there] == [t.shape for t in here]
+    assert all(t.is_meta for t in there)
+
+
+def on_meta(arguments):
+    moved = {name: t.to("meta") if isinstance(t, torch.Tensor) else t for name, t in arguments.items()}
+    if isinstance(gate := arguments["gate"], qk.GateParameters):
+        fields = {name: t.to("meta") if isinstance(t, torch.Tensor) else t for name, t in vars(gate).items()}
+        moved["gate"] = qk.GateParameters(**fields)
+    return moved
+
+
 def test_valid_calls_run():
     """The calls that the tables above change are valid."""
     for gate in (normal(B, H, L), vectors(), vectors(form="column")):

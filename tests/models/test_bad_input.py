@@ -113,6 +113,9 @@ def test_config_unknown_context_name_raises(config_class):
         ),
         "ValueError: labels: expected shape (2,), got shape (2, 1)": torch.tensor([[0], [1]]),
         "ValueError: labels: expected shape (2, 3) for multi_label_classification": torch.tensor([0.0, 1.0]),
+        "ValueError: labels: expected 0 to 1 for multi_label_classification, got 0 to 2": torch.tensor(
+            [[0.0, 1.0, 2.0], [0.0, 0.0, 1.0]]
+        ),
         "TypeError: labels: expected a torch.Tensor or None, got list": [0, 1],
     },
 )

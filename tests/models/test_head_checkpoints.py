@@ -233,6 +233,7 @@ def test_load_head_errors_name_file_and_tensor(tmp_path):
     wide = {"query_classify_layer.weight": torch.ones(4, 12), "query_classify_layer.bias": torch.ones(4)}
     refuse(wide, "query_classify_layer.weight: expected shape (6, 12), got (4, 12). Set ignore_mismatched_sizes")
     refuse({f"{layer}.bias": torch.full((12,), float("nan"))}, f"{layer}.bias: expected finite values")
+    refuse({f"{layer}.bias": torch.ones(12, dtype=torch.int64)}, f"{layer}.bias: expected a floating-point type, got")
     third = {"backbone.encoder.layer.2.output.dense.bias": torch.ones(12)}
     refuse(third, "expected only tensors that the encoder has, got ...backbone.encoder.layer.2.output.dense.bias")
     twin = {"backbone.embeddings.LayerNorm.gamma": torch.ones(12)}

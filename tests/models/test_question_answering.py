@@ -288,6 +288,12 @@ def test_answers_bad_question_raises(tokenizer, call, message):
         call(QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16))
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_answers_count_below_one_raises(tokenizer, count):
+    with pytest.raises(ValueError, match=f"count: expected at least 1, got {count}"):
+        QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16).answers("Where?", "Text.", count)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -47,7 +47,7 @@ def fit_head(
 
     Raises:
         CheckpointError: tensors of the encoder are missing or unused, the head is incomplete, two tensors have the same
-            name in this package, or a tensor has another shape or values that are not finite.
+            name in this package, or a tensor has another shape, an integer type or values that are not finite.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases
@@ -77,6 +77,8 @@ def fit_head(
             raise CheckpointError(
                 f"{source}: {called[name]}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}{hint}"
             )
+        if not tensor.is_floating_point() and name not in buffers:
+            raise CheckpointError(f"{source}: {called[name]}: expected a floating-point type, got {tensor.dtype}")
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(f"{source}: {called[name]}: expected finite values, got NaN or infinity")
         state[name] = tensor

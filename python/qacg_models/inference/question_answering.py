@@ -200,6 +200,8 @@ class QuestionAnswerer:
                 text has no tokens and "no answer" is not allowed.
             ValueError: `count` is below 1.
         """
+        if count < 1:
+            raise ValueError(f"count: expected at least 1, got {count}")
         spans: dict[tuple[int, int], float] = {}
         nothing = float("inf")
         read = windows(question, context, self.tokenizer, self.max_length, self.stride)

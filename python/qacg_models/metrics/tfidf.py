@@ -87,7 +87,6 @@ class TfidfBaseline:
             self.used = len(kept)
             self.grams = _Grams(kept)
             self.regressions = _Regressions(kept, self.grams(kept), classes, self.setting)
-        self.regressions.shares = _shares([row.label for row in kept], classes)
 
     def describe(self) -> str:
         """Returns one line with the setting and how it was chosen."""

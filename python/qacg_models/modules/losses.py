@@ -24,7 +24,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
     Raises:
         TypeError, ValueError: the labels have another type or shape, or a class is out of range. Ranges are checked for
-            "single_label_classification" only, on the CPU and outside torch.compile.
+            classification only, on the CPU and outside torch.compile.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
@@ -42,6 +42,10 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     labels = labels.to(logits.dtype).view_as(logits)
     if problem_type == "regression":
         return F.mse_loss(logits, labels)
+    if values_readable(labels) and labels.numel() and not bool(((labels >= 0) & (labels <= 1)).all()):
+        raise ValueError(
+            f"labels: expected 0 to 1 for {problem_type}, got {float(labels.min()):g} to {float(labels.max()):g}"
+        )
     return F.binary_cross_entropy_with_logits(logits, labels)
 
 
