@@ -18,7 +18,7 @@ class _Found(NamedTuple):
         where: the module's path in the model; the name of its class if it is the model itself.
         module: the module.
         settings: arguments of the replacement's `configure` that are read from the module's layers.
-        dropout: the module's dropout, or a new nn.Dropout with its probability.
+        dropout: the module's nn.Dropout, or a new one with the module's probability (0 if it has none).
     """
 
     where: str
