@@ -59,7 +59,7 @@ def _capability(device: torch.device) -> tuple[int, int]:
 @constant_when_traced
 @functools.cache
 def _without_table(device: torch.device) -> tuple[str, ...]:
-    """Why an AMD GPU has no tile table; empty if it has one."""
+    """Returns a tuple with the reason why no tile table fits a GPU; empty if one fits."""
     try:
         table_for(device)
     except ValueError as error:
@@ -68,7 +68,7 @@ def _without_table(device: torch.device) -> tuple[str, ...]:
 
 
 def missing() -> list[str]:
-    """Why this backend is unavailable on this machine; empty if it is available."""
+    """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
     if not _INSTALLED:
         return ["triton is not installed; on Linux, run pip install 'triton>=3.5' (torch for CUDA installs its own)"]
     if not interpreted() and not _gpu_is_there():
