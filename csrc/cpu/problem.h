@@ -29,7 +29,7 @@ struct Problem {
   const int32_t* key_lengths;  // or null
 
   Tensor4 query, key, value, context_query, context_key;
-  Rows lambda;  // or null: then the gate vectors are there
+  Rows lambda;  // null if the call has gate vectors
   const float* gate_vectors;  // (4, H, D): query, context query, key, context key
   const float* gate_biases;  // (2, H): query, key
   bool column_gate;
@@ -47,8 +47,8 @@ struct Problem {
   uint32_t drop_threshold;  // of 65,536
   float keep_scale;
 
-  // The maximum of every row of scores, times log2 e unless the mask is additive, and the sum of 2^((score - maximum)
-  // log2 e). A single logarithm of the sum would round P in proportion to the size of the scores.
+  // The maximum of every row of scores, and the sum of e^(score - maximum). The maximum is stored times log2 e unless
+  // the mask is additive. A single logarithm of the sum would round P in proportion to the size of the scores.
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
@@ -100,7 +100,7 @@ struct Kernels {
   // and gates), then key blocks.
   void (*backward_rows)(const Problem&, const Gradients&, Units, Scratch);
   void (*backward_keys)(const Problem&, const Gradients&, Units, Scratch);
-  // Last: gradients of the gate vectors from one (sequence, head).
+  // Runs after the passes above: gradients of the gate vectors and biases from one (sequence, head).
   void (*gate_sums)(const Problem&, const Gradients&, int64_t sequence, int64_t head);
 };
 

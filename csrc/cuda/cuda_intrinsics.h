@@ -28,8 +28,8 @@ QACG_DEVICE void synchronise_block() { __syncthreads(); }
 QACG_DEVICE void synchronise_warp() { __syncwarp(); }
 QACG_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
-// Returns x, but the optimiser does not know that it is x. So values derived from it are computed where they are used;
-// addresses that are hoisted out of a loop would exceed the registers.
+// Returns x, but the optimiser treats the result as unknown. So values derived from the result are computed where they
+// are used; addresses that are hoisted out of a loop would exceed the registers.
 template <typename Word>
 QACG_DEVICE Word opaque(Word x) {
   static_assert(sizeof(Word) == 4);

@@ -10,7 +10,8 @@
 
 namespace qacg::cuda {
 
-// Rows of a packed tensor start at `first_row`. Of its `all_keys` keys, those at and beyond `keys` are hidden.
+// One sequence and head. In a packed tensor the sequence's rows start at `first_row`. Of the sequence's `all_keys`
+// keys, those at and beyond `keys` are hidden.
 struct Sequence {
   int index, head, first_row, queries, keys, all_keys;
 };
