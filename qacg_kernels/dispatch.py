@@ -27,7 +27,8 @@ _REGISTERED: tuple[Backend, ...] = (
 )
 _MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
-# The backend whose backward replaces the backend's own, if it supports the call. Both read the same saved tensors.
+# By name of a backend, another backend whose backward replaces its own if that other backend supports the call. Both
+# backwards read the same saved tensors.
 _FOLLOWED_BY: dict[str, Backend] = {hopper.NAME: triton}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
@@ -53,7 +54,7 @@ class Explanation(Mapping[str, list[str]]):
         selected: the backend that runs the call.
         reasons: for each backend, why it does not support the call; an empty list means that it does.
         passed_by: for each GPU backend that supports the call but that "auto" does not prefer, the reason.
-        notes: for backends that support the call, how they would compute it; without backends that have no note.
+        notes: for backends that support the call, how they would compute it. Backends without a note are omitted.
         self_check: a line on how many kernel variants this process has compared with the reference on the call's
             device. None if there are none, as for the `cpu` backend on processors other than ARM.
     """
@@ -165,7 +166,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
 
 
 def backward_of(module: Backend, problem: Problem) -> Backend:
-    """The backend whose backward follows a forward of `module`; its `residuals` state what the forward must save."""
+    """The backend whose backward follows a forward of `module`. The forward saves that backend's `residuals`."""
     other = _FOLLOWED_BY.get(module.NAME)
     return module if other is None or _reasons(other, problem) else other
 
@@ -230,7 +231,8 @@ def _selection(problem: Problem, backend: str, name: str, differentiable: bool) 
 def _preferred(problem: Problem, differentiable: bool) -> _Selection:
     """Returns for each length the backend that `tune` measured to be the fastest.
 
-    Without a measurement, or if that backend does not support the call, this is the first AUTOMATIC backend that does.
+    Without a measurement, or if the fastest backend does not support the call, returns the first AUTOMATIC backend that
+    supports it.
     """
     query = problem.query
     first: Backend = reference
@@ -272,7 +274,7 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
 
 
 def notes(problem: Problem) -> dict[str, str]:
-    """Returns, by backend name, how backends that support `problem` would compute it; omits those without a note."""
+    """Returns, by backend name, the notes of the backends that support `problem`; omits backends without a note."""
     takers = (m for m in _MODULES if not _reasons(m, problem))
     return {m.NAME: text for m in takers if (text := _note(m, problem))}
 

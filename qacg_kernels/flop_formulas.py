@@ -1,6 +1,6 @@
 """Floating-point operations of the operators: import this module before you use torch's FlopCounterMode.
 
-The package does not import it, because torch.utils.flop_counter loads NumPy and Triton.
+The package does not import this module, because torch.utils.flop_counter loads Triton.
 
 Example:
     >>> import qacg_kernels.flop_formulas

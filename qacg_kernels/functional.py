@@ -70,10 +70,10 @@ def quasi_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes quasi-attention: softmax attention plus gated sigmoid attention on a context.
 
-    The output is A V with A = Z * (softmax(T) + lambda * quasi_scale * sigmoid(Tc)), T = scale * query key^T and
-    Tc = scale * context_query context_key^T + quasi_bias (MATH.md, eq. 1 to 8). Z is 0 for entries that dropout drops,
-    and 1 / (1 - dropout_p) for the others. The layout, and the meaning of True in a mask, are those of
-    torch.nn.functional.scaled_dot_product_attention.
+    The output is A value, with the attention map A = Z * (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) of the
+    scores T = scale * query key^T and the context scores Tc = scale * context_query context_key^T + quasi_bias
+    (MATH.md, eq. 1 to 8). Z is 0 for entries that dropout drops, and 1 / (1 - dropout_p) for the others. The layout,
+    and the meaning of True in a mask, are those of torch.nn.functional.scaled_dot_product_attention.
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
@@ -358,7 +358,7 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
 
 
 def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
-    """Reports which backend would run a call, and why the others would not, without running the call.
+    """Reports which backend would run a call, and why other backends would not, without running the call.
 
     Args:
         *args: positional arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`.
@@ -368,7 +368,8 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
             and torch.is_grad_enabled() decide whether a backward may follow.
 
     Returns:
-        An Explanation: the selected backend, the reasons against the others, and notes. `print` shows it as text.
+        An Explanation: the selected backend, the reasons against the other backends, and notes. `print` shows them as
+        text.
 
     Raises:
         TypeError: an argument is missing, unknown, or has the wrong type or dtype, or dropout_seed is not a scalar.

@@ -49,7 +49,7 @@ class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
     The layer is never called: the attention kernel reads its parameters. As in the published code, initial weights have
-    a standard deviation of 0.01 and initial biases are 0, so that lambda starts near 0 (for beta = gamma = 1).
+    a standard deviation of 0.01, and initial biases are 0. So lambda starts near 0 (for beta = gamma = 1).
 
     Example:
         >>> tuple(GateLayer(64, 1).weight.shape)
@@ -170,9 +170,9 @@ class ContextAttention(nn.Module):
 class FusedQuasiAttention(ContextAttention):
     """Fused multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc).
 
-    Projects hidden states to query, key and value, projects a context to a context query and a context key, and runs
-    `quasi_attention` on the five (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on the
-    context query and key.
+    Projects hidden states to query, key and value, and a context to context query and context key. Then runs
+    `quasi_attention` on these five tensors (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on
+    the context query and key.
 
     The five projections are called as modules, so hooks and wrappers on them keep working. The gate's layers
     are not called; the kernel reads their weights and biases.
@@ -428,7 +428,7 @@ class FusedQuasiAttention(ContextAttention):
         returns_maps: bool,
         returns_lambda: bool,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor | None]:
-        """Computes the attention of a padded batch; a subclass may override it.
+        """Computes the attention of a padded batch; a subclass may override this method.
 
         Args:
             heads: query, key, value, context query and context key, (B, H, L, D) each.

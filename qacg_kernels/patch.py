@@ -50,8 +50,8 @@ def apply_fused_attention(
         model: any module; may itself be a context self-attention.
         output_attentions: whether the maps are computed by default. If False, each map is a `PlaceholderMap` of
             shape (B, H, 0, 0). A placeholder can be cloned and moved, so a model that collects the maps of every layer
-            runs unchanged, but reading it raises a RuntimeError that names this argument. Lambda is returned in either
-            case.
+            runs unchanged. Reading a placeholder raises a RuntimeError that names this argument. Lambda is returned in
+            either case.
         quasi_scale: alpha, the factor on the sigmoid map in the replaced code.
         beta: the weight of the query gate in the replaced code.
         gamma: the weight of the key gate in the replaced code.

@@ -165,8 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command with these arguments (those of `sys.argv` when None).
 
     Returns:
-        The exit status: 0 if at least one call was made and all are right, except those skipped for lack of memory.
-        Otherwise 1.
+        The exit status: 0 if every call is right, else 1. Calls that were skipped for lack of memory do not count, but
+        at least one call must be right.
     """
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."

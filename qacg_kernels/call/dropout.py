@@ -11,7 +11,7 @@ computes every 16th column, therefore uses all 128 bits of every counter. Positi
 start of the sequence, so a packed batch drops the same entries as its padded form.
 
 An entry is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16 that is
-less than 1, and the kept entries are scaled by `keep_scale(p)`, the inverse of the rounded keep probability, so
+less than 1. The kept entries are multiplied by `keep_scale(p)`, the inverse of the rounded keep probability, so
 the expectation is exact.
 """
 

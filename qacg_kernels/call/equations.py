@@ -211,6 +211,6 @@ def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tup
 
 
 def reduced(per_row: Tensor, like: Tensor) -> Tensor:
-    """Sums (B, H, rows, D) to the shape of a gate vector, (D) or (H, D), or (B, H, rows, 1) to that of a bias."""
+    """Sums (B, H, rows, D) to the shape of the gate vector `like`, or (B, H, rows, 1) to that of the bias `like`."""
     per_head = per_row.sum((0, 2))
     return per_head.sum(0).view(like.shape) if like.numel() == per_head.shape[-1] else per_head.view(like.shape)

@@ -1,4 +1,4 @@
-"""The description of a call: its tensors and options by name. Each layer passes it to the next, down to the kernels."""
+"""The description of a call: its tensors and options by name. All layers down to the kernels take a Problem."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -177,9 +177,9 @@ class ForwardOutputs(NamedTuple):
     """The results of a forward, in the schema's order; an absent result is None or an empty tensor.
 
     `softmax_out` and `quasi_out` are O1 and O2 (`Residuals`). `row_max` and `row_sum`, (B, H, L) or (T, H), are the
-    maximum of each row's scores and its sum of exponentials. Their units depend on the backend. So only the backward of
-    the same backend reads them, or of the backend that `dispatch.backward_of` names. `query_gate` and `key_gate` are lq
-    and lk, present if the call has gate vectors.
+    maximum of each row's scores and its sum of exponentials. Their units depend on the backend, so they are read by the
+    backward of `dispatch.backward_of` only. `query_gate` and `key_gate` are lq and lk, present if the call has gate
+    vectors.
     """
 
     out: Tensor

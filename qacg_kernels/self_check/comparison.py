@@ -232,7 +232,10 @@ class Comparison:
         return None
 
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
-        """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name."""
+        """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name.
+
+        Eager results are in float32, for 16-bit calls too; exact results are in float64.
+        """
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)

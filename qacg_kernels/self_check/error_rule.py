@@ -1,10 +1,9 @@
 """The error rule: how far a result may be from the float64 result.
 
-An element's error is its distance from the float64 result, divided by the element's rounding scale, or by the size of
-the float64 result if that is larger (`relative_errors`). The rounding scale is the size of the terms that are summed to
-the element, before they cancel (`squared_scales`). An element near zero, a short row and a gate bias summed over ten
-thousand rows are therefore measured alike. For the largest error of a tensor and for the root mean square of its
-errors,
+An element's error is its distance from the float64 result, divided by the larger of the element's rounding scale and
+the result's size (`relative_errors`). The rounding scale is the size of the terms that are summed to the element,
+before they cancel (`squared_scales`). An element near zero, a short row and a gate bias summed over ten thousand rows
+are therefore measured alike. For the largest error of a tensor and for the root mean square of its errors,
 
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)

@@ -4,8 +4,8 @@ A kernel reads members such as `call.key.data`. Triton passes each member as a s
 is a compile-time constant.
 
 Triton 3.5 and 3.6 have a bug. They treat the int 1, such as a stride, as a compile-time constant. After an `if` or
-`for` that is decided on the GPU, they replace such a constant in a nested tuple by None, unless a later field of the
-outer tuple is a constant. So every tuple that is an argument and contains another tuple ends with an unused field
+`for` that is decided on the GPU, they replace such a constant in a nested tuple by None. A constant in a later field of
+the outer tuple prevents this. So every tuple that is an argument and contains another tuple ends with an unused field
 `constant`. `Operand` has no such field, because kernels create it.
 """
 

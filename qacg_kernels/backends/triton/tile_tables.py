@@ -215,7 +215,7 @@ def parse(text: str) -> Table:
     """Reads a table from JSON.
 
     Raises:
-        ValueError: the text is not a table; the message names the fault's field, and the entry by its number.
+        ValueError: the text is not a table; the message names the field, and the number of the entry if it has one.
     """
     try:
         record = json.loads(text)
