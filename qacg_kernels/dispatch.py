@@ -133,7 +133,7 @@ _chosen: set[tuple[torch.device, str]] = set()  # devices, and backends that "au
 def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     """Selects the backend for a call: the named one, or with "auto" the preferred one that supports the call.
 
-    Prints a warning, once per process, if "auto" selects the reference for a call that is not being compiled.
+    If "auto" selects the reference for an eager call, warns once per process, unless QACG_QUIET is "1".
 
     Args:
         problem: the call.

@@ -56,7 +56,7 @@ class Checks {
     require(t.scalar_type() == type, name, "query's dtype (float32 for row_max, row_sum and gates), got another dtype");
   }
 
-  // Requires that each size of the tensor is 1 or the full one.
+  // Requires that each size of the tensor is 1 or that of `full`.
   template <typename Tensor>
   void broadcasts(const char* name, const Tensor& t, const Sizes4& full) {
     bool fits = t.dim() == full.dims;

@@ -65,8 +65,8 @@ inline void mix_tensor(uint64_t& hash, AtenTensorHandle t) {
   for (int64_t d = 0; d < dims; ++d) mix(hash, sizes[d] * kOdd + strides[d]);
 }
 
-// A hash of everything in which calls of one kernel variant agree. Kernels read none of torch's switches (determinism,
-// TF32), so these are not part of it.
+// A hash of everything in which calls of one kernel variant agree. It does not include torch's switches (determinism,
+// TF32), because the kernels do not read them.
 inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   uint64_t hash = reinterpret_cast<uintptr_t>(op.name);
   mix_device(hash, reinterpret_cast<AtenTensorHandle>(*stack));

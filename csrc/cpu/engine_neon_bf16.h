@@ -210,7 +210,7 @@ struct NeonBf16Engine {
   }
   static QACG_INLINE void put(float* to, Vec v, bool accumulate) { store(to, accumulate ? load(to) + v : v); }
 
-  // All rows, an even number of them written, by kColumns columns.
+  // All rows by kColumns columns. Writes an even number of rows.
   void columns(int64_t rows, int64_t depth, Left a, const Packed* b, int64_t step, float* c, int64_t c_stride,
                bool accumulate) {
     int64_t pairs = (rows + 1) / 2;

@@ -23,8 +23,8 @@ constexpr int64_t kSpan = 512;  // a multiple of kChunk
 constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
-// The distance between a tile's rows in memory, which is no multiple of 4096 bytes: with such a distance, a column
-// would use only two sets of the first-level cache.
+// The distance between a tile's rows in memory, which is no multiple of 4096 bytes. If it were, a column would use only
+// two sets of the first-level cache.
 constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
 constexpr int64_t kChunkStride = tile_stride(kChunk);
 
@@ -216,7 +216,7 @@ class Forward {
     const Right<Engine> queries{row_of<const Scalar>(p_.query, s, 0), p_.query.row, s.queries};
     const Right<Engine> context_queries{row_of<const Scalar>(p_.context_query, s, 0), p_.context_query.row, s.queries};
     const int64_t cols = round_up(rows, kLanes);
-    // If heads are adjacent in memory, prefetches the rows of the next ones.
+    // If heads are adjacent in memory, this prefetches the rows of the next heads.
     for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
       engine_.fetch_ahead(row_of<const Scalar>(*t, s, 0), t->row, p_.head_dim);
     }

@@ -1,5 +1,5 @@
-// One call as pointers and strides: plain data that attention.cpp and the kernels of all instruction sets share. It has
-// no functions, because the linker could use a copy that was compiled for another instruction set.
+// One call as pointers and strides: plain data that attention.cpp and the kernels of all instruction sets share. This
+// header has no functions, because the linker could use a copy that was compiled for another instruction set.
 #pragma once
 
 #include <stdint.h>
@@ -37,11 +37,11 @@ struct Problem {
 
   Mask mask_kind;
   const void* mask;
-  int64_t mask_strides[4];  // 0 where it broadcasts
+  int64_t mask_strides[4];  // 0 in dimensions that broadcast
 
   bool is_causal;
   float scale, quasi_scale;
-  Rows quasi_bias;  // strides of 0 where it broadcasts; or null
+  Rows quasi_bias;  // or null; strides are 0 in dimensions that broadcast
   bool has_dropout;
   uint64_t seed;
   uint32_t drop_threshold;  // of 65,536
@@ -61,8 +61,8 @@ struct Gradients {
   Rows lambda;  // outgoing: d lambda, or null
   float* gate_vectors;  // outgoing, (B * H, 4, D) partial sums, or null
   float* gate_biases;  // outgoing, (B * H, 2) partial sums
-  // Whether the gradients of the five operands are written past the caches. They must be large, with rows of whole
-  // cache lines.
+  // Whether the gradients of the five operands are written past the caches. These gradients must be large, with rows of
+  // whole cache lines.
   bool streams;
   // Values per row that one pass hands to the next: delta, and the gradients of the two gates' logits.
   Rows delta, query_logit, key_logit;

@@ -105,10 +105,10 @@ hopper_forward(QACG_PARAMETER Problem p) {
   float scores[kFragments][4], context_scores[kFragments][4];
   uint32_t softmax_weights[kFragments / 2][4], quasi_weights[kFragments / 2][4];
   KeepBits keep{};
-  // ptxas makes the code wait after each product (C7513, C7515) in two cases: if paths join on which the accumulators
-  // of products in flight come from different code, or if operands or accumulators of another product are written
-  // meanwhile. So the loop ends with a wait of its own, and the code after a softmax or a sigmoid waits for all
-  // products.
+  // ptxas makes the code wait after each product (C7513, C7515) in two cases: if code paths join in which different
+  // instructions write the accumulators of unfinished products, or if operands or accumulators of another product are
+  // written before these products finish. So the loop is followed by a wait, and the code after a softmax or a sigmoid
+  // waits for all products.
   int first_key = 0, stage = 0;
   if (keys > 0) {
 #pragma unroll 1

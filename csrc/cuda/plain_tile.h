@@ -63,7 +63,8 @@ struct Sums {
   float value[kOwned][kChunks];
 };
 
-// Adds weights (own rows x other rows, in shared memory, each warp's rows written by itself) times the other rows.
+// Adds weights times the other rows to `sums`. The weights (own rows x other rows) are in shared memory, where each
+// warp has written those of its own rows.
 QACG_DEVICE void add_weighted(const Problem& p, const Sequence& s, const Operand& other, const float* weights,
                               float* other_tile, Sums& sums) {
   const float* rows = weights + first_owned() * kStride;

@@ -1,4 +1,4 @@
-// One call as pointers and strides, which attention.cpp passes to the kernels. Plain data.
+// One call as pointers and strides: plain data that attention.cpp passes to the kernels.
 #pragma once
 
 #include <stdint.h>
@@ -52,8 +52,8 @@ struct Problem {
 
   Mask mask_kind;
   const void* mask;
-  int64_t mask_strides[4];  // 0 where it broadcasts
-  Rows quasi_bias;          // a summand of the context scores; strides are 0 where it broadcasts; or null
+  int64_t mask_strides[4];  // 0 in dimensions that broadcast
+  Rows quasi_bias;          // a summand of the context scores, or null; strides are 0 in dimensions that broadcast
 
   bool is_causal;
   float scale, quasi_scale;

@@ -85,7 +85,7 @@ def keep_mask(
         seed: int64 scalar tensor, the dropout seed of the call.
         dropout_p: drop probability in [0, 1).
         batch, heads, query_length, key_length: sizes B, H, L, S.
-        rows: int64 tensor of query positions to rebuild; all L when None.
+        rows: int64 tensor of query positions to rebuild, with which `query_length` has no effect; all L when None.
         first_sequence: index of the first sequence. To rebuild one sequence of a packed batch, pass its index and
             batch = 1.
 
