@@ -139,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = options.output or tile_tables.saved_path(name)
     if path is None:
         print(
-            "tune: expected a home folder to save to, got none. Pass --output, or set QACG_TRITON_TABLES to a folder",
+            "tune: expected a home folder to save to, got none. Set QACG_TRITON_TABLES to a folder, or pass --output",
             file=sys.stderr,
         )
         return 2
