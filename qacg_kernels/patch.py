@@ -123,8 +123,8 @@ def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
     for role, (size_in, size_out) in expected.items():
         if size[role] != (size_in, size_out):
             raise ValueError(
-                f"{where}.{NAMINGS[naming][role]}: expected a layer from {size_in} to {size_out} for hidden size "
-                f"{hidden_size} and head size {head_dim}, got one from {size[role][0]} to {size[role][1]}"
+                f"{where}.{NAMINGS[naming][role]}: expected a layer from {size_in} to {size_out} features for hidden "
+                f"size {hidden_size} and head size {head_dim}, got one from {size[role][0]} to {size[role][1]} features"
             )
     return {
         "hidden_size": hidden_size,
@@ -143,7 +143,8 @@ def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
     others = [child for child in module.children() if isinstance(child, nn.Dropout)]
     if len(others) > 1:
         raise ValueError(
-            f"{where}: expected one nn.Dropout, or one named 'dropout', got {len(others)}. Name one 'dropout'"
+            f"{where}: expected one nn.Dropout, or one named 'dropout', got {len(others)} with other names. Rename the "
+            "dropout of the attention map to 'dropout'"
         )
     return others[0] if others else nn.Dropout(0.0).train(module.training)
 
@@ -223,7 +224,7 @@ def _check_unused(where: str, chosen: dict[str, Any]) -> None:
         if value != usual[name]:
             raise ValueError(
                 f"{name}: expected the default, got {value!r}. {where} is CG-BERT's attention, which returns no maps "
-                "and runs torch's scaled_dot_product_attention"
+                "and runs torch's scaled_dot_product_attention. Omit the argument"
             )
 
 

@@ -346,7 +346,9 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
     if bias.device != query.device:
         raise ValueError(f"quasi_bias: expected device {query.device} like query, got {bias.device}")
     if bias.requires_grad:
-        raise ValueError("quasi_bias: expected a tensor without gradient, got one that requires grad. detach() it")
+        raise ValueError(
+            "quasi_bias: expected a tensor without gradient, got one that requires grad. Pass quasi_bias.detach()"
+        )
     shape = (1,) * (len(rows) - bias.dim()) + tuple(bias.shape)
     if bias.dim() > len(rows) or any(n not in (1, size) for n, size in zip(shape, rows)):
         names = "(B, H, L)" if len(rows) == 3 else "(T, H)"
@@ -365,7 +367,9 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
     if mask.device != query.device:
         raise ValueError(f"attn_mask: expected device {query.device} like query, got {mask.device}")
     if mask.requires_grad:
-        raise ValueError("attn_mask: expected a tensor without gradient, got one that requires grad. detach() it")
+        raise ValueError(
+            "attn_mask: expected a tensor without gradient, got one that requires grad. Pass attn_mask.detach()"
+        )
     full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(shape, full)):
