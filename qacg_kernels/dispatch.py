@@ -138,14 +138,14 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     Args:
         problem: the call.
         backend: the name of a backend, or "auto", which QACG_BACKEND can replace by a name.
-        differentiable: whether a backward pass may follow; `tune` measures the fastest backend for such calls apart.
+        differentiable: whether a backward pass may follow; `tune` measures such calls and other calls separately.
 
     Returns:
         The backend's module.
 
     Raises:
         ValueError: the name, or the value of QACG_BACKEND or QACG_SELF_CHECK, is unknown.
-        RuntimeError: the named backend does not support the call; the message has its reasons. Or "auto" would select
+        RuntimeError: the named backend does not support the call; the message has the reasons. Or "auto" would select
             the reference on a GPU, and QACG_SELF_CHECK is "strict".
     """
     name = _ASKED_FOR if backend == AUTO else backend

@@ -37,7 +37,10 @@ _missing: list[str] = []
 
 
 def _load() -> ctypes.CDLL | None:
-    """Loads the library and registers its kernels with torch; if that fails, returns None and adds to `_missing`."""
+    """Loads the library and registers its kernels with torch.
+
+    Returns None if this fails, and adds the reason to `_missing`.
+    """
     path = library("_cpu")
     if path is None:
         _missing.append(f"the compiled CPU library is missing: {why_not_built('_cpu')}")

@@ -146,7 +146,7 @@ def _rows_first(count, shape):
 
 
 def _strided(count, shape):
-    """Tensors with a last stride of 2 and an odd stride from row to row, so that rows are not aligned."""
+    """Tensors with strides of 2 in D and of an odd number in the dimension before, so that rows are not aligned."""
     wide = (*shape[:-2], shape[-2] + 3, 2 * shape[-1] + 1)
     return [t[..., 2 : 2 + shape[-2], 1::2] for t in _contiguous(count, wide)]
 
@@ -196,7 +196,7 @@ def _boolean(shape: Shape4, generator) -> Tensor:
 
 
 def _boolean_empty_rows(shape: Shape4, generator) -> Tensor:
-    """A random mask in which every fifth query sees no key."""
+    """A random mask, different for each query, in which queries 0, 5, 10, ... see no key."""
     seen = torch.rand(shape, generator=generator) < 0.5
     seen[:, :, ::5] = False
     return seen

@@ -115,7 +115,7 @@ def functorch_active() -> bool:
 def is_fake(t: Tensor) -> bool:
     """Whether a tensor is a FakeTensor, which has a shape but no values; False for plain tensors on "meta".
 
-    Saves no time, but no public function answers this. Without the private name, every subclass of Tensor except
+    Saves no time, but no public function finds fake tensors. Without the private name, every subclass of Tensor except
     Parameter counts as fake.
     """
     return isinstance(t, _FakeTensor) if _FakeTensor else type(t) not in _PLAIN_TYPES

@@ -100,7 +100,7 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def gpus() -> tuple[str, ...]:
-    """The GPUs that the library has code for, in the notation of TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0a")."""
+    """The GPUs that the library has code for, as in TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0a"); () if not loaded."""
     return _gpus
 
 
@@ -112,7 +112,7 @@ def how_to_build_for(gpu: str) -> str:
 def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
     """Whether code for `gpu`, an entry of TORCH_CUDA_ARCH_LIST, runs on a GPU of this compute capability.
 
-    Machine code for 8.0 runs on 8.x; code for 8.6 runs on 8.6 and later 8.x. With +PTX the library also runs on every
+    Machine code for 8.0 runs on 8.x; code for 8.6 runs on 8.6 and later 8.x. An entry with +PTX also runs on every
     newer GPU, for which the driver translates the PTX. Code for 9.0a runs on 9.0 only, and code for 10.0f on 10.x;
     +PTX does not change this (CUDA C++ Programming Guide, feature sets of compute capabilities).
     """

@@ -94,7 +94,10 @@ def note(problem: Problem) -> str:
 
 
 def residuals(problem: Problem) -> Residuals:
-    """Which branch outputs the backward reads: none for single-tile rows."""
+    """Which branch outputs the backward reads.
+
+    Returns neither for single-tile rows, O1 for tiled rows of a column gate, and O1 and O2 for other tiled rows.
+    """
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize

@@ -322,6 +322,7 @@ def load(path: Path, architecture: str) -> Table:
     """Reads a tuned table from a file and checks that it is for this architecture.
 
     Raises:
+        OSError: the file cannot be read.
         ValueError: the file is damaged or for another architecture; the message names the file and the field.
     """
     try:
