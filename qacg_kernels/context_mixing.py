@@ -18,7 +18,7 @@ class FusedContextMixing(ContextAttention):
     """
 
     def configure(self, *, hidden_size: int, num_heads: int, context_projection: str, naming: str) -> None:
-        """Sets all attributes except the layers, which the patched module already has."""
+        """Sets all attributes except the layers and `dropout`, and registers `accept_other_naming` as a load hook."""
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.context_projection = context_projection
@@ -44,7 +44,7 @@ class FusedContextMixing(ContextAttention):
                 (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to the scores.
                 A floating mask is converted to the dtype of the queries, which is hidden_states' without autocast.
                 A value at or below half the lowest number of either dtype (float32's for float64) hides the key.
-            device: not used, except that its type must be that of hidden_states. The published models pass it.
+            device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
             C_embed: a name of `context` in published code; pass exactly one of the three.
             context_embedded: another name of `context` in published code.

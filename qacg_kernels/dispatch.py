@@ -1,4 +1,4 @@
-"""The choice of a backend for a call, and the reasons against the others."""
+"""Selects the backend that runs a call, and explains why the other backends do not run it."""
 
 import functools
 import os
@@ -27,14 +27,15 @@ _REGISTERED: tuple[Backend, ...] = (
 )
 _MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
-# Backends whose forward another backend's backward follows, where that takes the call. Both save the same tensors.
+# By name of a backend, another backend whose backward replaces its own if that other backend supports the call. Both
+# backwards read the same saved tensors.
 _FOLLOWED_BY: dict[str, Backend] = {hopper.NAME: triton}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
 
 VARIABLE = "QACG_BACKEND"
-# The meaning of "auto" in this process: the value of QACG_BACKEND, or "auto" itself if that is not set.
+# The meaning of "auto" in this process: the value of QACG_BACKEND at import, or "auto" itself if it is not set.
 _ASKED_FOR = os.environ.get(VARIABLE, AUTO)
 QUIET = "QACG_QUIET"
 
@@ -46,16 +47,16 @@ _SELECTED, _PASSED_BY, _NOTES = "selected", "passed by auto", "notes"
 class Explanation(Mapping[str, list[str]]):
     """Which backend runs a call, and why the others do not; the result of `explain`.
 
-    It is also a mapping from names to lists of text: the name of a backend gives its `reasons`, and "selected", "passed
-    by auto" and "notes" give the other fields.
+    The object is also a mapping from names to lists of text: the name of a backend gives its `reasons`; "selected",
+    "passed by auto" and "notes" give the fields of these names. `self_check` is no key.
 
     Attributes:
         selected: the backend that runs the call.
         reasons: for each backend, why it does not support the call; an empty list means that it does.
-        passed_by: backends that support the call but that "auto" does not use for it, each with the reason.
-        notes: how each backend that supports the call would compute it.
+        passed_by: for each GPU backend that supports the call but that "auto" does not prefer, the reason.
+        notes: for backends that support the call, how they would compute it. Backends without a note are omitted.
         self_check: a line on how many kernel variants this process has compared with the reference on the call's
-            device. None if there were none, which is normal for calls on the CPU, except on ARM.
+            device. None if there are none, as for the `cpu` backend on processors other than ARM.
     """
 
     selected: str
@@ -97,8 +98,10 @@ class Explanation(Mapping[str, list[str]]):
 def available_backends() -> tuple[str, ...]:
     """Lists the backends that can run on this machine.
 
+    A listed backend may still not support a certain GPU or call; `explain` gives the reasons.
+
     Returns:
-        Their names in order of preference; the reference comes last.
+        The names in order of preference; the reference comes last.
 
     Example:
         >>> available_backends()[-1]
@@ -121,27 +124,29 @@ def _reasons(module: Backend, problem: Problem) -> list[str]:
     return module.missing() or outside_limits(module, problem)
 
 
-# Pairs of the longest sequence and the backend for calls of up to that length, in rising order.
+# Pairs of a number of keys and the backend for calls of up to that many, in rising order. The last pair has no limit.
 _Selection = tuple[tuple[int, Backend], ...]
 _selections: dict[tuple, _Selection] = {}  # a cache, because making a selection takes several microseconds
-_chosen: set[tuple[torch.device, str]] = set()  # backends that "auto" has selected, for the record of a training run
+_chosen: set[tuple[torch.device, str]] = set()  # devices, and backends that "auto" has selected for them
 
 
 def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
-    """Selects the backend for a call: the named one, or with "auto" the preferred one that supports it.
+    """Selects the backend for a call: the named one, or with "auto" the preferred one that supports the call.
+
+    If "auto" selects the reference for an eager call, warns once per process, unless QACG_QUIET is "1".
 
     Args:
         problem: the call.
-        backend: "auto" or the name of a backend.
-        differentiable: whether a backward pass may follow; the fastest backend is measured separately for such calls.
+        backend: the name of a backend, or "auto", which QACG_BACKEND can replace by a name.
+        differentiable: whether a backward pass may follow; `tune` measures such calls and other calls separately.
 
     Returns:
         The backend's module.
 
     Raises:
-        ValueError: the name, or the value of QACG_BACKEND, is unknown.
-        RuntimeError: the named backend does not support the call; the message has its reasons. Or no fused kernel
-            supports a call on a GPU, and QACG_SELF_CHECK is "strict".
+        ValueError: the name, or the value of QACG_BACKEND or QACG_SELF_CHECK, is unknown.
+        RuntimeError: the named backend does not support the call; the message has the reasons. Or "auto" would select
+            the reference on a GPU, and QACG_SELF_CHECK is "strict".
     """
     name = _ASKED_FOR if backend == AUTO else backend
     if torch.compiler.is_compiling():  # without the cache: torch.compile would trace the dictionary
@@ -161,7 +166,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
 
 
 def backward_of(module: Backend, problem: Problem) -> Backend:
-    """The backend whose backward follows a forward of `module`; that backend's `residuals` are to be saved."""
+    """The backend whose backward follows a forward of `module`. The forward saves that backend's `residuals`."""
     other = _FOLLOWED_BY.get(module.NAME)
     return module if other is None or _reasons(other, problem) else other
 
@@ -195,11 +200,17 @@ def _of_length(selection: _Selection, problem: Problem) -> Backend:
 def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
     """Selects backends for all calls that differ from `problem` in their sizes only.
 
+    Args:
+        problem: the call.
+        backend: the argument of the call, which determines whether an error names it or QACG_BACKEND.
+        name: `backend`, or the value of QACG_BACKEND in place of "auto".
+        differentiable: whether a backward pass may follow.
+
     Returns:
-        Pairs of the longest sequence and the backend for calls of up to that length, in rising order.
+        Pairs of a number of keys and the backend for calls of up to that many, in rising order.
 
     Raises:
-        ValueError: as `select` does.
+        ValueError: the name is unknown.
         RuntimeError: the named backend does not support the call.
     """
     source = VARIABLE if backend == AUTO else "backend"
@@ -218,7 +229,11 @@ def _selection(problem: Problem, backend: str, name: str, differentiable: bool) 
 
 
 def _preferred(problem: Problem, differentiable: bool) -> _Selection:
-    """The backends that `tune` measured to be the fastest for such calls, else the first that "auto" may use."""
+    """Returns for each length the backend that `tune` measured to be the fastest.
+
+    Without a measurement, or if the fastest backend does not support the call, returns the first AUTOMATIC backend that
+    supports it.
+    """
     query = problem.query
     first: Backend = reference
     for module in _MODULES:
@@ -235,18 +250,19 @@ def _preferred(problem: Problem, differentiable: bool) -> _Selection:
 
 
 def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str, dict[str, str]]:
-    """Returns what `select` chooses, and why "auto" does not use other backends that support the call.
+    """Returns what `select` chooses, and why "auto" does not use other GPU backends that support the call.
 
     Args:
         problem: the call.
-        backend: "auto" or the name of a backend.
+        backend: the name of a backend, or "auto", which QACG_BACKEND can replace by a name.
         differentiable: whether a backward pass may follow.
 
     Returns:
-        The name of the selected backend, and the reasons by the names of the others.
+        The name of the selected backend. For each GPU backend that supports the call and that "auto" does not prefer,
+        the reason by its name.
 
     Raises:
-        ValueError: as `select` does.
+        ValueError: the name, or the value of QACG_BACKEND, is unknown.
         RuntimeError: the named backend does not support the call.
     """
     preferred = _of_length(_preferred(problem, differentiable), problem)
@@ -258,7 +274,7 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
 
 
 def notes(problem: Problem) -> dict[str, str]:
-    """For each backend that supports `problem`, by name, a remark on how it would compute the call."""
+    """Returns, by backend name, the notes of the backends that support `problem`; omits backends without a note."""
     takers = (m for m in _MODULES if not _reasons(m, problem))
     return {m.NAME: text for m in takers if (text := _note(m, problem))}
 
@@ -269,7 +285,7 @@ def _note(module: Backend, problem: Problem) -> str | None:
 
 
 def chosen_so_far() -> dict[str, dict[str, object]]:
-    """Which backends "auto" has selected in this process, and the summary of their self-checks, by device."""
+    """By device, the backends that "auto" has selected for eager calls, and the summary of the self-checks there."""
     return {
         str(device): {
             "backends": sorted(name for on, name in _chosen if on == device),
@@ -292,7 +308,12 @@ _USERS_LINE = 5  # frames from the warning up to the caller of `quasi_attention`
 
 
 def _report_reference(problem: Problem) -> None:
-    """Warns, once per process, that a call materialises its maps; raises on a GPU if QACG_SELF_CHECK is "strict"."""
+    """Warns, once per process, that a call materialises its maps, unless QACG_QUIET is "1".
+
+    Raises:
+        ValueError: the call is on a GPU, and QACG_SELF_CHECK has an unknown value.
+        RuntimeError: the call is on a GPU, and QACG_SELF_CHECK is "strict".
+    """
     global _warned_of_reference  # noqa: PLW0603
     if not _warned_of_reference and os.environ.get(QUIET) != "1":
         _warned_of_reference = True

@@ -1,6 +1,6 @@
 """Floating-point operations of the operators: import this module before you use torch's FlopCounterMode.
 
-The package does not import it, because torch.utils.flop_counter loads NumPy and Triton.
+The package does not import this module, because torch.utils.flop_counter loads Triton.
 
 Example:
     >>> import qacg_kernels.flop_formulas
@@ -8,7 +8,8 @@ Example:
     >>> with FlopCounterMode() as counter:
     ...     model(inputs)
 
-Per head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), even if a kernel computes more.
+Per sequence and head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), whatever a kernel
+computes. Masks, key lengths and causality do not reduce the count.
 """
 
 from itertools import pairwise

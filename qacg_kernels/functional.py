@@ -68,10 +68,12 @@ def quasi_attention(
     dropout_seed: Tensor | None = None,
     return_lambda: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Computes Z o (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) V in one pass (MATH.md, eq. 1 to 8).
+    """Computes quasi-attention: softmax attention plus gated sigmoid attention on a context.
 
-    T = scale * query key^T and Tc = scale * context_query context_key^T + quasi_bias; Z is dropout. The layout, and the
-    meaning of True in a mask, are those of torch.nn.functional.scaled_dot_product_attention.
+    The output is A value, with the attention map A = Z * (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) of the
+    scores T = scale * query key^T and the context scores Tc = scale * context_query context_key^T + quasi_bias
+    (MATH.md, eq. 1 to 8). Z is 0 for entries that dropout drops, and 1 / (1 - dropout_p) for the others. The layout,
+    and the meaning of True in a mask, are those of torch.nn.functional.scaled_dot_product_attention.
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
@@ -79,33 +81,38 @@ def quasi_attention(
         value: (B, H, S, D).
         context_query: (B, H, L, D).
         context_key: (B, H, S, D).
-        gate: lambda, (B, H, L) in query's dtype, or GateParameters from which the kernel computes it.
-        attn_mask: up to four dimensions that broadcast to (B, H, L, S); gets no gradient. Boolean: True where the key
-            is visible. In query's dtype: added to T and to Tc; values at or below half the dtype's lowest number
-            (float32's for float64) hide the key.
-        key_lengths: (B,) int32 or int64; keys at and beyond the length are not read, except by a row gate from
-            GateParameters. On a GPU the values are not validated.
+        gate: lambda, (B, H, L) in query's dtype, or GateParameters from which the kernel computes lambda.
+        attn_mask: up to four dimensions that broadcast to (B, H, L, S); must not require gradients. Boolean: True where
+            the key is visible. In query's dtype: added to T and to Tc; values at or below half the dtype's lowest
+            number (float32's for float64) hide the key.
+        key_lengths: (B,) int32 or int64; keys and values at and beyond the length are not read, except keys by a row
+            gate from GateParameters. On a GPU the lengths are not validated.
         is_causal: whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
         quasi_bias: number that is added to Tc, or "-log(keys)": minus the logarithm of the number of keys that the
-            query sees, 0 if it sees none. A key with the value m in an additive mask counts exp(m) times. Or biases of
-            the queries: a tensor that broadcasts to (B, H, L), float32 (float64 for float64 inputs), without gradient.
-        backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
-        dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
+            query sees, 0 if it sees none. A key with the value m in an additive mask counts exp(m) times. Or one bias
+            per query: a tensor that broadcasts to (B, H, L), float32 (float64 for float64 inputs); must not require
+            gradients.
+        backend: "auto", or a name of available_backends(). The environment variable QACG_BACKEND can replace "auto" by
+            a name.
+        dropout_seed: int64 scalar tensor on query's device. When None and dropout_p > 0, drawn from torch's generator.
         return_lambda: whether to return lambda too; not possible with a column gate.
 
     Returns:
         The output (B, H, L, D) in query's dtype, 0 for a query without a visible key. With `return_lambda`, the pair of
-        the output and lambda (B, H, L), which is differentiable and has query's dtype.
+        the output and lambda (B, H, L) in query's dtype. Lambda is differentiable. If `gate` is a tensor, lambda is
+        `gate` itself.
 
     Raises:
         TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
-        ValueError: an argument has the wrong device, shape or range, or return_lambda is set with a column gate.
+        ValueError: an argument has the wrong device, shape or value, or return_lambda is set with a column gate. Or
+            QACG_BACKEND or QACG_SELF_CHECK has an unknown value.
         RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
-            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if a GPU has no fused kernel for the call.
-        NotImplementedError: forward-mode differentiation, or a second derivative.
+            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
+            on a GPU.
+        NotImplementedError: forward-mode differentiation; the backward raises it for a second derivative.
 
     Example:
         >>> import torch
@@ -190,32 +197,36 @@ def quasi_attention_varlen(
         value: (T, H, D).
         context_query: (T, H, D).
         context_key: (T, H, D).
-        gate: lambda, (T, H) in query's dtype, or GateParameters from which the kernel computes it.
+        gate: lambda, (T, H) in query's dtype, or GateParameters from which the kernel computes lambda.
         cu_seqlens: (N + 1,) int32 or int64 offsets of the N sequences, from 0 to T, never decreasing. On a GPU the
             values are not validated.
-        max_seqlen: length of the longest sequence, or more.
+        max_seqlen: length of the longest sequence, or more. On a GPU a smaller value raises no error, and the results
+            of longer sequences are undefined.
         is_causal: whether query i attends to keys j <= i of its sequence only.
-        dropout_p: probability, in [0, 1), that an attention entry is dropped. With the same seed, a padded call drops
-            the same entries.
+        dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive. With the
+            same seed, a padded call drops the same entries.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
         quasi_bias: number that is added to the context scores, or "-log(keys)": minus the logarithm of the number of
-            keys that the query sees. Or biases of the queries: a tensor that broadcasts to (T, H), float32 (float64
-            for float64 inputs), without gradient.
-        backend: "auto", or a name of available_backends(); a named backend that does not support the call raises.
-        dropout_seed: int64 scalar tensor; drawn from torch's generator when None.
+            keys that the query sees. Or one bias per query: a tensor that broadcasts to (T, H), float32 (float64 for
+            float64 inputs); must not require gradients.
+        backend: "auto", or a name of available_backends(). The environment variable QACG_BACKEND can replace "auto" by
+            a name.
+        dropout_seed: int64 scalar tensor on query's device. When None and dropout_p > 0, drawn from torch's generator.
         return_lambda: whether to return lambda too; not possible with a column gate.
 
     Returns:
-        The output (T, H, D) in query's dtype; with `return_lambda`, the pair of the output and lambda (T, H), which is
-        differentiable and has query's dtype.
+        The output (T, H, D) in query's dtype. With `return_lambda`, the pair of the output and lambda (T, H) in query's
+        dtype. Lambda is differentiable. If `gate` is a tensor, lambda is `gate` itself.
 
     Raises:
         TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
-        ValueError: an argument has the wrong device, shape or range, or return_lambda is set with a column gate.
+        ValueError: an argument has the wrong device, shape or value, or return_lambda is set with a column gate. Or
+            QACG_BACKEND or QACG_SELF_CHECK has an unknown value.
         RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
-            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if a GPU has no fused kernel for the call.
-        NotImplementedError: forward-mode differentiation, or a second derivative.
+            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
+            on a GPU.
+        NotImplementedError: forward-mode differentiation; the backward raises it for a second derivative.
 
     Example:
         >>> import torch
@@ -276,26 +287,27 @@ def attention_maps(
         context_query: (B, H, L, D).
         context_key: (B, H, S, D).
         gate: lambda, (B, H, L) in query's dtype, or GateParameters.
-        attn_mask: up to four dimensions that broadcast to (B, H, L, S). Boolean: True where the key is visible. In
-            query's dtype: added to both scores; values at or below half the dtype's lowest number (float32's for
-            float64) hide the key.
+        attn_mask: up to four dimensions that broadcast to (B, H, L, S); must not require gradients. Boolean: True where
+            the key is visible. In query's dtype: added to both scores; values at or below half the dtype's lowest
+            number (float32's for float64) hide the key.
         key_lengths: (B,) int32 or int64; keys at and beyond the length are hidden.
         is_causal: whether query i attends to keys j <= i only.
-        dropout_p: dropout probability of the call, in [0, 1).
+        dropout_p: probability, in [0, 1), with which the call of `quasi_attention` dropped attention entries.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
         quasi_bias: bias of the context scores: a number, "-log(keys)", or a tensor that broadcasts to (B, H, L), as in
             `quasi_attention`.
-        dropout_seed: int64 scalar tensor, the call's seed; required with dropout_p > 0.
-        rows: query positions (int64 tensor or list) to compute; all L when None.
+        dropout_seed: int64 scalar tensor on query's device, the seed of that call; required with dropout_p > 0.
+        rows: positions of the queries to compute, a list or a 1-D integer tensor in any order; all L when None.
 
     Returns:
-        Four tensors in query's dtype (float32 for 16-bit inputs): A = Z o (P + lambda G), P and lambda G, each
-        (B, H, L, S), and lambda (B, H, L), or (B, H, L, S) for a column gate. With `rows`, L is len(rows).
+        Four tensors in query's dtype (float32 for 16-bit inputs): the map A after dropout, the softmax map P before
+        dropout, the gated sigmoid map lambda * quasi_scale * sigmoid(Tc) before dropout, and lambda. The maps are
+        (B, H, L, S). Lambda is (B, H, L), or (B, H, L, S) for a column gate. With `rows`, L is len(rows).
 
     Raises:
         TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
-        ValueError: an argument has the wrong device, shape or range, or dropout_seed is missing.
+        ValueError: an argument has the wrong device, shape or value, or dropout_seed is missing.
 
     Example:
         >>> import torch
@@ -308,7 +320,8 @@ def attention_maps(
     """
     if dropout_p > 0 and dropout_seed is None:
         raise ValueError(
-            "dropout_seed: expected the seed of the call (draw_dropout_seed) since dropout_p > 0, got None"
+            "dropout_seed: expected a seed since dropout_p > 0, got None. Pass the seed of the call of quasi_attention "
+            "whose maps you compute, such as a result of draw_dropout_seed"
         )
     p = dense_problem(
         query,
@@ -345,20 +358,22 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
 
 
 def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
-    """Reports which backend would run a call, and why the others would not, without running it.
+    """Reports which backend would run a call, and why other backends would not, without running the call.
 
     Args:
         *args: positional arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`.
-        backend: "auto", or a name of available_backends().
-        **kwargs: keyword arguments of the same function. As in the call, requires_grad and torch.is_grad_enabled()
-            decide whether a backward may follow.
+        backend: "auto", or a name of available_backends(). The environment variable QACG_BACKEND can replace "auto" by
+            a name.
+        **kwargs: keyword arguments of the same function; `return_lambda` has no effect. As in the call, requires_grad
+            and torch.is_grad_enabled() decide whether a backward may follow.
 
     Returns:
-        The selected backend, the reasons against each of the others, and notes. `print` shows it as text.
+        An Explanation: the selected backend, the reasons against the other backends, and notes. `print` shows them as
+        text.
 
     Raises:
-        TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
-        ValueError: an argument has the wrong device, shape or range.
+        TypeError: an argument is missing, unknown, or has the wrong type or dtype, or dropout_seed is not a scalar.
+        ValueError: an argument has the wrong device, shape or value, or QACG_BACKEND has an unknown value.
         RuntimeError: the backend named by the argument or by QACG_BACKEND does not support the call.
 
     Example:
@@ -383,7 +398,12 @@ _DENSE_CALL, _PACKED_CALL = inspect.signature(quasi_attention), inspect.signatur
 
 
 def problem_of(*args, **kwargs) -> Problem:
-    """Validates arguments of `quasi_attention`, or with `cu_seqlens` of the varlen function; returns the Problem."""
+    """Returns the Problem of arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`.
+
+    Raises:
+        TypeError: an argument is missing, unknown, or has the wrong type or dtype.
+        ValueError: an argument has the wrong device, shape or value.
+    """
     packed = "cu_seqlens" in kwargs
     call = (_PACKED_CALL if packed else _DENSE_CALL).bind(*args, **kwargs)
     call.apply_defaults()
@@ -392,14 +412,14 @@ def problem_of(*args, **kwargs) -> Problem:
 
 
 def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | None:
-    # Arguments of wrong types get their errors from `dense_problem` and `packed_problem`.
+    # For arguments of wrong types, `dense_problem` and `packed_problem` raise the errors.
     if given is not None or not isinstance(query, Tensor) or isinstance(dropout_p, NO_NUMBERS) or not dropout_p > 0:
         return given
     return draw_dropout_seed(query.device)
 
 
 def _differentiable(problem: Problem) -> bool:
-    # Under torch.func a batched tensor does not show whether it will be differentiated.
+    # Under torch.func a batched tensor's requires_grad does not state whether it will be differentiated.
     return torch.is_grad_enabled() and (
         problem.query.requires_grad  # the usual case first, to save launch overhead
         or functorch_active()
@@ -422,6 +442,6 @@ def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[
     if problem.gate_lambda is not None:
         return outputs.out, problem.gate_lambda
     assert outputs.query_gate is not None and outputs.key_gate is not None  # a call without lambda has gate vectors
-    # In this form it takes two pointwise kernels, or three for 16 bits.
+    # Written with rsub and sub, lambda takes two pointwise kernels, or three for 16 bits.
     lam = torch.rsub(outputs.query_gate, 1, alpha=problem.beta).sub(outputs.key_gate, alpha=problem.gamma)
     return outputs.out, lam.to(outputs.out.dtype)

@@ -1,6 +1,7 @@
 """Report of this installation and machine: `python -m qacg_kernels.info [--json]`.
 
-For bug reports and benchmark records. Nothing here raises: if a fact cannot be determined, its field has the error.
+The report is for bug reports and benchmark records. `collect` does not raise: if a fact cannot be determined, its field
+has the text of the error.
 """
 
 import argparse
@@ -21,7 +22,7 @@ def collect() -> dict[str, object]:
     """Collects versions, processor, backends and GPUs.
 
     Returns:
-        Nested dicts, lists, strings and numbers, which JSON can represent.
+        Nested dicts and lists of strings, numbers, booleans and None, which JSON can represent.
 
     Example:
         >>> collect()["package"]
@@ -142,7 +143,7 @@ def _cuda() -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command with these arguments (`sys.argv` when None)."""
+    """Runs the command with these arguments (those of `sys.argv` when None)."""
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.info",
         description="Prints the versions, backends and devices of this installation.",

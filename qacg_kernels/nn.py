@@ -49,7 +49,7 @@ class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
     The layer is never called: the attention kernel reads its parameters. As in the published code, initial weights have
-    a standard deviation of 0.01, so that lambda starts near 0, and initial biases are 0.
+    a standard deviation of 0.01, and initial biases are 0. So lambda starts near 0 (for beta = gamma = 1).
 
     Example:
         >>> tuple(GateLayer(64, 1).weight.shape)
@@ -140,12 +140,12 @@ class ContextAttention(nn.Module):
         Args:
             hidden_states: expected to be (B, L, hidden_size), packed (T, hidden_size).
             context: expected to have the shape and device of hidden_states.
-            device: None, or a device of the same type as that of hidden_states.
+            device: None, or expected to be a device of the same type as that of hidden_states.
             packed: whether the inputs are packed sequences.
 
         Raises:
             TypeError: hidden_states or context is no tensor.
-            ValueError: one of them has the wrong shape or device, or `device` has another type.
+            ValueError: hidden_states or context has the wrong shape or device, or `device` has another type.
         """
         for name, t in (("hidden_states", hidden_states), ("context", context)):
             if not isinstance(t, Tensor):
@@ -170,8 +170,8 @@ class ContextAttention(nn.Module):
 class FusedQuasiAttention(ContextAttention):
     """Fused multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc).
 
-    Projects hidden states to query, key and value, projects a context to a second query and key, and runs
-    `quasi_attention` on them (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on
+    Projects hidden states to query, key and value, and a context to context query and context key. Then runs
+    `quasi_attention` on these five tensors (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on
     the context query and key.
 
     The five projections are called as modules, so hooks and wrappers on them keep working. The gate's layers
@@ -183,8 +183,8 @@ class FusedQuasiAttention(ContextAttention):
         dropout: probability in [0, 1).
         context_projection: "hidden" projects the whole context with hidden_size x hidden_size weights; "head" projects
             the slice of each head with D x D weights that all heads share.
-        lambda_bias: whether the gate's layers have biases. The biases of the two query layers are added up, and
-            so are those of the two key layers.
+        lambda_bias: whether the gate's layers have biases. The biases of the two layers of the query gate are added up,
+            and so are those of the key gate.
         lambda_per_head: whether each head has its own gate weights, (H, D), instead of sharing (1, D).
         naming: attribute names of the layers: "released" (query, context_for_q, lambda_q_query_layer, ...) or
             "compact" (Wq, Wcq, lambda_Q, ...). A state dict in the other naming loads as well.
@@ -193,7 +193,8 @@ class FusedQuasiAttention(ContextAttention):
             keys that a query sees (`quasi_attention`).
         beta: the weight of the query gate.
         gamma: the weight of the key gate.
-        backend: "auto", or a name of available_backends(); a named backend that does not support a call raises.
+        backend: "auto", or a name of available_backends(). A call that the named backend does not support raises
+            RuntimeError.
         output_attentions: whether forward returns the maps by default.
         device: device of the parameters.
         dtype: dtype of the parameters.
@@ -269,10 +270,12 @@ class FusedQuasiAttention(ContextAttention):
         backend: str,
         output_attentions: bool,
     ) -> None:
-        """Sets all attributes except the layers, for code that has layers already, such as `patch.py`.
+        """Sets all attributes except the layers and `dropout`, for modules that have layers, as in `patch.py`.
+
+        Also registers `accept_other_naming` as a load hook. Does not validate hidden_size, num_heads and naming.
 
         Raises:
-            TypeError, ValueError: context_projection, backend or quasi_bias has no valid value.
+            TypeError, ValueError: another argument has the wrong type or value.
         """
         check_choice("context_projection", context_projection, CONTEXT_PROJECTIONS)
         check_choice("backend", backend, BACKEND_NAMES)
@@ -292,7 +295,7 @@ class FusedQuasiAttention(ContextAttention):
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
     def gate(self, like: Tensor) -> GateParameters:
-        """The gate's parameters in the dtype of `like`. Under autocast, this differs from the dtype of the weights."""
+        """The gate's parameters in the dtype of `like`, which under autocast is not the dtype of the weights."""
         query, context_query, key, context_key = (self._gate_vector(role, like.dtype) for role in GATE_ROLES)
         return GateParameters(
             query,
@@ -343,25 +346,28 @@ class FusedQuasiAttention(ContextAttention):
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
                 (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to both scores.
-                Floating values at or below half the lowest number of their dtype (float32's for float64) hide the key.
-            device: not used, except that its type must be that of hidden_states. The published models pass it.
+                A floating mask is converted to the dtype of the queries, which is hidden_states' without autocast.
+                A value at or below half the lowest number of either dtype (float32's for float64) hides the key.
+            device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), packed (T, hidden_size).
             C_embed: a name of `context` in published code; pass exactly one of the three.
             context_embedded: another name of `context` in published code.
-            output_attentions: whether to return the maps; the constructor's choice when None.
-            cu_seqlens: (N + 1,) int32 or int64 offsets of packed sequences.
-            max_seqlen: length of the longest packed sequence; required with cu_seqlens.
+            output_attentions: whether to return the maps; the module's attribute output_attentions when None.
+            cu_seqlens: (N + 1,) int32 or int64 offsets of packed sequences; None for a padded batch.
+            max_seqlen: length of the longest packed sequence, or more; required with cu_seqlens.
             output_lambda: whether to return lambda, which takes two or three more small kernels.
 
         Returns:
-            Five differentiable values: the output in the shape of hidden_states; the map A after dropout, the softmax
-            map and the gated quasi-attention map lambda * G, each (B, H, L, L), or None if not requested; and lambda
-            (B, H, L, 1), packed (T, H, 1), or None if not requested. After apply_fused_attention, padded calls return
-            a `PlaceholderMap` for each map that was not requested.
+            Five values: the output in the shape of hidden_states; the map A after dropout, the softmax map and the
+            gated quasi-attention map lambda * G, each (B, H, L, L), or None if not requested; and lambda (B, H, L, 1),
+            packed (T, H, 1), or None if not requested. The tensors are differentiable; maps are float32 for 16-bit
+            inputs. After apply_fused_attention, padded calls return a `PlaceholderMap` for each map that was not
+            requested.
 
         Raises:
             TypeError: an argument has the wrong type, or the context is missing or given twice.
-            ValueError: an argument has the wrong shape or device, or does not apply to packed sequences.
+            ValueError: an argument has the wrong shape, device or value, the mask has an unsupported dtype, or an
+                argument does not apply to packed sequences.
             RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
@@ -405,7 +411,7 @@ class FusedQuasiAttention(ContextAttention):
 
         Args:
             hidden_states: input of query, key and value.
-            context: input of context query and context key, to which dropout applies.
+            context: input of context query and context key; dropout acts on these two projections.
 
         Returns:
             Query, key, value, context query and context key, (..., H, D) each.
@@ -422,7 +428,7 @@ class FusedQuasiAttention(ContextAttention):
         returns_maps: bool,
         returns_lambda: bool,
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None, Tensor | None]:
-        """Computes the attention of a padded batch; a subclass may override it.
+        """Computes the attention of a padded batch; a subclass may override this method.
 
         Args:
             heads: query, key, value, context query and context key, (B, H, L, D) each.
@@ -473,7 +479,7 @@ class FusedQuasiAttention(ContextAttention):
 
 
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Returns the output of a call, and its lambda with a last dimension of 1 added; None if it has no lambda."""
+    """Returns the output of a call, and its lambda with a last dimension of 1 added; None if lambda is absent."""
     if isinstance(attended, Tensor):
         return attended, None
     return attended[0], attended[1].unsqueeze(-1)
@@ -486,7 +492,12 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def check_order(hidden_states: object, attention_mask: object, device: object, contexts: tuple) -> None:
-    """Raises TypeError if a context was passed as the second or third argument, whose order is easily confused."""
+    """Checks the order of the arguments of `forward`, which is easily confused.
+
+    Raises:
+        TypeError: `device` is a tensor. Or no context is given, and attention_mask is floating and has the shape of
+            hidden_states.
+    """
     order = "The order is (hidden_states, attention_mask, device, context). Pass context=..."
     if isinstance(device, Tensor):
         raise TypeError(f"device: expected a device, got a tensor as the third argument. {order}")
@@ -522,9 +533,12 @@ def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: 
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     """Returns a mask in the operator's form: four dimensions, boolean or in query's dtype; None stays None.
 
+    Does not check that three or four dimensions broadcast to (B, H, L, L).
+
     Raises:
         TypeError: the mask is no tensor.
-        ValueError: the mask has an unsupported dtype, shape or value.
+        ValueError: the mask has an unsupported dtype or number of dimensions; or a key mask has the wrong shape, or
+            integers other than 0 and 1 (checked for masks on the CPU that can be read).
     """
     if mask is None:
         return None
@@ -533,7 +547,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
     if mask.dim() == 2:
         if mask.is_floating_point():
-            # It may hold visibilities (0 and 1) or summands (0 and -10000), and a wrong guess would hide all keys.
+            # A floating (B, L) mask may state visibility or be added to the scores; a wrong guess would be silent.
             kinds = "boolean or integer (B, L), or additive with four dimensions (B, 1, 1, L)"
             raise ValueError(f"attention_mask: expected {kinds}, {got}")
         if mask.shape != (query.shape[0], query.shape[2]):
@@ -549,7 +563,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
 
 
 def accept_other_naming(module, state_dict, prefix, *_) -> None:
-    """Load hook that renames entries of a state dict in the other naming to the names of `module.naming`."""
+    """Load hook that renames entries of a state dict in the other naming to the names of `module.naming`, in place."""
     own = NAMINGS[module.naming]
     for naming, names in NAMINGS.items():
         if naming == module.naming:

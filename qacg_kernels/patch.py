@@ -1,4 +1,4 @@
-"""Replaces the context self-attention of an existing model by a fused one; finds it by its attributes."""
+"""Replaces the context self-attentions of an existing model, which it finds by the names of their layers."""
 
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,7 +12,14 @@ from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, chec
 
 
 class _Found(NamedTuple):
-    """A module to replace: its path in the model, the settings of its replacement, and its dropout."""
+    """A module to replace.
+
+    Attributes:
+        where: the module's path in the model; the name of its class if it is the model itself.
+        module: the module.
+        settings: arguments of the replacement's `configure` that are read from the module's layers.
+        dropout: the module's nn.Dropout, or a new one with the module's probability (0 if it has none).
+    """
 
     where: str
     module: nn.Module
@@ -32,32 +39,36 @@ def apply_fused_attention(
 ) -> int:
     """Replaces every context self-attention of a model by a fused one, in place.
 
-    A module is replaced if it has the nine layers of either naming in `FusedQuasiAttention`. It is first called once,
-    on three random tokens. If it returns five results, it becomes a `FusedQuasiAttention`; if it returns one tensor, as
-    CG-BERT's attention does, it becomes a `FusedContextMixing`. Only the class of the object changes, so parameters,
-    state-dict keys, device, dtype, training mode, hooks, optimizers and other references stay valid. Head size, number
-    of heads, context projection, biases and dropout are read from its layers.
+    A module is replaced if it has the nine layers of either naming in `FusedQuasiAttention`. The module is first called
+    once, on three random tokens. If it returns five results, it becomes a `FusedQuasiAttention`; if it returns one
+    tensor, as CG-BERT's attention does, it becomes a `FusedContextMixing`. The object stays the same, with another
+    class and further attributes. So parameters, state-dict keys, device, dtype, training mode, hooks, optimizers and
+    other references stay valid. Head size, number of heads, context projection, biases and dropout are read from the
+    module.
 
     Args:
         model: any module; may itself be a context self-attention.
         output_attentions: whether the maps are computed by default. If False, each map is a `PlaceholderMap` of
             shape (B, H, 0, 0). A placeholder can be cloned and moved, so a model that collects the maps of every layer
-            runs unchanged, but reading it raises a RuntimeError that names this argument. Lambda is always returned.
+            runs unchanged. Reading a placeholder raises a RuntimeError that names this argument. Lambda is returned in
+            either case.
         quasi_scale: alpha, the factor on the sigmoid map in the replaced code.
         beta: the weight of the query gate in the replaced code.
         gamma: the weight of the key gate in the replaced code.
-        backend: "auto", or a name of available_backends(); a named backend that does not support a call raises.
-        verify: whether to compare the results of each module with those of its replacement before changing anything.
+        backend: "auto", or a name of available_backends(). A call that the named backend does not support raises
+            RuntimeError.
+        verify: whether to compare the output of each module with that of its replacement before changing anything.
             Both are called in any case. Modules on the meta device have no values to compare.
 
     Returns:
         The number of replaced modules. Modules that were already fused are not counted.
 
     Raises:
-        ValueError: a module has the nine layers, but their shapes, its call signature, the number or shape of its
-            results, or (with verify) their values differ from the replacement's; it has several dropouts, or a forward
-            method of the instance; an argument does not apply to CG-BERT's attention; or the backend is unknown. The
-            model is then unchanged.
+        ValueError: `backend` is unknown. Or a module has the nine layers, but also one of these faults: a layer has the
+            wrong type or shape; the replacement or the module cannot be called on the three tokens; the number or shape
+            of its results differs from the replacement's, or (with verify) its output does; it has several dropouts and
+            none is named "dropout"; its forward method is set on the instance. Or an argument is not the default, and
+            the module is CG-BERT's attention. The model is then unchanged.
 
     Example:
         >>> from torch import nn
@@ -112,8 +123,8 @@ def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
     for role, (size_in, size_out) in expected.items():
         if size[role] != (size_in, size_out):
             raise ValueError(
-                f"{where}.{NAMINGS[naming][role]}: expected a layer from {size_in} to {size_out} for hidden size "
-                f"{hidden_size} and head size {head_dim}, got one from {size[role][0]} to {size[role][1]}"
+                f"{where}.{NAMINGS[naming][role]}: expected a layer from {size_in} to {size_out} features for hidden "
+                f"size {hidden_size} and head size {head_dim}, got one from {size[role][0]} to {size[role][1]} features"
             )
     return {
         "hidden_size": hidden_size,
@@ -132,7 +143,8 @@ def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
     others = [child for child in module.children() if isinstance(child, nn.Dropout)]
     if len(others) > 1:
         raise ValueError(
-            f"{where}: expected one nn.Dropout, or one named 'dropout', got {len(others)}. Name one 'dropout'"
+            f"{where}: expected one nn.Dropout, or one named 'dropout', got {len(others)} with other names. Rename the "
+            "dropout of the attention map to 'dropout'"
         )
     return others[0] if others else nn.Dropout(0.0).train(module.training)
 
@@ -141,7 +153,14 @@ _CALL = "(hidden_states, additive mask, device, context)"
 
 
 def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAttention]:
-    """Calls a module and its replacement and returns the replacement's class; raises ValueError if they differ."""
+    """Calls a module and its replacement.
+
+    Returns:
+        The class of the replacement.
+
+    Raises:
+        ValueError: either call fails, or the results differ (in their values only with `verify`).
+    """
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
     generator = torch.Generator().manual_seed(0)
@@ -191,7 +210,7 @@ def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttenti
         advice = (
             "Pass the quasi_scale, beta and gamma of the model"
             if kind is FusedQuasiAttention
-            else "Its gate must be a sigmoid"
+            else "Its gate must be a sigmoid, as in CG-BERT"
         )
         raise ValueError(
             f"{where}: expected the results of {kind.__name__}, got a relative difference of {error:.1e}, above "
@@ -205,13 +224,13 @@ def _check_unused(where: str, chosen: dict[str, Any]) -> None:
         if value != usual[name]:
             raise ValueError(
                 f"{name}: expected the default, got {value!r}. {where} is CG-BERT's attention, which returns no maps "
-                "and runs torch's scaled_dot_product_attention"
+                "and runs torch's scaled_dot_product_attention. Omit the argument"
             )
 
 
 @contextmanager
 def _quiet(module: nn.Module):
-    """A context in which a module is in evaluation mode and has no forward hooks, for a call without side effects."""
+    """A context in which a module and its submodules are in evaluation mode and have no forward hooks or pre-hooks."""
     saved = [(m, m.training, m._forward_hooks, m._forward_pre_hooks) for m in module.modules()]
     try:
         for m, *_ in saved:

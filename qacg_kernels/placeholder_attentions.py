@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-# What code may do that only passes a map on: copy it, move it, and query its metadata. Torch's full backward hooks call
-# view_as.
+# The methods that are allowed, because code that only passes a map on uses them: copies, moves and queries of metadata.
+# Torch's full backward hooks call view_as.
 _MOVES = (
     "bfloat16",
     "clone",
@@ -45,8 +45,8 @@ class PlaceholderMap(Tensor):
     """A tensor (B, H, 0, 0) in place of a map that was not computed; reading it raises RuntimeError.
 
     The published models clone every map of every layer, so copies, moves and queries of shape, dtype and device are
-    allowed. Every other use raises an error that names the cause. An empty tensor would instead give an empty histogram
-    or a shape error.
+    allowed. Every other torch function raises an error that names the cause. A plain empty tensor would instead give an
+    empty histogram or a shape error.
 
     Example:
         >>> import torch

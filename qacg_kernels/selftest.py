@@ -1,8 +1,8 @@
 """Compares this machine's kernels with the reference: `python -m qacg_kernels.selftest [--device cuda] [--json FILE]`.
 
-Run it first on a new GPU, and attach its output to bug reports. The calls run in a child process, which imports nothing
-from the current folder. If a call crashes or hangs, that process ends and the remaining calls run in a new one. With
-TRITON_INTERPRET=1 the Triton kernels run on the CPU, on small sizes.
+Run this command first on a new GPU, and attach its output to bug reports. The calls run in a child process, which
+imports nothing from the current folder. If a call crashes or hangs, the child process ends, and the remaining calls run
+in a new one. With TRITON_INTERPRET=1 only the Triton kernels run, on the CPU and on small sizes.
 """
 
 import argparse
@@ -57,7 +57,8 @@ _INTERPRETED = (
 )
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
-# The child process is an isolated Python with this process's import path, and the folder of this package at its end.
+# The child process is an isolated Python. Its import path is that of this process without the current folder, followed
+# by the folder of this package.
 _CHILD = """
 import faulthandler, importlib, json, sys
 path, name, device, seconds, *others = sys.argv[1:]
@@ -89,10 +90,12 @@ def calls(device: torch.device) -> list[str]:
 def run(device: str, seconds_of_a_call: str, end: str, *asked: str) -> None:
     """Runs calls one after another and prints a line of JSON after each; the main function of the child process.
 
+    Sets QACG_SELF_CHECK to "strict", so that a wrong result is an error.
+
     Args:
         device: device of the tensors.
         seconds_of_a_call: time limit of a call, in seconds; a call that takes longer ends the process.
-        end: time at which the process ends, in seconds since the epoch.
+        end: time at which the process ends, in seconds since 1970 (`time.time`).
         *asked: calls, each as "backend|dtype|case".
     """
     os.environ[self_check.VARIABLE] = self_check.STRICT
@@ -124,7 +127,12 @@ def _inputs(case: Case, dtype: torch.dtype, device: str) -> Inputs:
 
 
 def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]:
-    """Yields {"call": ..., "result": ...} in order; the result is "right", an error, or why the call was not run."""
+    """Runs the calls of a device in child processes for at most `minutes`, and yields their results in order.
+
+    Yields:
+        {"call": ..., "result": ...}. The result is "right", an error, "skipped: out of memory", or a text which states
+        that the call crashed, hung or was not run.
+    """
     left, end = calls(device), time.time() + 60 * minutes
     while left and time.time() < end:
         for result in _lines(str(device), left, end):
@@ -139,7 +147,7 @@ def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]
 
 
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:
-    """Starts a child process for these calls and yields their results until it ends."""
+    """Starts a child process for these calls and yields the results that it prints until it ends."""
     package = Path(__file__).resolve().parent
     path = [entry for entry in map(os.path.abspath, sys.path) if entry != os.getcwd()]
     arguments = [json.dumps([*path, str(package.parent)]), f"{package.name}.selftest", device]
@@ -154,7 +162,12 @@ def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command with these arguments (`sys.argv` when None) and returns the exit status."""
+    """Runs the command with these arguments (those of `sys.argv` when None).
+
+    Returns:
+        The exit status: 0 if every call is right, else 1. Calls that were skipped for lack of memory do not count, but
+        at least one call must be right.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."
     )
@@ -165,7 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
-        parser.error("--device: expected a device of this machine, got 'cuda', but torch finds no GPU. Pass cpu")
+        parser.error(
+            f"--device: expected a device of this machine, got {options.device!r}, but torch finds no GPU. Pass cpu"
+        )
     facts = info.collect()
     print(info.render(facts), flush=True)
     results = []

@@ -1,8 +1,8 @@
 """Measures tile sizes and backends on the current GPU: `python -m qacg_kernels.tune`.
 
-The result is a table with the tile sizes of the Triton kernels, and with the fastest backend by sequence length, for
-training and for inference. The Triton backend and `backend="auto"` read it; it is saved after every measurement.
-Without a table `auto` selects Triton on a GPU.
+The result is a table with the tile sizes of the Triton kernels, and with the fastest backend by number of keys, for
+training and for inference. The table is saved after every measurement. The Triton backend and `backend="auto"` read it
+in later processes. Without a table `auto` prefers Triton on a GPU.
 """
 
 import argparse
@@ -36,18 +36,20 @@ def with_fastest_backends(
     log: Callable[[str], None],
     keep: Callable[[Table], None],
 ) -> Table:
-    """Measures which backend is fastest for each kind of call; prefers Triton if the difference is within noise.
+    """Measures which backend is fastest for each kind of call.
+
+    Another backend replaces Triton only if its time is at most GAIN times Triton's.
 
     Args:
-        table: the table to extend.
-        kinds: calls to measure; their backend is ignored.
-        measure: returns the seconds that a backend takes for a kind of call; raises any exception if it cannot run it.
+        table: the table to start from.
+        kinds: the kinds of calls to measure; the field `backend` is ignored.
+        measure: returns the seconds that a backend takes for a kind of call; raises an exception if it cannot run it.
         is_spent: returns whether the time limit is reached.
-        log: called with a line for each kind.
-        keep: called with the table after each kind.
+        log: called with a line for each kind that is measured or skipped, and for each backend that cannot run a kind.
+        keep: called with the new table after each kind that a backend could run.
 
     Returns:
-        The table with the fastest backends; kinds that were not measured keep theirs.
+        The table with the fastest backends; kinds that were not measured keep their choice.
     """
     for kind in kinds:
         direction = "training" if kind.training else "inference"
@@ -74,7 +76,10 @@ def with_fastest_backends(
 
 
 def seconds_of(backend: str, kind: Choice) -> float:
-    """Median time of a kind of call with a backend on the current GPU, in seconds, including launch overhead."""
+    """Returns the median time of a call with a backend on the current GPU, in seconds, including launch overhead.
+
+    A call for training includes its backward.
+    """
     from triton.testing import do_bench
 
     dtype = torch.bfloat16 if kind.bits == 16 else torch.float32
@@ -98,19 +103,33 @@ def seconds_of(backend: str, kind: Choice) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command with these arguments (`sys.argv` when None) and returns the exit status."""
+    """Runs the command with these arguments (those of `sys.argv` when None).
+
+    Returns:
+        The exit status: 0, or 2 if there is no GPU or no folder to save to.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.tune",
         description="Measures tile sizes and backends on this GPU and saves the fastest ones, which later calls use.",
     )
-    parser.add_argument("--bits", type=int, choices=(16, 32), nargs="+", default=[16], help="element widths to measure")
     parser.add_argument(
-        "--head-dims", type=int, choices=HEAD_DIMS, nargs="+", default=[64, 128], help="head sizes to measure"
+        "--bits", type=int, choices=(16, 32), nargs="+", default=[16], help="element widths to measure (default: 16)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=900, help="time limit; entries that are not measured by then stay unchanged"
+        "--head-dims",
+        type=int,
+        choices=HEAD_DIMS,
+        nargs="+",
+        default=[64, 128],
+        help="head sizes to measure (default: 64 128)",
     )
-    parser.add_argument("--output", type=Path, help="file to write (default: the one that the kernels read)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=900,
+        help="time limit in seconds (default: 900); entries that are not measured by then stay unchanged",
+    )
+    parser.add_argument("--output", type=Path, help="file to write (default: the file that the kernels read)")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("tune: expected an NVIDIA or AMD GPU, got none. Run this on the machine with the GPU", file=sys.stderr)
@@ -119,7 +138,10 @@ def main(arguments: list[str] | None = None) -> int:
     name = torch.cuda.get_device_name(device)
     path = options.output or tile_tables.saved_path(name)
     if path is None:
-        print("tune: expected a home folder to save to, got none. Set QACG_TRITON_TABLES to a folder", file=sys.stderr)
+        print(
+            "tune: expected a home folder to save to, got none. Set QACG_TRITON_TABLES to a folder, or pass --output",
+            file=sys.stderr,
+        )
         return 2
     from importlib.metadata import version
 
@@ -139,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
         Choice(*kind, "triton") for kind in itertools.product(options.bits, options.head_dims, (False, True), LENGTHS)
     ]
     if all(dispatch.backend_of(other).missing() for other in MEASURED_BACKENDS if other != "triton"):
-        kinds = []  # Triton is the only backend
+        kinds = []  # no other backend can be measured on this machine
     # Backends first: measuring them takes seconds, and measuring tiles takes the rest of the time limit.
     table = with_fastest_backends(base, kinds, seconds_of, **common)
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]

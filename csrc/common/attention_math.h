@@ -38,7 +38,7 @@ struct Fast {
   }
 };
 
-// For very negative scores 2^x overflows to infinity, whose reciprocal is the correct 0.
+// For very negative scores 2^-score overflows to infinity, whose reciprocal is the correct 0.
 template <typename Math>
 QACG_SHARED float sigmoid(float score) {
   return Math::inverse(1.0f + Math::exp2(-score));
@@ -49,11 +49,11 @@ struct SoftmaxRow {
   float shift, normalise;
 };
 
-// Computes them from the maximum and the sum that the forward saves. A row that sees no key has P = 0; if the sum is
-// NaN, P must be NaN.
+// Computes a SoftmaxRow from the maximum and the sum that the forward saves. A row that sees no key has P = 0; if the
+// sum is NaN, P must be NaN.
 QACG_SHARED SoftmaxRow softmax_row(float row_max, float row_sum) {
   const bool empty = row_sum == 0.0f;
-  // The maximum is -inf if all scores are NaN.
+  // The maximum is also -inf if all scores are NaN.
   return {row_max == -INFINITY ? 0.0f : row_max, empty ? 0.0f : 1.0f / row_sum};
 }
 

@@ -1,6 +1,6 @@
-// Memory safety of direct operator calls. Kernels rely on all sizes, and a direct call has not passed the validation of
-// the public functions (qacg_kernels/call/validation.py). CPU and CUDA host code use these checks, with any tensor
-// type.
+// Checks for the memory safety of direct operator calls. Kernels rely on all sizes, and a direct call has not passed
+// the validation of the public functions (qacg_kernels/call/validation.py). CPU and CUDA host code use these checks,
+// with any tensor type.
 #pragma once
 
 #include <stdint.h>
@@ -53,10 +53,10 @@ class Checks {
       for (const Sizes4& shape : shapes) expected += (expected.empty() ? "" : " or ") + text(shape.sizes, shape.dims);
       error = std::string(name) + ": expected shape " + expected + got(t);
     }
-    require(t.scalar_type() == type, name, "query's dtype, or float32 for saved rows, got another");
+    require(t.scalar_type() == type, name, "query's dtype (float32 for row_max, row_sum and gates), got another dtype");
   }
 
-  // Requires that each size of the tensor is 1 or the full one.
+  // Requires that each size of the tensor is 1 or that of `full`.
   template <typename Tensor>
   void broadcasts(const char* name, const Tensor& t, const Sizes4& full) {
     bool fits = t.dim() == full.dims;
@@ -125,7 +125,8 @@ std::string wrong_arguments(const Arguments& a) {
       }
     }
     c.require(a.gate_form == GateForm::kColumn || wide.are_of(a.key), "gate",
-              "as many keys as queries for a row gate, which takes the key gate at the query's position, got another");
+              "as many keys as queries for a row gate, which takes the key gate at the query's position, got another "
+              "number");
   }
 
   const auto integers = [&](const char* name, const auto& t) {

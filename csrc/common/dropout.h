@@ -40,8 +40,8 @@ QACG_SHARED PhiloxWords philox(uint32_t c0, uint32_t c1, uint32_t c2, uint64_t s
   return {{c0, c1, c2, c3}};
 }
 
-// The eight keys of a counter: bit m is set if key 128 block + 16 m + residue is kept. The counter is 16 block +
-// residue.
+// The eight keys of a counter: bit m is set if key 128 block + 16 m + residue is kept. `group` is 16 block + residue
+// (`counter_group`).
 QACG_SHARED uint32_t kept_keys(uint64_t seed, uint32_t drop_threshold, uint32_t sequence_head, uint32_t query,
                                uint32_t group) {
   const PhiloxWords draw = philox(group, query, sequence_head, seed);

@@ -24,8 +24,9 @@ inline constexpr char kBackward[] = "tootttttoooooooooooottttttvvvvvvvv";
 inline std::atomic<const char*> checked_in{nullptr};
 // Whether this thread is inside a check, whose own launches run directly.
 inline thread_local bool checking = false;
-// Hashes of the calls that have passed, each at the place that its last bits give. Two calls with the same place evict
-// each other and are checked again. Atomics instead of a lock, because a process may fork while another thread calls.
+// Hashes of the calls that have passed, each at the place that its low bits give. Two calls with the same place evict
+// each other, and an evicted call is checked again. Atomics instead of a lock, because a process may fork while another
+// thread calls.
 inline constexpr uint64_t kPlaces = 1 << 14;
 inline std::atomic<uint64_t> passed[kPlaces];
 
@@ -43,7 +44,7 @@ inline void mix(uint64_t& hash, uint64_t word) {
   hash ^= hash >> 32;
 }
 
-// Mixes in the device of a tensor; the operators require one for all.
+// Mixes in the device of a tensor; the operators require one device for all tensors.
 inline void mix_device(uint64_t& hash, AtenTensorHandle t) {
   int32_t type = 0, index = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t, &type));
@@ -64,8 +65,8 @@ inline void mix_tensor(uint64_t& hash, AtenTensorHandle t) {
   for (int64_t d = 0; d < dims; ++d) mix(hash, sizes[d] * kOdd + strides[d]);
 }
 
-// A hash of everything in which calls of one kernel variant agree. Kernels read none of torch's switches (determinism,
-// TF32), so these are not part of it.
+// A hash of everything in which calls of one kernel variant agree. It does not include torch's switches (determinism,
+// TF32), because the kernels do not read them.
 inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   uint64_t hash = reinterpret_cast<uintptr_t>(op.name);
   mix_device(hash, reinterpret_cast<AtenTensorHandle>(*stack));
@@ -78,15 +79,15 @@ inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   return hash | 1;
 }
 
-// Runs a call through the check. Returns whether it has passed; throws the error of the check.
+// Runs a call through the check. Returns whether calls like it need no further check; throws the error of the check.
 inline bool passes_check(const Operator& op, const char* operators, StableIValue* stack, uint64_t outputs) {
   checking = true;
   const std::string name = std::string(operators) + "::" + op.name + "_first_call";
   const AOTITorchError failed = aoti_torch_call_dispatcher(name.c_str(), "", stack);
   checking = false;
   TORCH_ERROR_CODE_CHECK(failed);
-  // After the outputs there is a tensor of bytes: "passed", "" or the message of an error, whose outputs are empty. It
-  // is a tensor because torch would return results of several types in reverse order.
+  // After the outputs there is a tensor of bytes: "passed", "" or the message of an error, in which case the outputs
+  // are empty. The bytes are a tensor because torch would return results of several types in reverse order.
   const auto tensor = [stack](uint64_t n) { return reinterpret_cast<AtenTensorHandle>(stack[n]); };
   int64_t length = 0;
   void* text = nullptr;

@@ -50,7 +50,7 @@ QACG_SHARED float widen(Float16 x) {
 #else
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16, rest = x.bits & 0x7fffu;
   if (rest >= 0x7c00u) return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-  // Multiplying by 2^112 corrects the bias of the exponent and makes subnormal numbers normal; it is exact.
+  // Multiplying by 2^112 corrects the bias of the exponent and makes subnormal numbers normal. The product is exact.
   return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));
 #endif
 }

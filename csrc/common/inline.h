@@ -1,5 +1,5 @@
-// Marks a function that CPU and GPU code share. Internal linkage: each translation unit keeps its own copy, because
-// they are compiled for different instruction sets (csrc/README.md).
+// Marks a function that CPU and GPU code share. The function has internal linkage: each translation unit has its own
+// copy, because translation units are compiled for different instruction sets (csrc/README.md).
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,5 +1,5 @@
-// Additive mask values at or below these hide their key, as in qacg_kernels/call/masks.py: half the lowest number of
-// the type.
+// Additive mask values at or below these numbers hide their key, as in qacg_kernels/call/masks.py. Each is half the
+// lowest number of its type.
 #pragma once
 
 namespace qacg {

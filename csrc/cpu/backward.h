@@ -579,7 +579,7 @@ class Backward {
   int64_t sum_keys_ = 0;  // keys that the sums over queries are laid out for
   Packed *key_panels_, *context_panels_, *value_panels_, *keys_, *context_keys_;
   Packed *query_left_, *context_left_, *grad_left_, *query_, *context_query_, *grad_, *left_;
-  // Right operands: those above, or the caller's rows.
+  // Right operands: the packed operands above, or the caller's rows.
   Right<Engine> right_keys_{}, right_context_keys_{}, right_values_{}, summed_keys_{}, summed_context_keys_{};
   const Packed *summed_queries_, *summed_context_queries_, *summed_grads_;
   float *softmax_, *quasi_, *grad_attention_;  // tiles

@@ -1,7 +1,7 @@
 // Measures how many products per second vdpbf16ps computes relative to float32's multiply-add, on registers only.
 //
-// It is measured instead of looked up by the processor's name, because the rate differs between makers and generations,
-// and a virtual machine may hide both. Bursts of less than a microsecond alternate between the two instructions, and
+// The ratio is not looked up by the processor's name, because it differs between makers and generations, and a virtual
+// machine may hide both. Bursts of less than a microsecond alternate between the two instructions, and
 // the shortest burst of each counts. So an interrupt, a change of the clock rate or the power-up of wide registers,
 // which lengthen some bursts, do not change the ratio.
 #pragma once

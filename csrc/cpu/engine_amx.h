@@ -128,7 +128,7 @@ struct AmxEngine {
 
   PrefetchBetweenTiles prefetch;  // of the caller's tensors
   Stream keys_ahead;  // packed keys that are out of the cache
-  // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
+  // Calls of prefetch.step() in one row block, for these numbers of score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {
     const int64_t blocks = kRowBlock / 32 * ((keys + 31) / 32) * (dim / 32);
     return blocks * (scores + key_sums + row_sums) * (kParts == 3 ? 6 : 1);
@@ -362,8 +362,8 @@ struct AmxEngine {
   template <typename F>
   void product(int64_t rows, int64_t cols, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride, bool accumulate,
                const F& stored) {
-    // The compiler does not know that tile instructions access memory, although they load operands that were just
-    // packed, and their results are read soon after.
+    // The compiler assumes that tile instructions access no memory, although they load operands that were just packed,
+    // and their results are read soon after.
     const auto memory_changes = []() QACG_INLINE_LAMBDA { asm volatile("" ::: "memory"); };
     const auto between = [&]() QACG_INLINE_LAMBDA { prefetch.step(), keys_ahead.step(); };
     memory_changes();

@@ -28,7 +28,7 @@ struct Bfloat16Engine {
 
   Prefetch prefetch;  // of the caller's tensors
   Stream keys_ahead;  // packed keys that are out of the cache
-  // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
+  // Calls of prefetch.step() in one row block, for these numbers of score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t, int64_t scores, int64_t key_sums, int64_t row_sums) {
     return (keys + kColumns - 1) / kColumns * scores + (keys + kDepth - 1) / kDepth * key_sums +
            (keys + kRows - 1) / kRows * row_sums;

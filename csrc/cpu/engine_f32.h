@@ -1,4 +1,4 @@
-// Products in float32, for inputs of either type.
+// Products in float32, for inputs of every element type.
 #pragma once
 
 #include "gemm_f32.h"
@@ -21,7 +21,7 @@ struct Float32Engine {
 
   Prefetch prefetch;  // of the caller's tensors
   Stream keys_ahead;  // packed keys that are out of the cache
-  // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
+  // Calls of prefetch.step() in one row block, for these numbers of score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {
     const int64_t groups = kRowBlock / kBlockRows, panels = (keys + kPanel - 1) / kPanel;
     const int64_t dim_panels = (dim + kPanel - 1) / kPanel;

@@ -233,7 +233,7 @@ struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
         for (int m = 0; m < kRows; ++m) partial[m][i / kKeysAtOnce] = Vec{};
         continue;
       }
-      const Scalar* key[kKeysAtOnce];  // the last one again where there are no more
+      const Scalar* key[kKeysAtOnce];  // repeats the last key if fewer are left
       for (int k = 0; k < kKeysAtOnce; ++k) key[k] = keys + smaller(i + k, count - 1) * stride;
       for (int k = 0; k < kKeysAtOnce; ++k) fetch_ahead(keys + (i + k) * stride, stride, dim);
       Vec sums[kRows][kKeysAtOnce] = {};

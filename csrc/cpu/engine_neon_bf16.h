@@ -1,6 +1,6 @@
-// Products of bfloat16 operands with float32 sums by BFMMLA: two rows of four elements by two columns of four, to a
-// register of 2 x 2 sums. It rounds each sum to odd, which is half as exact as rounding to nearest and exact enough for
-// products of bfloat16.
+// Products of bfloat16 operands with float32 sums by the instruction BFMMLA: two rows of four elements by two columns
+// of four, to a register of 2 x 2 sums. BFMMLA rounds each sum to odd, which is half as exact as rounding to nearest
+// and exact enough for products of bfloat16.
 //
 // Operands are packed in pieces of four elements along the depth, stored in pairs: a register contains the pieces of
 // two rows (of a left operand) or of two columns (of a right one) at the same depth.
@@ -33,7 +33,7 @@ struct NeonBf16Engine {
 
   Prefetch prefetch;  // of the caller's tensors
   Stream keys_ahead;  // packed keys that are out of the cache
-  // Calls of prefetch.step() that one row block makes, for so many score products, sums over keys and sums over rows.
+  // Calls of prefetch.step() in one row block, for these numbers of score products, sums over keys and sums over rows.
   static int64_t steps(int64_t keys, int64_t dim, int64_t scores, int64_t key_sums, int64_t row_sums) {
     const int64_t groups = groups_of(kRowBlock), panels = (keys + kColumns - 1) / kColumns, dim_panels = dim / kColumns;
     return groups * panels * scores + groups * dim_panels * ((keys + kDepth - 1) / kDepth) * key_sums +
@@ -60,7 +60,7 @@ struct NeonBf16Engine {
     return {to, dim};
   }
 
-  // The depth is that of rows: pieces of four of them, one for each element, side by side.
+  // The depth runs over rows: for each element, its values in four rows are one piece.
   static void pack_rows(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to) {
     const int64_t dim = padded_dim(head_dim);
     for (int64_t i = 0; i < round_up(rows, kKeyStep); i += kPiece) {
@@ -147,7 +147,7 @@ struct NeonBf16Engine {
  private:
   static constexpr int64_t groups_of(int64_t rows) { return (rows + 2 * kBlockPairs - 1) / (2 * kBlockPairs); }
 
-  // Eight elements of a row from d on, zeros beyond its end and for a row that is not there.
+  // Eight elements of a row from d on; zeros beyond the row's end and for a row that does not exist.
   static QACG_INLINE uint16x8_t row_part(const Scalar* row, bool exists, int64_t d, int64_t head_dim) {
     if (exists && d + 8 <= head_dim) return vld1q_u16(row + d);
     Scalar part[8] = {};
@@ -210,7 +210,7 @@ struct NeonBf16Engine {
   }
   static QACG_INLINE void put(float* to, Vec v, bool accumulate) { store(to, accumulate ? load(to) + v : v); }
 
-  // All rows, an even number of them written, by kColumns columns.
+  // All rows by kColumns columns. Writes an even number of rows.
   void columns(int64_t rows, int64_t depth, Left a, const Packed* b, int64_t step, float* c, int64_t c_stride,
                bool accumulate) {
     int64_t pairs = (rows + 1) / 2;

@@ -1,6 +1,6 @@
-// Errors, and how torch raises them. The library and torch may have different C++ runtimes, since wheels contain one,
-// and exceptions must not pass from one to the other. So the library catches its exceptions here, and torch throws a
-// new one.
+// Errors, and how torch raises them. The library and torch may have different C++ runtimes, because a wheel contains
+// its own, and exceptions must not pass from one to the other. So the library catches its exceptions here, and torch
+// throws a new one.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -16,7 +16,7 @@ inline void append(std::string& to, const char* text) { to += text; }
 inline void append(std::string& to, const std::string& text) { to += text; }
 inline void append(std::string& to, int64_t number) { to += std::to_string(number); }
 
-// Texts and whole numbers, joined to a message.
+// Throws an error whose message joins texts and whole numbers.
 template <typename... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   std::string message;

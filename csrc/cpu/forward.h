@@ -15,7 +15,7 @@ namespace QACG_ISA {
 // A masked score (in powers of two, with its bias) at or below this has a sigmoid of exactly 0, as a mask value of
 // -10000 should have.
 constexpr float kHiddenScore = -125.0f;
-// Above this, lambda alpha times a row's sum could overflow in its products with values.
+// If lambda alpha times a row's sum is above this number, its products with values could overflow.
 constexpr float kLargestWeight = 0x1p64f;
 constexpr int64_t kSpan = 512;  // a multiple of kChunk
 // Packed keys and values of at most this many bytes stay in the second-level cache with a tile of kTileRows queries.
@@ -23,8 +23,8 @@ constexpr int64_t kSpan = 512;  // a multiple of kChunk
 constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
-// The distance between a tile's rows in memory, which is no multiple of 4096 bytes: with such a distance, a column
-// would use only two sets of the first-level cache.
+// The distance between a tile's rows in memory, which is no multiple of 4096 bytes. If it were, a column would use only
+// two sets of the first-level cache.
 constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
 constexpr int64_t kChunkStride = tile_stride(kChunk);
 
@@ -216,7 +216,7 @@ class Forward {
     const Right<Engine> queries{row_of<const Scalar>(p_.query, s, 0), p_.query.row, s.queries};
     const Right<Engine> context_queries{row_of<const Scalar>(p_.context_query, s, 0), p_.context_query.row, s.queries};
     const int64_t cols = round_up(rows, kLanes);
-    // If heads are adjacent in memory, prefetches the rows of the next ones.
+    // If heads are adjacent in memory, this prefetches the rows of the next heads.
     for (const qacg::Tensor4* t : {&p_.key, &p_.context_key, &p_.value}) {
       engine_.fetch_ahead(row_of<const Scalar>(*t, s, 0), t->row, p_.head_dim);
     }
@@ -436,9 +436,8 @@ class Forward {
     const float keep_scale = p_.has_dropout ? p_.keep_scale : 1.0f;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r;
-      // If the sum is NaN, the output must be NaN. A row that sees no key is 0, but the softmax of scores that are all
-      // -inf is
-      // NaN.
+      // If the sum is NaN, the output must be NaN. The output of a row that sees no key is 0, but that of a row whose
+      // visible scores are all -inf is NaN.
       bool empty = max_[r] == -kInfinity && sum_[r] == 0;
       if (empty && sees_a_key<Scalar>(p_, s, i, seen_keys(p_, s, i))) {
         sum_[r] = divisor_[r] = __builtin_nanf("");

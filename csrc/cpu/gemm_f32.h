@@ -1,8 +1,9 @@
 // Small float32 matrix products out of registers.
 //
-// C (M x N) = or += A (M x K) B (K x N). A is read one element at a time and broadcast, so any strides do and a
-// transposed A costs nothing. B is read by registers along N: either rows of a padded matrix, or panels, a layout in
-// which kPanel columns are adjacent, K deep. N is always a multiple of the register width.
+// C (M x N) = or += A (M x K) B (K x N). A is read one element at a time and broadcast, so A may have any strides, and
+// a transposed A takes no more time. (On aarch64, see sums_neon.h.) B is read by registers along N: either rows of a
+// padded matrix, or panels, a layout in which kPanel columns are adjacent, K deep. N is always a multiple of the
+// register width.
 #pragma once
 
 #include "prefetch.h"

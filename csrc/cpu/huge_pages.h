@@ -40,8 +40,8 @@ class HugePages {
     if (needs_request()) requests_ = advise(inside, MADV_HUGEPAGE);
   }
 
-  // Clears one thread's share of the pages. At a first access, two threads that reach the same huge page would both
-  // clear one, and one copy is discarded.
+  // Clears one thread's share of the pages. Without this, two threads that first access the same huge page would both
+  // clear a page, and one of the two would be discarded.
   void populate(int64_t worker, int64_t workers) const {
     constexpr int kPopulateForWriting = 23;  // MADV_POPULATE_WRITE, since Linux 5.14; older headers lack the name
     for (size_t n = worker; n < pieces_.size(); n += workers) {

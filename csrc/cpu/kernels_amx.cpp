@@ -4,7 +4,7 @@
 #include "kernels.h"
 
 namespace qacg {
-// A constant has no external name unless it is declared so first.
+// A const object has internal linkage unless an extern declaration comes first.
 extern const Kernels kAmxFloat32, kAmxBfloat16;
 const Kernels kAmxFloat32 = amx::Table<amx::AmxEngine<float>>::kernels("amx");
 const Kernels kAmxBfloat16 = amx::Table<amx::AmxEngine<amx::HalfBits>>::kernels("amx");

@@ -3,7 +3,7 @@
 #include "kernels.h"
 
 namespace qacg {
-// A constant has no external name unless it is declared so first.
+// A const object has internal linkage unless an extern declaration comes first.
 extern const Kernels kAvx2Float32, kAvx2Bfloat16, kAvx2Float16;
 const Kernels kAvx2Float32 = avx2::Table<avx2::Float32Engine<float>>::kernels("avx2");
 const Kernels kAvx2Bfloat16 = avx2::Table<avx2::Float32Engine<avx2::HalfBits>>::kernels("avx2");

@@ -3,7 +3,7 @@
 #include "kernels.h"
 
 namespace qacg {
-// A constant has no external name unless it is declared so first.
+// A const object has internal linkage unless an extern declaration comes first.
 extern const Kernels kAvx512Float32, kAvx512Bfloat16, kAvx512Float16;
 const Kernels kAvx512Float32 = avx512::Table<avx512::Float32Engine<float>>::kernels("avx512");
 const Kernels kAvx512Bfloat16 = avx512::Table<avx512::Float32Engine<avx512::HalfBits>>::kernels("avx512");

@@ -5,7 +5,7 @@
 #include "kernels.h"
 
 namespace qacg {
-// A constant has no external name unless it is declared so first.
+// A const object has internal linkage unless an extern declaration comes first.
 extern const Kernels kAvx512Bf16Bfloat16;
 const Kernels kAvx512Bf16Bfloat16 = avx512_bf16::Table<avx512_bf16::Bfloat16Engine>::kernels("avx512_bf16");
 

@@ -3,7 +3,7 @@
 #include "kernels.h"
 
 namespace qacg {
-// A constant has no external name unless it is declared so first.
+// A const object has internal linkage unless an extern declaration comes first.
 extern const Kernels kNeonFloat32, kNeonBfloat16, kNeonFloat16;
 const Kernels kNeonFloat32 = neon::Table<neon::Float32Engine<float>>::kernels("neon");
 const Kernels kNeonBfloat16 = neon::Table<neon::Float32Engine<neon::HalfBits>>::kernels("neon");

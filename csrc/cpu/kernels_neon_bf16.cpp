@@ -4,7 +4,7 @@
 #include "kernels.h"
 
 namespace qacg {
-// A constant has no external name unless it is declared so first.
+// A const object has internal linkage unless an extern declaration comes first.
 extern const Kernels kNeonBf16Bfloat16;
 const Kernels kNeonBf16Bfloat16 = neon_bf16::Table<neon_bf16::NeonBf16Engine>::kernels("neon_bf16");
 }  // namespace qacg

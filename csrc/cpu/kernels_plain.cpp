@@ -3,7 +3,7 @@
 #include "kernels.h"
 
 namespace qacg {
-// A constant has no external name unless it is declared so first.
+// A const object has internal linkage unless an extern declaration comes first.
 extern const Kernels kPlainFloat32, kPlainBfloat16, kPlainFloat16;
 const Kernels kPlainFloat32 = plain::Table<plain::Float32Engine<float>>::kernels("plain");
 const Kernels kPlainBfloat16 = plain::Table<plain::Float32Engine<plain::HalfBits>>::kernels("plain");

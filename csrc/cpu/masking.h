@@ -54,7 +54,7 @@ QACG_INLINE int64_t mask_offset(const qacg::Problem& p, const Sequence& s, int64
   return s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + first * p.mask_strides[3];
 }
 
-// The part of scale_row() for calls with a mask or hidden keys, for which a factor is not sufficient.
+// The part of scale_row() for calls with a mask or a scale that is not positive, for which a factor is not sufficient.
 template <typename Scalar>
 inline float mask_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
                       float* scores) {
@@ -74,7 +74,7 @@ inline float mask_row(const qacg::Problem& p, const Sequence& s, int64_t i, int6
     }
     return kLog2e;
   }
-  // A scale below 0 reverses the order: scaled scores have the largest value that the softmax needs.
+  // A scale below 0 reverses the order of the scores, so they are scaled before the softmax searches their maximum.
   for (int64_t j = 0; j < count; ++j) scores[j] *= factor;
   return 1;
 }

@@ -223,7 +223,7 @@ QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes
 #endif
 }
 
-// The same for any element type, if only `rows` rows and `columns` columns exist; the others are zeros.
+// Like the function above, for any element type. Only `rows` rows and `columns` columns exist; the rest are zeros.
 template <typename Scalar>
 QACG_INLINE void load_columns(const Scalar* from, int64_t stride, int64_t rows, int64_t columns, Vec (&v)[kLanes]) {
   if (rows >= kLanes && columns >= kLanes) {
@@ -294,7 +294,7 @@ QACG_INLINE Right<Engine> summed_rows(const typename Engine::Scalar* from, int64
   }
 }
 
-// The same for key_sums(): some engines can sum the layout of the left operand.
+// Like summed_rows(), for key_sums(). Some engines can sum rows in the layout of the left operand.
 template <typename Engine>
 QACG_INLINE const typename Engine::Packed* key_summed_rows(const typename Engine::Left& left,
                                                            const typename Engine::Scalar* from, int64_t stride,

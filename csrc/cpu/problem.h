@@ -1,5 +1,5 @@
-// One call as pointers and strides: plain data that attention.cpp and the kernels of all instruction sets share. It has
-// no functions, because the linker could use a copy that was compiled for another instruction set.
+// One call as pointers and strides: plain data that attention.cpp and the kernels of all instruction sets share. This
+// header has no functions, because the linker could use a copy that was compiled for another instruction set.
 #pragma once
 
 #include <stdint.h>
@@ -29,7 +29,7 @@ struct Problem {
   const int32_t* key_lengths;  // or null
 
   Tensor4 query, key, value, context_query, context_key;
-  Rows lambda;  // or null: then the gate vectors are there
+  Rows lambda;  // null if the call has gate vectors
   const float* gate_vectors;  // (4, H, D): query, context query, key, context key
   const float* gate_biases;  // (2, H): query, key
   bool column_gate;
@@ -37,18 +37,18 @@ struct Problem {
 
   Mask mask_kind;
   const void* mask;
-  int64_t mask_strides[4];  // 0 where it broadcasts
+  int64_t mask_strides[4];  // 0 in dimensions that broadcast
 
   bool is_causal;
   float scale, quasi_scale;
-  Rows quasi_bias;  // strides of 0 where it broadcasts; or null
+  Rows quasi_bias;  // or null; strides are 0 in dimensions that broadcast
   bool has_dropout;
   uint64_t seed;
   uint32_t drop_threshold;  // of 65,536
   float keep_scale;
 
-  // The maximum of every row of scores, times log2 e unless the mask is additive, and the sum of 2^((score - maximum)
-  // log2 e). A single logarithm of the sum would round P in proportion to the size of the scores.
+  // The maximum of every row of scores, and the sum of e^(score - maximum). The maximum is stored times log2 e unless
+  // the mask is additive. A single logarithm of the sum would round P in proportion to the size of the scores.
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null
@@ -61,8 +61,8 @@ struct Gradients {
   Rows lambda;  // outgoing: d lambda, or null
   float* gate_vectors;  // outgoing, (B * H, 4, D) partial sums, or null
   float* gate_biases;  // outgoing, (B * H, 2) partial sums
-  // Whether the gradients of the five operands are written past the caches. They must be large, with rows of whole
-  // cache lines.
+  // Whether the gradients of the five operands are written past the caches. These gradients must be large, with rows of
+  // whole cache lines.
   bool streams;
   // Values per row that one pass hands to the next: delta, and the gradients of the two gates' logits.
   Rows delta, query_logit, key_logit;
@@ -100,7 +100,7 @@ struct Kernels {
   // and gates), then key blocks.
   void (*backward_rows)(const Problem&, const Gradients&, Units, Scratch);
   void (*backward_keys)(const Problem&, const Gradients&, Units, Scratch);
-  // Last: gradients of the gate vectors from one (sequence, head).
+  // Runs after the passes above: gradients of the gate vectors and biases from one (sequence, head).
   void (*gate_sums)(const Problem&, const Gradients&, int64_t sequence, int64_t head);
 };
 

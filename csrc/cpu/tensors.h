@@ -103,7 +103,7 @@ std::vector<int32_t> integers_of(const Tensor& t) {
   return result;
 }
 
-// The numbers of a vector of int32 or int64.
+// The numbers of a vector of int32 or int64, clamped to the range of int32.
 inline std::vector<int32_t> integers(const Tensor& t) {
   return t.scalar_type() == ScalarType::Int ? integers_of<int32_t>(t) : integers_of<int64_t>(t);
 }

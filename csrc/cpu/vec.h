@@ -62,8 +62,8 @@ QACG_INLINE Vec splat(float x) { return Vec{x, x, x, x}; }
 #endif
 QACG_INLINE IntVec bits(Vec v) { return (IntVec)v; }
 
-// x * factor - shift, by one multiply-add if the CPU has it, so that forward and backward round it alike. The compiler
-// would not contract it across a branch.
+// x * factor - shift, by one multiply-add if the CPU has this instruction, so that forward and backward round the
+// result alike. The compiler would not fuse the two operations across a branch.
 #if defined(__AVX512F__)
 QACG_INLINE Vec multiply_subtract(Vec x, Vec factor, Vec shift) {
   return (Vec)_mm512_fmsub_ps((__m512)x, (__m512)factor, (__m512)shift);

@@ -21,8 +21,8 @@ QACG_INLINE Vec exp2(Vec x) {
   return (Vec)_mm512_scalef_ps((__m512)p, (__m512)x);
 }
 #else
-// Adding 1.5 * 2^23 + 127 leaves round(x) + 127 in the low bits of the sum: shifted by 23 they are the float 2^round(x)
-// (0 for -127).
+// Adding 1.5 * 2^23 + 127 leaves round(x) + 127 in the low bits of the sum. These bits, shifted by 23, are the float
+// 2^round(x) (0 for -127).
 QACG_INLINE Vec exp2(Vec x) {
   constexpr float kShift = 12582912.0f + 127.0f;
   x = at_least(x, splat(-127.0f));

@@ -1,4 +1,5 @@
-// qacg::cuda_attention and its backward through torch's stable ABI (torch 2.9): validation, allocation and launches.
+// The operators of the backends cuda and hopper through torch's stable ABI (torch 2.9): validation, allocation and
+// launches.
 // The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -147,12 +148,13 @@ Element element_of(const Tensor& query) {
 
 void check_device(const Tensor& t, const Tensor& query, const char* name) {
   STD_TORCH_CHECK(is_on_own_device(t) && t.get_device_index() == query.get_device_index(), name,
-                  ": expected a tensor on query's device");
+                  ": expected a tensor on query's device, got one on another device");
 }
 
 // Must run before any code that assumes query's device, such as the guard of the stream.
 void check_devices(const Arguments& a) {
-  STD_TORCH_CHECK(is_on_own_device(a.query), "query: expected a tensor on a CUDA device for backend 'cuda'");
+  STD_TORCH_CHECK(is_on_own_device(a.query),
+                  "query: expected a tensor on a CUDA device for backend 'cuda', got one on another device");
   check_device(a.key, a.query, "key");
   check_device(a.value, a.query, "value");
   check_device(a.context_query, a.query, "context_query");
@@ -259,7 +261,7 @@ Call describe(const Arguments& a) {
   p.is_causal = a.is_causal;
   p.scale = static_cast<float>(a.scale);
   p.quasi_scale = static_cast<float>(a.quasi_scale);
-  // p is rounded to a multiple of 2^-16, as in dropout.py.
+  // dropout_p is rounded to a multiple of 2^-16, as in dropout.py.
   p.drop_threshold = qacg::drop_threshold(a.dropout_p);
   p.keep_scale = qacg::keep_scale(p.drop_threshold);
   if (p.drop_threshold > 0) p.seed = static_cast<const int64_t*>(a.dropout_seed->data_ptr());
@@ -285,7 +287,7 @@ bool suits_tensor_cores(const Arguments& a) {
   return std::all_of(inputs.begin(), inputs.end(), aligned);
 }
 
-// The preferred forward of a backend; both have the same backward.
+// The preferred forward of a backend. Both backends have the same backward.
 enum class Path { kMma, kHopper };
 
 void run_forward(const Problem& p, Path path, bool tensor_cores, void* stream) {

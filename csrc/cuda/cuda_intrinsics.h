@@ -28,8 +28,8 @@ QACG_DEVICE void synchronise_block() { __syncthreads(); }
 QACG_DEVICE void synchronise_warp() { __syncwarp(); }
 QACG_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 
-// Returns x, but the optimiser does not know that it is x. So values derived from it are computed where they are used;
-// addresses that are hoisted out of a loop would exceed the registers.
+// Returns x, but the optimiser treats the result as unknown. So values derived from the result are computed where they
+// are used; addresses that are hoisted out of a loop would exceed the registers.
 template <typename Word>
 QACG_DEVICE Word opaque(Word x) {
   static_assert(sizeof(Word) == 4);
@@ -51,7 +51,7 @@ const char* launch(void (*kernel)(Parameters...), int64_t blocks, int threads, i
   if (blocks > 0x7fffffff) return "expected at most 2^31 - 1 thread blocks for the call, got more; split the batch";
   const char* refused = allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   if (refused) return refused;
-  // clang-format off: it takes the end of a launch in a header for two templates
+  // clang-format off: in a header, it parses the end of a launch as the end of two templates
   kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(parameters...);
   // clang-format on
   return error_text(cudaGetLastError());

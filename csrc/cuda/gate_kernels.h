@@ -20,7 +20,7 @@ QACG_KERNEL(kGateThreads, 2) key_gates(QACG_PARAMETER Problem p) {
   if (thread_index() % kWarp == 0) at(p.key_gate, unit.sequence, j) = gate;
 }
 
-// Sums one value per warp and lane over the warps; the result is warp 0's.
+// Returns the sum over the block's warps of the values x at this thread's lane. Begins with a barrier and contains one.
 QACG_DEVICE float sum_over_warps(float x, float* shared) {
   synchronise_block();
   shared[thread_index()] = x;

@@ -10,8 +10,8 @@ QACG_DEVICE float warp_sum(float x) {
   return x;
 }
 
-// Whether lambda is computed from gate vectors. The pointer of the lambda tensor cannot decide this: without queries it
-// is null too.
+// Whether lambda is computed from gate vectors. The pointer of the lambda tensor does not show this, because it is null
+// too if there are no queries.
 QACG_DEVICE bool has_gate_vectors(const Problem& p) { return p.gate_vectors[0].data != nullptr; }
 
 QACG_DEVICE float gate_vector(const Problem& p, const Sequence& s, int vector, int d) {

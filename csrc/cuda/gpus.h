@@ -16,7 +16,7 @@
 
 namespace qacg::cuda {
 
-// Separated by colons, named as in TORCH_CUDA_ARCH_LIST.
+// The GPUs of this library, separated by colons and named as in TORCH_CUDA_ARCH_LIST.
 constexpr const char* kGpus = QACG_TEXT(QACG_GPUS);
 
 constexpr bool has_code_for(std::string_view gpu) {

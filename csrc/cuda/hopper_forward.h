@@ -1,6 +1,6 @@
 // The forward with wgmma, equations 1 to 8. A block computes 128 queries of one head, each of its two warp groups 64 of
-// them, over tiles of keys with an online softmax. Each of the four products overlaps with arithmetic: the context
-// scores with the softmax, P V with the sigmoid, and G V with the next tile's scores.
+// them, over tiles of keys with an online softmax. The product for the context scores overlaps with the softmax, P V
+// with the sigmoid, and G V with the product for the next tile's scores.
 #pragma once
 
 #include "gpus.h"
@@ -23,14 +23,14 @@ struct HopperShape {
                                      arena_bytes(4 * kDim * 4);
 };
 
-// Operations that are left to the code after it: score = factor number + bias of the row. The factor is above 0.
+// Operations that the caller still has to apply: score = factor * number + bias of the row. The factor is above 0.
 struct Deferred {
   float factor;
   RowBiases biases;
 };
 
-// Turns products into scores in powers of two, -inf where hidden, up to the operations that it returns. If a strip sees
-// all of these keys, the next instructions include them at no cost.
+// Turns products into scores in powers of two, -inf where hidden, except for the operations that it returns. If a strip
+// sees all of these keys, the caller's next instructions include these operations without extra time.
 template <int kTiles>
 QACG_DEVICE Deferred make_scores_lazily(const Problem& p, const Sequence& s, int first_row, int first_key,
                                         float (&c)[kTiles][4], const RowBiases& biases = {}) {
@@ -105,10 +105,10 @@ hopper_forward(QACG_PARAMETER Problem p) {
   float scores[kFragments][4], context_scores[kFragments][4];
   uint32_t softmax_weights[kFragments / 2][4], quasi_weights[kFragments / 2][4];
   KeepBits keep{};
-  // ptxas makes the code wait after each product (C7513, C7515) in two cases: if paths join on which the accumulators
-  // of products in flight come from different code, or if operands or accumulators of another product are written
-  // meanwhile. So the loop ends with a wait of its own, and the code after a softmax or a sigmoid waits for all
-  // products.
+  // ptxas makes the code wait after each product (C7513, C7515) in two cases: if code paths join in which different
+  // instructions write the accumulators of unfinished products, or if operands or accumulators of another product are
+  // written before these products finish. So the loop is followed by a wait, and the code after a softmax or a sigmoid
+  // waits for all products.
   int first_key = 0, stage = 0;
   if (keys > 0) {
 #pragma unroll 1

@@ -21,11 +21,12 @@ const char* run_mma_forward_bfloat16(const Problem& p, void* stream, bool* launc
 const char* run_mma_backward_float16(const Problem& p, const Gradients& g, void* stream, bool* launched);
 const char* run_mma_backward_bfloat16(const Problem& p, const Gradients& g, void* stream, bool* launched);
 
-// The forward with wgmma, for the same calls. `launched` is false if the device or this library lacks it.
+// The forward with wgmma, for the same calls. `launched` is false if the device has no wgmma or this library has no
+// code for it.
 const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* launched);
 const char* run_hopper_forward_bfloat16(const Problem& p, void* stream, bool* launched);
 
-// Gradients of the gate vectors, after a backward; g.gate_sums has room for gate_sums_floats.
+// Gradients of the gate vectors and biases, after a backward; g.gate_sums has room for gate_sums_floats.
 int64_t gate_sums_parts(const Problem& p);
 int64_t gate_sums_floats(const Problem& p);
 const char* run_gate_sums(const Problem& p, const Gradients& g, void* stream);

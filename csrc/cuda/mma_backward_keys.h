@@ -76,8 +76,8 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
                  &terms_at(g, s, first_query + (inside ? thread_index() : 0)), inside);
     }
   };
-  // With one stage, each of a tile's copies starts once all warps have read the tile before for the last time: queries
-  // and context queries within phase two, gradients at the start of phase one. Each is waited for on its own.
+  // With one stage, each of a tile's copies starts once all warps have last read the previous tile: queries and context
+  // queries within phase two, gradients at the start of phase one. The code waits for each copy separately.
   const auto start_copy = [&](int n, const auto& load) {
     if constexpr (kStages == 1) {
       synchronise_block();
@@ -171,7 +171,7 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
       start_copy(n, load_grads);
       body(n, 0);
     }
-    wait_for_copies<0>();  // without tiles no other wait has covered the copies of keys
+    wait_for_copies<0>();  // if there are no tiles, no other wait has covered the copies of keys
   } else {
     const auto load = [&](int n, int stage) {
       load_queries(n, stage);

@@ -98,7 +98,7 @@ forward(QACG_PARAMETER Problem p) {
         fragments[t][e] = kDim == 64 ? sigmoid_by_polynomial(fragments[t][e]) : sigmoid<Fast>(fragments[t][e]);
       }
     }
-    if (p.column_gate) {  // one branch around the loop: inside it would be executed for each entry
+    if (p.column_gate) {  // around the loop, because a branch inside would be executed for each entry
 #pragma unroll
       for (int t = 0; t < kFragments; ++t) {
 #pragma unroll

@@ -169,7 +169,7 @@ QACG_DEVICE float half_dot(const Scalar* x, const Scalar* y, int head_dim, int p
   return sum;
 }
 
-// The same with a gate vector in float32.
+// Like the function above, with a gate vector in float32.
 template <typename Scalar>
 QACG_DEVICE float half_dot(const Scalar* x, const float* vector, int head_dim, int part) {
   float sum = 0.0f;
@@ -244,8 +244,8 @@ QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDi
   write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
 }
 
-// Turns one of a thread's two rows of scores into exponentials; `factor` is above 0 and part of the scores. The row's
-// sum is of this thread's keys alone. Returns the factor for everything that was summed up before.
+// Turns one of a thread's two rows into exponentials. The row's scores are `scores` times `factor`, which is above 0.
+// The row's sum is of this thread's keys alone. Returns the factor for everything that was summed up before.
 template <int kTiles>
 QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int half, float factor = 1.0f) {
   float top = -INFINITY;
@@ -269,9 +269,9 @@ QACG_DEVICE void store_row(const Problem& p, const Sequence& s, int first_row, O
   if (i < s.queries && lane() % 4 == 0) row.store(p, s, i);
 }
 
-// sigmoid(x log 2) to 2^-14 of its value. With u = 2^-|x| it is 1 / (1 + u) or u / (1 + u). A polynomial replaces the
-// reciprocal, where special functions are the scarcest unit. Its last coefficient is 1, so that both tails are as exact
-// as u. qacg_kernels/backends/triton/tiles.py has the same polynomial.
+// sigmoid(x log 2) to 2^-14 of its value. With u = 2^-|x| the value is 1 / (1 + u) or u / (1 + u). A polynomial
+// replaces the reciprocal, for kernels that are bound by special functions. Its constant term is 1, so that both tails
+// are as exact as u. qacg_kernels/backends/triton/tiles.py has the same polynomial.
 QACG_DEVICE float sigmoid_by_polynomial(float x) {
   const float u = Fast::exp2(-fabsf(x));
   float inverse = -0.10911264f * u + 0.43077698f;
@@ -283,7 +283,7 @@ QACG_DEVICE float sigmoid_by_polynomial(float x) {
 }
 
 // Writes the outputs of a strip from its sums: P V up to the factor of each row, and G V, weighted by a column gate if
-// there is one. The outputs go through the strip's rows of `tile`. quasi_out is of a row gate or lambda.
+// there is one. The outputs go through the strip's rows of `tile`. quasi_out requires a row gate or a lambda tensor.
 template <typename Scalar, int kTiles, typename TileType>
 QACG_DEVICE void finish_strip(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax (&rows)[2],
                               const float* lambdas, float (&softmax_sum)[kTiles][4], float (&quasi_sum)[kTiles][4],

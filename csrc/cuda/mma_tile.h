@@ -1,7 +1,7 @@
 // Tiles of 16-bit rows in shared memory, and products of them by warps.
 //
-// A strip is 16 rows of a tile, the share of one warp. Fragment c[t] has 16 x 8 entries of it: a thread has c[t][0] and
-// c[t][1] in row lane / 4, columns 8 t + 2 (lane % 4) and the next, and c[t][2], c[t][3] eight rows below.
+// A strip is 16 rows of a tile, the share of one warp. Fragment c[t] has 16 x 8 entries of the strip: a thread has
+// c[t][0] and c[t][1] in row lane / 4, columns 8 t + 2 (lane % 4) and the next, and c[t][2], c[t][3] eight rows below.
 #pragma once
 
 #include "mma.h"
@@ -17,10 +17,10 @@ constexpr int kTileAlignment = 256;  // of a tile in shared memory: bytes of the
 QACG_DEVICE int lane() { return thread_index() % kWarp; }
 QACG_DEVICE int warp() { return thread_index() / kWarp; }
 
-// A tile of rows with kDim elements, by the address of its first. Chunks are permuted within 128 bytes, differently in
-// eight rows that follow one another: the eight rows that ldmatrix reads at a time then lie in different banks. Since
-// tiles are aligned and permutations are exclusive ors, `address ^ chunk_bytes` moves along a row by an even number of
-// chunks from any even chunk 0 on, and `address + n * kPitch` down by n rows, a multiple of 8.
+// A tile of rows with kDim elements, described by the address of its first row. Chunks are permuted within 128 bytes,
+// differently in eight consecutive rows, so that the eight rows that ldmatrix reads at a time lie in different banks.
+// Tiles are aligned and permutations are exclusive ors. So `address ^ chunk_bytes` moves along a row by an even number
+// of chunks from an even chunk on, and `address + n * kPitch` moves down by n rows, a multiple of 8.
 template <int kDim>
 struct Tile {
   static_assert(kDim == 32 || kDim == 64 || kDim == 128);
@@ -95,7 +95,7 @@ QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], 
   }
 }
 
-// The same for two left operands. It reads each row once, since shared memory bounds these products.
+// Like the function above, for two left operands. Each row is read once, because shared memory bounds these products.
 template <typename Scalar, int kTiles>
 QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], float (&other_sums)[kTiles][4],
                               const uint32_t (&other)[4], uint32_t rows) {

@@ -1,7 +1,8 @@
 // Tiles of the plain path, for every element type and head size: all arithmetic in float32, no tensor cores.
 //
 // A tile is 32 x 32 entries. Each of 8 warps owns four rows of it: four queries, or four keys in the pass over keys.
-// Its lanes are the other side's 32 rows for the scores, and 32 dims for the weighted sums.
+// Each of the warp's lanes computes one of the other side's 32 rows for the scores, and one of 32 dims for the weighted
+// sums.
 #pragma once
 
 #include "gates.h"
@@ -10,8 +11,8 @@ namespace qacg::cuda::plain {
 
 constexpr int kTile = 32;
 constexpr int kThreads = 256;
-constexpr int kOwned = 4;                     // rows of a tile that a warp owns
-constexpr int kStride = kTile + 1;            // of a tile in shared memory: reading down a column meets every bank
+constexpr int kOwned = 4;  // rows of a tile that a warp owns
+constexpr int kStride = kTile + 1;  // of a tile in shared memory: reading down a column meets every bank
 constexpr int kTileFloats = kTile * kStride;
 constexpr int kLargestHead = 256;
 constexpr int kChunks = kLargestHead / kTile;  // of dims
@@ -35,7 +36,7 @@ QACG_DEVICE void load_chunk(const Problem& p, const Sequence& s, const Operand& 
   }
 }
 
-// Products of the warp's own rows with the row that is the lane's.
+// Products of the warp's own rows with the lane's row of the other side.
 struct Products {
   float value[kOwned];
 };
@@ -57,12 +58,13 @@ QACG_DEVICE Products products(const Problem& p, const Sequence& s, const Operand
   return total;
 }
 
-// Sums of the warp's own rows: dim 32 c + lane in of[r][c].
+// Sums of the warp's own rows: value[r][c] is dim 32 c + lane of row r.
 struct Sums {
   float value[kOwned][kChunks];
 };
 
-// Adds weights (own rows x other rows, in shared memory, each warp's rows written by itself) times the other rows.
+// Adds weights times the other rows to `sums`. The weights (own rows x other rows) are in shared memory, where each
+// warp has written those of its own rows.
 QACG_DEVICE void add_weighted(const Problem& p, const Sequence& s, const Operand& other, const float* weights,
                               float* other_tile, Sums& sums) {
   const float* rows = weights + first_owned() * kStride;

@@ -1,4 +1,4 @@
-// One call as pointers and strides, which attention.cpp passes to the kernels. Plain data.
+// One call as pointers and strides: plain data that attention.cpp passes to the kernels.
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,7 @@ struct Tensor4 {
   int64_t batch, head, row, dim;
 };
 
-// (B, H, rows); of float32, unless said otherwise.
+// (B, H, rows); of float32, unless a comment states another type.
 struct Rows {
   void* data;
   int64_t batch, head, row;
@@ -38,13 +38,13 @@ struct Problem {
   Element element;
   int32_t head_dim;
   int64_t sequences, heads;
-  int64_t query_length, key_length;  // of every sequence; packed: of the longest
+  int64_t query_length, key_length;  // of every sequence; packed: max_seqlen, but at most T
   int64_t packed_rows;               // T
   Integers cu_seqlens;               // packed: sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]
   Integers key_lengths;
 
   Tensor4 query, key, value, context_query, context_key;
-  Rows lambda;              // of the element type; unless the gate vectors are there
+  Rows lambda;              // of the element type; null if the call has gate vectors
   PerHead gate_vectors[4];  // query, context query, key, context key; or null
   PerHead gate_biases[2];   // query, key; or null
   bool column_gate;
@@ -52,8 +52,8 @@ struct Problem {
 
   Mask mask_kind;
   const void* mask;
-  int64_t mask_strides[4];  // 0 where it broadcasts
-  Rows quasi_bias;          // a summand of the context scores; strides are 0 where it broadcasts; or null
+  int64_t mask_strides[4];  // 0 in dimensions that broadcast
+  Rows quasi_bias;          // a summand of the context scores, or null; strides are 0 in dimensions that broadcast
 
   bool is_causal;
   float scale, quasi_scale;
@@ -61,7 +61,7 @@ struct Problem {
   uint32_t drop_threshold;  // of 65,536
   float keep_scale;
 
-  // Of every row of scores: the maximum, times log2 e, and the sum of 2^(score log2 e - maximum).
+  // Of every row of scores: the maximum, stored times log2 e, and the sum of e^(score - maximum).
   Rows row_max, row_sum;
   Rows query_gate, key_gate;
   Tensor4 out, softmax_out, quasi_out;  // the branch outputs may be null

@@ -10,7 +10,8 @@
 
 namespace qacg::cuda {
 
-// Rows of a packed tensor start at `first_row`. Of its `all_keys` keys, those at and beyond `keys` are hidden.
+// One sequence and head. In a packed tensor the sequence's rows start at `first_row`. Of the sequence's `all_keys`
+// keys, those at and beyond `keys` are hidden.
 struct Sequence {
   int index, head, first_row, queries, keys, all_keys;
 };
@@ -104,7 +105,7 @@ QACG_DEVICE float quasi_bias_of(const Problem& p, const Sequence& s, int i) {
   return p.quasi_bias.data && i < s.queries ? at(p.quasi_bias, s, i) * kLog2e : 0.0f;
 }
 
-// Eq. 1 and 2 for query i and key j: the scores in powers of two from their products, -inf both for a hidden key.
+// Eq. 1 and 2 for query i and key j: both scores in powers of two, -inf for a hidden key.
 struct Scores {
   float softmax, context;
   bool seen;

@@ -11,7 +11,7 @@
 
 namespace qacg::cuda {
 
-// The error as text, or null. Clears it, since the runtime would report it again at the next launch.
+// The error as text, or null. Clears the error, because the runtime would report it again at the next launch.
 inline const char* error_text(cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();

@@ -3,7 +3,7 @@
 // for a CPU.
 //
 // A group's 64 rows are four strips of 16, one for each warp, with the fragments of mma_tile.h. Between a product and
-// the wait that covers it, no thread may access its sums, its weights in registers, or the shared memory it reads. A
+// the wait that covers it, no thread may access the product's sums, its weights in registers, or its shared memory. A
 // fence separates writes to registers from a product that reads them. Fences take the sums and weights as arguments,
 // and waits take the sums that are used next, so that the compiler moves no access across.
 #pragma once
@@ -97,7 +97,7 @@ QACG_DEVICE void wait_for_products(Sums&... sums) {
 
 // For one type and width: c = left right and c += left right, of matrices in shared memory whose rows lie along the
 // sum; and c += weights right, with the weights in registers as mma's left operand, and rows of `right` across the sum.
-// The numbers at the end are whether c counts, the signs of both sides, and which of those in shared memory are
+// The numbers at the end are whether c is added, the signs of both operands, and which operands in shared memory are
 // transposed.
 #define QACG_PRODUCTS(Scalar, type, columns)                                                                        \
   QACG_DEVICE void multiply(float (&c)[columns / 8][4], uint64_t left, uint64_t right, Scalar) {                    \

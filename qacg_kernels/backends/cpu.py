@@ -37,7 +37,10 @@ _missing: list[str] = []
 
 
 def _load() -> ctypes.CDLL | None:
-    """Loads the library and registers its kernels with torch; if that fails, returns None and adds to `_missing`."""
+    """Loads the library and registers its kernels with torch.
+
+    Returns None if this fails, and adds the reason to `_missing`.
+    """
     path = library("_cpu")
     if path is None:
         _missing.append(f"the compiled CPU library is missing: {why_not_built('_cpu')}")
@@ -79,12 +82,14 @@ if NEEDS_SELF_CHECK and _library is not None:
 
 
 def missing() -> list[str]:
-    """Why this backend cannot run on this machine; empty if it can."""
+    """Returns the reasons why this backend cannot run on this machine; empty if it can."""
     return _missing
 
 
 def instruction_sets() -> dict[str, str]:
     """The instruction set of the kernels by dtype, e.g. {"float32": "avx512", "bfloat16": "avx512_bf16", ...}.
+
+    Requires the library: `missing()` must be empty.
 
     Raises:
         ValueError: QACG_CPU_CAPABILITY is not the name of an instruction set.
@@ -94,6 +99,8 @@ def instruction_sets() -> dict[str, str]:
 
 def reasons_of_choice() -> dict[str, str]:
     """The reason for each choice of `instruction_sets`, by dtype.
+
+    Requires the library: `missing()` must be empty.
 
     Raises:
         ValueError: QACG_CPU_CAPABILITY is not the name of an instruction set.

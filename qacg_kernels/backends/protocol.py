@@ -13,16 +13,16 @@ class Backend(Protocol):
     The module also calls `operators.registry.define_operators(NAME, ...)`.
 
     Attributes:
-        NAME: the value of the argument `backend` that selects it.
-        RANK: its place in the order of preference. "auto" uses the AUTOMATIC backend with the lowest rank that supports
-            the call, unless `python -m qacg_kernels.tune` measured another backend to be the fastest.
-        AUTOMATIC: whether "auto" may use it without such a measurement.
-        NEEDS_SELF_CHECK: whether its operators compare the first call of each kernel variant with the reference,
-            because the tests lack the hardware for its kernels.
+        NAME: the value of the argument `backend` that selects the backend.
+        RANK: the backend's place in the order of preference. "auto" uses the AUTOMATIC backend with the lowest rank
+            that supports the call, unless `python -m qacg_kernels.tune` measured another backend to be the fastest.
+        AUTOMATIC: whether "auto" may use the backend without such a measurement.
+        NEEDS_SELF_CHECK: whether the backend's operators compare the first call of each kernel variant with the
+            reference, because the tests lack the hardware for its kernels.
         DTYPES: the supported dtypes of query.
         MAX_HEAD_DIM: the largest supported head size; None if there is no limit.
         GATE_FORMS: the supported members of `call.gate.FORMS`.
-        TAKES_PACKED: whether it supports packed sequences.
+        TAKES_PACKED: whether the backend supports packed sequences.
     """
 
     NAME: str
@@ -46,20 +46,20 @@ class Backend(Protocol):
     def MAX_HEAD_DIM(self) -> int | None: ...
 
     def missing(self) -> list[str]:
-        """Why this backend cannot run on this machine; empty if it can."""
+        """Returns the reasons why this backend cannot run on this machine; empty if it can."""
 
     def not_for(self, device: torch.device) -> list[str]:
         """Returns the reasons why this backend cannot run on a device of its type; empty if it can."""
 
     def residuals(self, problem: Problem) -> Residuals:
-        """Which branch outputs the backward reads."""
+        """Which branch outputs the backend's backward reads, so that the forward must save them."""
 
     def note(self, problem: Problem) -> str | None:
         """A remark for `explain` on how the backend would compute a call; None if there is none."""
 
 
 def outside_limits(backend: Backend, problem: Problem) -> list[str]:
-    """The limits of a backend that a call exceeds, one line each.
+    """Returns the limits of a backend that a call exceeds, one line each; empty if the backend supports the call.
 
     `dispatch.select` caches its selections, so limits may depend only on values that are in its cache key.
     """

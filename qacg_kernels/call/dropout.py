@@ -10,9 +10,9 @@ entry uses the low (m even) or high (m odd) half of word m // 2. A vector of 16 
 computes every 16th column, therefore uses all 128 bits of every counter. Positions i and j count from the
 start of the sequence, so a packed batch drops the same entries as its padded form.
 
-An entry is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16,
-and the kept entries are scaled by `keep_scale(p)`, the inverse of the rounded keep probability, so the
-expectation is exact.
+An entry is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16 that is
+less than 1. The kept entries are multiplied by `keep_scale(p)`, the inverse of the rounded keep probability, so
+the expectation is exact.
 """
 
 import torch
@@ -31,18 +31,18 @@ def drop_threshold(dropout_p: float) -> int:
 
 
 def keep_scale(dropout_p: float) -> float:
-    """The factor on kept entries, 1 / (1 - p) for p rounded to a multiple of 2**-16."""
+    """The factor on kept entries, 1 / (1 - p) for p rounded as in `drop_threshold`."""
     return _CELLS / (_CELLS - drop_threshold(dropout_p))
 
 
 def draw_dropout_seed(device: torch.device | str = "cpu") -> Tensor:
-    """Draws a dropout seed from torch's generator, reproducible by torch.manual_seed.
+    """Draws a dropout seed from torch's generator of a device, reproducible by torch.manual_seed.
 
     Args:
-        device: device of the seed.
+        device: device of the seed, that of the call's query.
 
     Returns:
-        int64 scalar tensor.
+        int64 scalar tensor, 0 or more and less than 2**62.
 
     Example:
         >>> draw_dropout_seed().dtype
@@ -82,10 +82,10 @@ def keep_mask(
     """Rebuilds the keep-mask of a call: True where dropout keeps an attention entry.
 
     Args:
-        seed: int64 scalar tensor, the call's.
+        seed: int64 scalar tensor, the dropout seed of the call.
         dropout_p: drop probability in [0, 1).
         batch, heads, query_length, key_length: sizes B, H, L, S.
-        rows: int64 tensor of query positions to rebuild, all L when None.
+        rows: int64 tensor of query positions to rebuild, with which `query_length` has no effect; all L when None.
         first_sequence: index of the first sequence. To rebuild one sequence of a packed batch, pass its index and
             batch = 1.
 
@@ -106,9 +106,9 @@ def keep_mask_at(seed: Tensor, dropout_p: float, places: Tensor, rows: Tensor, k
     """The keep-mask of some slices and query rows of a call; a slice is one head of one sequence.
 
     Args:
-        seed: int64 scalar tensor, the call's.
+        seed: int64 scalar tensor, the dropout seed of the call.
         dropout_p: drop probability in [0, 1).
-        places: int64 (batch, heads), b * H + h of each slice in the whole call.
+        places: int64 (batch, heads), b * H + h for the sequence b and the head h of each slice in the whole call.
         rows: int64 query positions.
         key_length: size S.
 

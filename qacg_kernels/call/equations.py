@@ -22,7 +22,7 @@ class Maps:
     quasi: Tensor  # G, quasi_scale included
     sigmoid: Tensor  # G / quasi_scale
     gate: Tensor  # lambda, (B, H, L, 1) or (B, H, L, S)
-    keep: Tensor | None  # Z
+    keep: Tensor | None  # Z; None without dropout
     row_max: Tensor  # (B, H, L)
     row_sum: Tensor  # (B, H, L)
     query_gate: Tensor | None  # (B, H, L)
@@ -36,10 +36,11 @@ class Maps:
 
 @dataclass(frozen=True)
 class Position:
-    """Which part of a larger call a dense problem is. The positions there decide causality and dropout.
+    """The place of a dense problem in a larger call, whose positions decide causality and dropout.
 
     Attributes:
-        rows: int64 positions of the problem's queries in the larger call (`Problem.at_rows`); None if it has all.
+        rows: int64 positions of the problem's queries in the larger call (`Problem.at_rows`); None if the problem has
+            all queries.
         places: int64 (batch, heads), b * H + h of each head of each sequence in the larger call; requires `rows`.
         first_sequence: index of the problem's first sequence, used if `places` is None.
     """
@@ -83,7 +84,7 @@ def visible(p: Problem, rows: Tensor | None = None) -> Tensor:
 
 
 def cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
-    """Keys or values (B, H, S, D) with those beyond the length set to 0, because a weight of 0 times NaN is NaN."""
+    """Returns keys or values (B, H, S, D) with 0 at and beyond the length, because a weight of 0 times NaN is NaN."""
     if key_lengths is None:
         return t
     beyond = torch.arange(t.shape[2], device=t.device) >= key_lengths.unsqueeze(1)
@@ -162,8 +163,8 @@ def dense_forward(p: Problem, position: Position = _WHOLE) -> tuple[ForwardOutpu
 def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tuple[Gradients, Maps]:
     """Evaluates equations 9 to 14; returns the gradients and the maps.
 
-    It reads only the upstream gradients of `saved` and recomputes the rest. With `position.rows`, the gradients of key,
-    value, context key and gate parameters are the sums over these query rows only.
+    The function reads only the upstream gradients of `saved` and recomputes the forward's results. With
+    `position.rows`, the gradients of key, value, context key and gate parameters are sums over these query rows only.
     """
     m = maps(p, position)
     z = 1.0 if m.keep is None else m.keep
@@ -212,6 +213,6 @@ def dense_backward(p: Problem, saved: Saved, position: Position = _WHOLE) -> tup
 
 
 def reduced(per_row: Tensor, like: Tensor) -> Tensor:
-    """Sums (B, H, rows, D) to the shape of a gate vector, (D) or (H, D), or (B, H, rows, 1) to that of a bias."""
+    """Sums (B, H, rows, D) to the shape of the gate vector `like`, or (B, H, rows, 1) to that of the bias `like`."""
     per_head = per_row.sum((0, 2))
     return per_head.sum(0).view(like.shape) if like.numel() == per_head.shape[-1] else per_head.view(like.shape)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-# The operators and csrc/common/checks.h use the index in this tuple.
+# The operators and csrc/common/checks.h identify a form by its index in this tuple.
 FORMS = ("row", "column")
 
 
@@ -12,12 +12,14 @@ FORMS = ("row", "column")
 class GateParameters:
     """Gate vectors and biases from which lambda is computed inside the kernel.
 
-    All tensors have the dtype and device of the call's query.
+    The gates are lq = sigmoid(Q . query + Qc . context_query + query_bias) for a call's query Q and context query Qc,
+    and lk = sigmoid(K . key + Kc . context_key + key_bias) for its key K and context key Kc. All tensors have the dtype
+    and device of the call's query.
 
     Attributes:
         query, context_query, key, context_key: gate vectors, (D) shared by all heads or (H, D).
         query_bias, key_bias: None, a scalar tensor (), or (H).
-        beta, gamma: weights of the query gate and the key gate.
+        beta, gamma: weights of the query gate lq and the key gate lk.
         form: "row" takes both gates at the query's position, lambda_i = 1 - (beta lq_i + gamma lk_i), and requires as
             many queries as keys; "column" takes the key gate at the key's position,
             lambda_ij = 1 - (beta lq_i + gamma lk_j).

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-# Half the lowest finite number of the type: masks that were filled with the lowest number may since have been rounded
-# to another type, or have had a bias or a second mask added. float64 has float32's bound, because such masks are
+# Half the lowest finite number of the type, because a mask that was filled with the lowest number may since have been
+# rounded to another type, or added to a bias or to another mask. float64 has float32's bound, because float64 masks are
 # usually made in float32 and converted. C++ and CUDA have these numbers in csrc/common/mask.h.
 HIDING = {dtype: torch.finfo(dtype).min / 2 for dtype in (torch.float16, torch.bfloat16, torch.float32)}
 HIDING[torch.float64] = HIDING[torch.float32]
 
 
 def hides(mask: Tensor) -> Tensor:
-    """A boolean tensor, True where an additive mask hides its key as completely as False in a boolean mask."""
+    """Returns a boolean tensor, True where an additive mask hides its key as completely as False in a boolean mask."""
     return mask <= HIDING[mask.dtype]
 
 
@@ -21,5 +21,8 @@ def is_key_mask(mask: Tensor) -> bool:
 
 
 def cast_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Converts an additive mask to a float type, with -inf where it hides a key; a mask of that type is unchanged."""
+    """Converts an additive mask to a float type, with -inf where it hides a key.
+
+    A mask that already has this type is returned unchanged.
+    """
     return mask if mask.dtype == dtype else mask.to(dtype).masked_fill(hides(mask), -torch.inf)

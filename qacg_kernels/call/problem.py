@@ -1,4 +1,4 @@
-"""The description of a call, with tensors and options by name, which all layers pass on down to the kernels."""
+"""The description of a call: its tensors and options by name. All layers down to the kernels take a Problem."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,20 +9,21 @@ from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS
 
-# A dictionary and a comparison, because index() and get() would add launch overhead.
+# A dictionary and the comparison in `of_operator`, because index() and get() would add launch overhead.
 _NUMBER_OF = {form: number for number, form in enumerate(FORMS)}
 _FORM_COUNT = len(FORMS)
 
 
-# Not frozen: that would add 2 us to each call, and launch overhead should stay below 30 us.
+# Not frozen: a frozen dataclass would add 2 us to each call, and launch overhead should stay below 30 us.
 @dataclass(eq=False)
 class Problem:
-    """A validated call; nothing modifies it. Field order and names are those of the operators' schema.
+    """A call. Nothing modifies it. Field order and names are those of the operators' schema.
 
-    Dense tensors are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four
-    gate vectors are given. `attn_mask` has four dimensions, each of full size or of size 1. `quasi_bias` has lambda's
-    dimensions, (B, H, L) or (T, H), each of full size or of size 1, and the dtype `row_dtype(query)`. Lengths and
-    offsets are int32 or int64.
+    The public functions validate a call before they make its Problem; kernels get validated calls only. Dense tensors
+    are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four gate vectors
+    are given. `attn_mask` has four dimensions, each of full size or of size 1. `quasi_bias` has lambda's dimensions,
+    (B, H, L) or (T, H), each of full size or of size 1, and the dtype `row_dtype(query)`. Lengths and offsets are int32
+    or int64. `max_seqlen` is 0 in a dense call, and `gate_form` is one of FORMS.
     """
 
     query: Tensor
@@ -53,9 +54,13 @@ class Problem:
 
     @classmethod
     def of_operator(cls, tensors: Sequence[Any], options: Mapping[str, Any]) -> "Problem":
-        """The Problem of a call of the torch operator, with tensors in the schema's order and options by name.
+        """Returns the Problem of a call of a torch operator, without validation.
 
         A `gate_form` that is no index of FORMS becomes None.
+
+        Args:
+            tensors: the operator's tensors in the schema's order.
+            options: the other arguments by name, with `gate_form` as an index of FORMS.
         """
         number = options["gate_form"]
         return cls(*tensors, **{**options, "gate_form": FORMS[number] if 0 <= number < _FORM_COUNT else None})
@@ -140,7 +145,7 @@ class Problem:
         return replace(self, **changed)
 
     def at_rows(self, rows: Tensor) -> "Problem":
-        """A copy of a dense call with only some query positions (int64, any order) and all keys."""
+        """A copy of a dense call with all keys but only the queries at some positions (int64, in any order)."""
         mask, bias = self.attn_mask, self.quasi_bias
         return replace(
             self,
@@ -171,9 +176,10 @@ class Residuals(NamedTuple):
 class ForwardOutputs(NamedTuple):
     """The results of a forward, in the schema's order; an absent result is None or an empty tensor.
 
-    `row_max` and `row_sum`, (B, H, L) or (T, H), are the maximum of each row's scores and its sum of exponentials.
-    Their units depend on the backend, so no backward reads them except its own and the one that `dispatch` pairs it
-    with. The gates lq and lk are present if the call has gate vectors.
+    `softmax_out` and `quasi_out` are O1 and O2 (`Residuals`). `row_max` and `row_sum`, (B, H, L) or (T, H), are the
+    maximum of each row's scores and its sum of exponentials. Their units depend on the backend, so they are read by the
+    backward of `dispatch.backward_of` only. `query_gate` and `key_gate` are lq and lk, present if the call has gate
+    vectors.
     """
 
     out: Tensor
@@ -200,7 +206,10 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """The results of a backward, in the schema's order; None or an empty tensor if the call has no such input."""
+    """The gradients that a backward returns, in the schema's order, each named after its input.
+
+    The gradient of an absent input is None or an empty tensor.
+    """
 
     query: Tensor
     key: Tensor

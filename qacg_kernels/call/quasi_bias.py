@@ -9,7 +9,7 @@ from torch import Tensor
 from qacg_kernels.call.masks import hides
 from qacg_kernels.call.problem import row_dtype
 
-# The choice of -log n_i as the bias of query i, where n_i is the number of keys that it sees.
+# The choice of -log n_i as the bias of query i, where n_i is the number of keys that query i sees.
 MINUS_LOG_KEYS: Literal["-log(keys)"] = "-log(keys)"
 QuasiBias = float | Tensor | Literal["-log(keys)"]
 
@@ -18,7 +18,7 @@ def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
     """Returns the bias of a module or a configuration: a number as a float, or MINUS_LOG_KEYS.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: `bias` is a bool, or neither an int, a float nor MINUS_LOG_KEYS.
         ValueError: the number is not finite.
     """
     if bias == MINUS_LOG_KEYS:
@@ -33,18 +33,20 @@ def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
 def bias_of_keys(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, key_lengths: Tensor | None, is_causal: bool
 ) -> Tensor:
-    """The bias -log n_i of each query i of a dense call; n_i counts the keys that it sees. 0 if it sees none.
+    """The bias -log n_i of each query i of a dense call; 0 if the query sees no key.
+
+    Without an additive mask, n_i is the number of keys that query i sees. With one, n_i is the sum of exp(m) over the
+    mask's values m of these keys, so a key at -10000 practically does not count.
 
     Args:
         query: (B, H, L, D).
         key: (B, H, S, D).
-        attn_mask: None, or four dimensions, each of full size or of size 1. A key with the additive value m counts
-            exp(m) times, so a key at -10000 practically does not count.
+        attn_mask: None, or boolean or additive with four dimensions, each of full size or of size 1.
         key_lengths: None, or (B,) int32 or int64.
         is_causal: whether query i attends to keys j <= i only.
 
     Returns:
-        Three dimensions that broadcast to (B, H, L), in the dtype `row_dtype(query)`.
+        A tensor with three dimensions that broadcast to (B, H, L), in the dtype `row_dtype(query)`.
     """
     queries, keys, dtype, device = query.shape[2], key.shape[2], row_dtype(query), query.device
     positions = torch.arange(queries, device=device)
@@ -74,7 +76,7 @@ def bias_of_keys(
 
 
 def bias_of_packed_keys(query: Tensor, cu_seqlens: Tensor, is_causal: bool) -> Tensor:
-    """The bias -log n_i of each token i of a packed call; n_i counts the keys that it sees.
+    """The bias -log n_i of each token i of a packed call, where n_i is the number of keys that token i sees.
 
     Args:
         query: (T, H, D).

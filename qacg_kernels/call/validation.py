@@ -111,11 +111,11 @@ def packed_problem(
     numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
     if cu_seqlens.shape[0] < 1:
-        raise ValueError("cu_seqlens: expected offsets 0, ..., T, one more than sequences, got none")
+        raise ValueError("cu_seqlens: expected offsets 0, ..., T, one more than there are sequences, got none")
     if isinstance(max_seqlen, bool) or not isinstance(max_seqlen, (int, torch.SymInt)):
         raise TypeError(f"max_seqlen: expected an int, got {type(max_seqlen).__name__}")
     if max_seqlen < 0:
-        raise ValueError(f"max_seqlen: expected the length of the longest sequence, got {max_seqlen}")
+        raise ValueError(f"max_seqlen: expected the length of the longest sequence, at least 0, got {max_seqlen}")
     if values_readable(cu_seqlens):
         _check_offsets(cu_seqlens.tolist(), query.shape[0], max_seqlen)
     bias = None
@@ -137,7 +137,7 @@ def check_problem(p: Problem) -> None:
         if p.column_gate:
             raise ValueError("gate_form: expected 0 with gate_lambda, got 1. A column gate requires gate vectors")
     else:
-        vectors = cast(_GateTensors, p.gate_parameters)  # absent ones raise the error of a public call
+        vectors = cast(_GateTensors, p.gate_parameters)  # for an absent vector, the error is that of a public call
         gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
     if p.cu_seqlens is not None:
         if p.attn_mask is not None or p.key_lengths is not None:
@@ -178,7 +178,7 @@ def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
 
     Args:
         p: the problem.
-        saved: the tensors; absent ones are None, absent branch outputs may be empty.
+        saved: the tensors; an absent tensor is None, and an absent branch output may also be empty.
         row_dtype: the expected dtype of tensors with one value per row.
 
     Raises:
@@ -198,7 +198,7 @@ def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
     for name, t, shape, dtype in expected:
         if t is None:
             continue
-        _check_shape(name, t, tuple(shape), meaning="like the forward's")
+        _check_shape(name, t, tuple(shape), meaning="as in the forward")
         if t.dtype != dtype:
             raise TypeError(f"{name}: expected dtype {dtype}, got {t.dtype}")
         if t.device != p.query.device:
@@ -296,7 +296,7 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
     return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
 
 
-NO_NUMBERS = (str, bytes, type(None))  # float() parses the first two, and its error for None names no argument
+NO_NUMBERS = (str, bytes, type(None))  # float() parses strings and bytes, and its error for None names no argument
 
 
 def _number(name: str, value: object) -> float:
@@ -312,7 +312,7 @@ def _number(name: str, value: object) -> float:
 def _check_options(
     dropout_p: float, scale: float | None, quasi_scale: float, seed: Tensor | None, query: Tensor
 ) -> tuple[float, float, float]:
-    """Validates the options and returns dropout_p, scale and quasi_scale as floats."""
+    """Validates the options and the seed; returns dropout_p, scale (its default for None) and quasi_scale as floats."""
     if isinstance(dropout_p, NO_NUMBERS):
         raise TypeError(f"dropout_p: expected a number, got {type(dropout_p).__name__}")
     dropout_p = float(dropout_p)
@@ -329,7 +329,10 @@ def _check_options(
 
 
 def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor | None:
-    """Validates a bias; returns a tensor with lambda's dimensions, each of full size or of size 1, or None for 0."""
+    """Validates a bias; returns a tensor with lambda's dimensions, each of full size or of size 1, or None for 0.
+
+    `of_keys` returns the tensor for the bias MINUS_LOG_KEYS.
+    """
     rows, dtype = tuple(query.shape[:-1]), row_dtype(query)
     if isinstance(bias, str):
         if bias != MINUS_LOG_KEYS:
@@ -343,7 +346,9 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
     if bias.device != query.device:
         raise ValueError(f"quasi_bias: expected device {query.device} like query, got {bias.device}")
     if bias.requires_grad:
-        raise ValueError("quasi_bias: expected a tensor without gradient, got one that requires grad. detach() it")
+        raise ValueError(
+            "quasi_bias: expected a tensor without gradient, got one that requires grad. Pass quasi_bias.detach()"
+        )
     shape = (1,) * (len(rows) - bias.dim()) + tuple(bias.shape)
     if bias.dim() > len(rows) or any(n not in (1, size) for n, size in zip(shape, rows)):
         names = "(B, H, L)" if len(rows) == 3 else "(T, H)"
@@ -362,7 +367,9 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
     if mask.device != query.device:
         raise ValueError(f"attn_mask: expected device {query.device} like query, got {mask.device}")
     if mask.requires_grad:
-        raise ValueError("attn_mask: expected a tensor without gradient, got one that requires grad. detach() it")
+        raise ValueError(
+            "attn_mask: expected a tensor without gradient, got one that requires grad. Pass attn_mask.detach()"
+        )
     full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(shape, full)):

@@ -22,7 +22,7 @@ def define_operators(
 
     Args:
         backend: the backend's name.
-        forward, backward: the kernels if they are Python functions; a compiled library registers its own.
+        forward, backward: the kernels if they are Python functions; None if a compiled library registers its own.
     """
     names = (f"{backend}_attention", f"{backend}_attention_backward")
     schemas = (schema.FORWARD_SCHEMA, schema.BACKWARD_SCHEMA)
@@ -44,7 +44,8 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
 
     Args:
         backend: the backend's name.
-        kernel: runs a forward or backward. Its third argument is a function, which it calls if the self-check passed.
+        kernel: runs a forward or backward, as `self_check.Kernel.first_call`. Its third argument is a function, which
+            `kernel` calls if later calls of the variant need no check.
     """
     sides = (("", schema.FORWARD_SCHEMA, _forward), ("_backward", schema.BACKWARD_SCHEMA, _backward))
     for suffix, text, run in sides:
@@ -54,10 +55,11 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
 
 
 def _first_call(run: Callable, kernel: Callable, results: int, *tensors, **options):
-    """Runs a call; returns its results and a text as bytes: "passed", "" or an error message.
+    """Runs a call; returns its results and a text as a uint8 tensor.
 
-    An exception must not propagate through C++. So its message is returned, and in a public call `validated` stores the
-    exception.
+    The text is "passed" if later calls of the variant need no check, "" if they do, or an error message. An exception
+    must not propagate through C++, so its message is returned with empty results. In a public call `validated` stores
+    the exception.
     """
     passed: list[str] = []
     try:

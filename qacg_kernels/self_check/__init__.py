@@ -2,14 +2,15 @@
 
 A kernel variant is a group of calls that run the same compiled code on the same path (`variant_of`). Its first call in
 a process runs twice, once in guarded memory, and is compared with the float64 reference by the error rule
-(`comparison`). If the result is right, the variant is not compared again. If it is wrong, there is one warning, and
-this call and all later calls of the variant return the reference's result. Nothing is stored on disk, no process is
-started, and no lock is held. The check cannot find a fault that shows only with values that the first call does not
-have.
+(`comparison`). If the result is right, the variant is not compared again. If the result is wrong, there is one warning,
+and this call and all later calls of the variant return the reference's result. A call without elements or finite
+values, in a CUDA graph capture, or without memory for the check is not compared; the next call of the variant is.
+Nothing is stored on disk, no process is started, and no lock is held. The check cannot find a fault that shows only
+with values that the first call does not have.
 
 The environment variable QACG_SELF_CHECK is read at a variant's first call: `first` (the default), `always` (checks
-every call, for debugging), `off`, or `strict`. With `strict` a wrong result raises RuntimeError, and so does `auto` if
-it would use the reference on a GPU.
+every call, for debugging), `off`, or `strict`. With `strict` a wrong result raises RuntimeError. The backend `auto`
+then also raises RuntimeError instead of using the reference on a GPU.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from qacg_kernels.utils.torch_internals import compiled_kernel, is_fake
 VARIABLE = "QACG_SELF_CHECK"
 FIRST, ALWAYS, OFF, STRICT = "first", "always", "off", "strict"
 CHOICES = (FIRST, ALWAYS, OFF, STRICT)
-WAY_OUT = "QACG_BACKEND=reference runs without its kernels"
+WAY_OUT = 'To run without these kernels, set QACG_BACKEND=reference or pass backend="reference"'
 REFERENCE = "reference"  # the backend whose results replace wrong ones
 _OPERATORS = schema.NAMESPACE.encode()  # a module variable, because compiled libraries keep a pointer to it
 
-_switches: dict[str, Callable[[bytes], None]] = {}  # of compiled libraries, by backend
+_switches: dict[str, Callable[[bytes], None]] = {}  # by backend, the function that turns on its library's check
 _right: set[tuple] = set()
 _wrong: dict[tuple, str] = {}  # wrong variants and the fault that was found
 
@@ -53,10 +54,10 @@ class SelfCheckError(RuntimeError):
 
 
 def requested_mode() -> str:
-    """The value of QACG_SELF_CHECK.
+    """The value of QACG_SELF_CHECK, FIRST if it is not set.
 
     Raises:
-        ValueError: it is not one of CHOICES.
+        ValueError: the value is not one of CHOICES.
     """
     value = os.environ.get(VARIABLE, FIRST)
     if value not in CHOICES:
@@ -71,7 +72,7 @@ def summary(device: torch.device) -> str | None:
 
 
 def forget() -> None:
-    """Clears the results of all checks, for tests."""
+    """Clears the results of all checks, and turns on the checks of the compiled libraries again; for tests."""
     _right.clear()
     _wrong.clear()
     for switch in _switches.values():
@@ -104,7 +105,8 @@ class Kernel:
             The results of the call, from the reference if the variant is wrong.
 
         Raises:
-            RuntimeError: the GPU reports an error, or the result is wrong and QACG_SELF_CHECK is "strict".
+            ValueError: QACG_SELF_CHECK has an unknown value.
+            RuntimeError: the GPU reports an error, or the variant is wrong and QACG_SELF_CHECK is "strict".
         """
         mode = requested_mode()
         if mode == OFF:
@@ -138,15 +140,15 @@ class Kernel:
         return self._fall_back(variant, mode, problem, others)
 
     def _wrong_forward_of(self, problem: Problem, others: Others) -> tuple | None:
-        """Returns the variant of the forward that belongs to a backward call if it gave a wrong result, else None.
+        """Returns the variant of the forward that belongs to a backward call if that variant is wrong, else None.
 
-        The backward then uses the reference too.
+        If it is wrong, the backward uses the reference too. For a forward call the result is None.
         """
         if isinstance(others, Residuals):
             return None
         saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))
         _, *variant = variant_of(self.backend, problem, Residuals(*saves))
-        followed = {"triton": ("triton", "hopper")}  # forwards by their backward
+        followed = {"triton": ("triton", "hopper")}  # by the backend of a backward, those of the forwards before it
         backends = followed.get(self.backend, (self.backend,))
         return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 
@@ -175,7 +177,7 @@ class Kernel:
                 first_line = str(error).strip().partition("\n")[0]
                 return (), f"it does not run: {type(error).__name__}: {first_line}", True
             if isinstance(error, RuntimeError) and ("CUDA error" in str(error) or "[CUDA]" in str(error)):
-                raise RuntimeError(f"backend {self.backend!r} failed: {error}; {WAY_OUT}") from error
+                raise RuntimeError(f"backend {self.backend!r} failed: {error}. {WAY_OUT}") from error
             raise
 
     def _compared(self, problem: Problem, others: Others, results: Outputs) -> tuple[str | None, bool]:
@@ -200,7 +202,11 @@ class Kernel:
         return comparison.fault(), comparison.compared
 
     def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
-        """Runs the reference, and converts a forward's `row_max` and `row_sum` to the units of this backend."""
+        """Runs the reference, and converts a forward's `row_max` and `row_sum` to the units of this backend.
+
+        Raises:
+            SelfCheckError: `mode` is STRICT.
+        """
         if mode == STRICT:
             raise SelfCheckError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
         reference = schema.python_kernels[REFERENCE]
@@ -288,7 +294,7 @@ def _layout(t: Tensor) -> tuple:
 
 
 def _can_check_now(query: Tensor) -> bool:
-    """Whether the values of a tensor can be read now: it is not on "meta", and no CUDA graph is being captured."""
+    """Whether values can be read now: the tensor is not on "meta" or fake, and no CUDA graph is being captured."""
     if query.is_meta or is_fake(query):
         return False
     return query.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()

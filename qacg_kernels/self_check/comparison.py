@@ -30,8 +30,8 @@ _SHARE = 4
 _AT_A_TIME = {"cuda": 1 << 20, "cpu": 1 << 19}
 _FEWEST_ROWS = 16
 _TF32_EPS = 2.0**-10
-# SUM_BAND suffices for the values in the tests. Users' values may be larger: scores of some hundreds require twice as
-# much.
+# SUM_BAND suffices for the values in the tests. Users' values may be larger: scores of some hundreds require twice the
+# band, and the factor 4 leaves a margin.
 _SUM_BAND = 4 * SUM_BAND
 
 PER_KEY = ("grad key", "grad value", "grad context_key")
@@ -116,7 +116,7 @@ class Call:
         return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
     def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yields name, tensor and rows of each upstream gradient: the given rows, but all keys of a column gate."""
+        """Yields name, tensor and rows of each upstream gradient: `rows`, or every key for the lk of a column gate."""
         of_keys = self.every_key if self.problem.column_gate else rows
         for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
             t = getattr(saved, name)
@@ -158,7 +158,7 @@ class Call:
 def _some(candidates: Sequence[int], count: int, others: list[int], draw: random.Random) -> Sequence[int]:
     """Chooses about `count` candidates: the first, the last, `others`, and at least one of the rest at random.
 
-    Returns all candidates if there are at most `count`.
+    Returns the chosen candidates in rising order, or all candidates if there are at most `count`.
     """
     if count >= len(candidates):
         return candidates
@@ -217,8 +217,8 @@ class Comparison:
         for name, sides in of_gate.items():
             every_head = sides.new_zeros(3, call.problem.heads, *sides.shape[2:]).index_copy(1, part.heads, sides)
             shared = every_head.dim() - 1 > got[name].dim()
-            # All gate parameters together: a bias is a single number, and eager's error in it would be a matter of
-            # luck.
+            # One Tally for all gate parameters, because a bias is a single number, in which eager's error may be small
+            # by chance.
             self._tally("grad gate", name, got[name], every_head.sum(1) if shared else every_head)
 
     def fault(self) -> str | None:
@@ -232,7 +232,10 @@ class Comparison:
         return None
 
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
-        """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name."""
+        """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name.
+
+        Eager results are in float32, for 16-bit calls too; exact results are in float64.
+        """
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
             problem, position = self._call.dense(group, rows, dtype)
@@ -263,7 +266,8 @@ class Comparison:
 
     def _tally(self, key: str, name: str, got: Tensor, sides: Tensor, index: tuple[Tensor, ...] = ()) -> None:
         """Adds a part of a tensor to its Tally; `index` gives the part's position in the user's tensor, for reports."""
-        # Entries are not compared if the exact result is NaN, infinite or beyond the range of the dtype.
+        # Entries are not compared if the eager result, the exact result or the scale is NaN or infinite, or if the
+        # exact result is beyond the range of the dtype.
         judged = sides.isfinite().all(0) & (sides[1].abs() < torch.finfo(got.dtype).max)
         self.compared = self.compared or bool(judged.any())
         got, (eager, exact, squares) = torch.where(judged, got, 0.0), torch.where(judged, sides, 0.0)
@@ -278,7 +282,7 @@ class Comparison:
 def forward_results(outputs: ForwardOutputs, unit: float = 1.0) -> dict[str, Tensor | None]:
     """The results of a forward by name, with one `log_sum` in place of `row_max` and `row_sum`.
 
-    `log_sum` is the natural logarithm of a row's sum of exponentials, or 0 for a row that sees no key.
+    `log_sum` is the natural logarithm of the sum of exp(score) over the visible keys of a row; 0 if there are none.
 
     Args:
         outputs: the results.

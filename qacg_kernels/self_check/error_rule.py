@@ -1,16 +1,16 @@
 """The error rule: how far a result may be from the float64 result.
 
-An element's error is its distance from the float64 result, divided by the element's rounding scale. That is the size of
-the terms that are summed to the element, before they cancel (`squared_scales`). An element near zero, a short row and a
-gate bias summed over ten thousand rows are therefore measured alike. For the largest error of a tensor and for the root
-mean square of its errors,
+An element's error is its distance from the float64 result, divided by the larger of the element's rounding scale and
+the result's size (`relative_errors`). The rounding scale is the size of the terms that are summed to the element,
+before they cancel (`squared_scales`). An element near zero, a short row and a gate bias summed over ten thousand rows
+are therefore measured alike. For the largest error of a tensor and for the root mean square of its errors,
 
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
 
-with a factor of 2 for outputs and 3 for gradients; in float64 the last line is + FLOAT64_BAND * eps(float64). An error
-of up to half the dtype's smallest positive number is ignored, because results are rounded to multiples of that number.
-Elements whose scale is zero (masked out, by construction) must be exactly zero.
+with a factor of 2 for outputs and 3 for gradients; in float64 the last line is + FLOAT64_BAND * eps(float64). Half the
+dtype's smallest positive number is subtracted from every distance, because results are rounded to multiples of that
+number. Elements whose scale and float64 result are zero (masked out) must be exactly zero.
 """
 
 from typing import NamedTuple, Protocol
@@ -59,11 +59,11 @@ class Verdict(NamedTuple):
 def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
     """The distance of each element from `exact`, divided by the larger of `scale` and |exact|.
 
-    Half the dtype's smallest positive number is subtracted from the distance. The result is infinite if the divisor is
-    0 and the distance is not, and if the distance is NaN.
+    Half the dtype's smallest positive number is first subtracted from the distance. The result is infinite if the
+    divisor is 0 and the distance is not, or if the distance is NaN or infinite.
     """
     scale = torch.maximum(scale, exact.abs())
-    # Scales are at least eps times the largest one, because exp may flush smaller elements to zero.
+    # Divisors are at least eps times the largest scale, because exp may flush smaller elements to zero.
     floor = torch.finfo(got.dtype).eps * scale.max() if scale.numel() else 0.0
     distance = (got.double() - exact).abs()
     # Rounding a result to the dtype may change it by half of the smallest number: 3e-8 in float16, negligible in
@@ -81,7 +81,8 @@ class Tally:
     Args:
         name: name of the tensor; the factor of gradients applies if it begins with "grad".
         dtype: dtype of the result.
-        eps: machine epsilon of the operands of products, that of `dtype` when None. TF32 has a larger one.
+        eps: machine epsilon of the operands of products, such as that of TF32; that of `dtype` when None. In float64,
+            this and `sum_band` have no effect.
         sum_band: allowed error of sums, in units of float32's epsilon.
     """
 
@@ -95,7 +96,10 @@ class Tally:
         self.largest = self.largest_of_eager = self.squares = self.squares_of_eager = 0.0
 
     def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> tuple[int, ...] | None:
-        """Adds a part of the tensor; if it has the largest error so far, returns its index in the part, else None."""
+        """Adds a part of the tensor; returns the index of its largest error if no earlier one is as large, else None.
+
+        Returns None for an empty part.
+        """
         errors, of_eager = relative_errors(got, exact, scale), relative_errors(eager, exact, scale)
         if not errors.numel():
             return None
@@ -134,7 +138,7 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
         scale: the rounding scale of each element, in float64; the root mean square of `exact` when None.
 
     Returns:
-        The errors and their budgets.
+        The errors and their budgets; for an empty tensor, the errors are 0 and `worst` is empty.
 
     Raises:
         AssertionError: `got` has another shape than `exact`.
@@ -156,7 +160,10 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
 
 
 class Maps(Protocol):
-    """The maps of a dense call that `squared_scales` reads, in float64: P, G / alpha, lambda, lq and lk."""
+    """The maps of a dense call that `squared_scales` reads, in float64: P, G / alpha, lambda, lq and lk.
+
+    lambda is (B, H, L, 1), or (B, H, L, S) for a column gate; lq and lk are None if the call has a lambda tensor.
+    """
 
     softmax: Tensor
     sigmoid: Tensor
@@ -196,7 +203,11 @@ def squared_scales(
         grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
         grad_query_gate, grad_key_gate: upstream gradients of the two gates, or None.
         rows: positions of the queries of `p` in the whole call, where a row gate reads its keys; all when None.
-        smallest: operands of products below this number have an absolute rounding error.
+        smallest: operands of products below this number have an absolute rounding error; 0 for no such limit.
+
+    Returns:
+        Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out", "log_sum" and "lambda". With
+        `grad_out`, also the names of GRADIENTS for the inputs of the call; "grad lambda" in any case.
     """
     query2, context_query2 = p.query.square(), p.context_query.square()
     key2, value2, context_key2 = (cleared(t, p.key_lengths).square() for t in (p.key, p.value, p.context_key))
@@ -262,7 +273,7 @@ def _add_gate_squares(
 ) -> None:
     """Sets the squared rounding scales of the gradients of the gate's parameters in `squares`.
 
-    Adds the gate's part to those of the gradients of queries, keys and contexts.
+    Adds the gate's part to the squares for the gradients of queries, keys and their contexts.
     """
     across = -2 if p.column_gate else -1
     of_query, of_key = (p.gate_query, p.gate_context_query), (p.gate_key, p.gate_context_key)

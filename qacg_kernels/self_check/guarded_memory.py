@@ -1,7 +1,7 @@
 """Memory with guard zones: every tensor that a kernel allocates lies between bytes that the kernel must not change.
 
-New tensors and the zones are filled with 0xff bytes, which are NaN in every float type. So an element that a kernel
-does not write is NaN, and so is a value that it reads beyond a new tensor.
+New tensors and the zones are filled with 0xff bytes, which are NaN in every float type. So an element of a new tensor
+is NaN if the kernel does not write it. A value that the kernel reads in a zone is NaN too.
 """
 
 import torch
@@ -50,6 +50,6 @@ class GuardedMemory(TorchDispatchMode):
         return memory.view(t.dtype).as_strided(t.shape, t.stride(), _ZONE // size)
 
     def touched(self) -> bool:
-        """Whether any zone has been written to since the last call; then forgets all zones."""
+        """Whether any zone has changed since it was made; forgets all zones, so that the next call checks new ones."""
         zones, self.zones = self.zones, []
         return any(bool((zone != _FILL).any()) for zone in zones)

@@ -1,4 +1,4 @@
-"""Compares a backend with eager PyTorch by the error rule, for tests of backends; `inputs` has the cases."""
+"""Compares a backend with eager PyTorch by the error rule, for tests of backends; `inputs` makes their tensors."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ class _Maps(NamedTuple):
 
 
 def _split_mask(query, key, attn_mask, key_lengths, is_causal) -> tuple[Tensor | None, Tensor | None]:
-    """Combines mask, lengths and causality into a boolean and an additive mask; None if there is none of the kind."""
+    """Combines mask, lengths and causality into a boolean and an additive mask; an absent one is None."""
     parts, additive = [], None
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         parts.append(attn_mask)
@@ -111,14 +111,16 @@ def eager_attention(
         context_query: (B, H, L, D).
         context_key: (B, H, S, D).
         gate: lambda, (B, H, L), or GateParameters.
-        attn_mask: boolean, True where a key is visible, or added to both scores; broadcasts to (B, H, L, S).
-        key_lengths: (B,) integers; keys at and beyond the length are hidden.
+        attn_mask: None, or a mask that broadcasts to (B, H, L, S). Boolean: True where a key is visible. Floating:
+            added to both scores; values at or below half the dtype's lowest number (float32's for float64) hide the
+            key.
+        key_lengths: None, or (B,) integers; keys at and beyond the length are hidden.
         is_causal: whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
-        quasi_bias: added to the context scores of each query; broadcasts to (B, H, L).
-        keep: boolean keep-mask (B, H, L, S) to use instead of drawing one with torch's dropout.
+        quasi_bias: None, or a tensor that broadcasts to (B, H, L), added to the context scores of each query.
+        keep: boolean keep-mask (B, H, L, S) of a call with dropout_p; when None, torch's dropout draws one.
 
     Returns:
         The output (B, H, L, D) and lambda, (B, H, L), or (B, H, L, S) for a column gate.
@@ -192,7 +194,10 @@ Attend = Callable[[Inputs, dict[str, Tensor]], tuple[Tensor, Tensor | None]]
 
 
 def through_eager(inputs: Inputs, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Runs a case with `eager_attention` and returns output and lambda; pass this function to `evaluate`."""
+    """Returns the output and lambda of a case, computed by `eager_attention`; pass this function to `evaluate`.
+
+    Lambda is None unless `Case.returns_lambda`.
+    """
     results = [eager_attention(*part.arguments(cut), **part.options) for part, cut in _dense_parts(inputs, tensors)]
     out = _repack([out for out, _ in results], tensors["query"])
     if not inputs.case.returns_lambda:
@@ -230,7 +235,7 @@ def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
         attend: `through_eager`, or a result of `through_backend`.
 
     Returns:
-        Tensors by name: "out"; "lambda" if the kernel computes it; and "grad NAME" for every tensor of the case.
+        Tensors by name: "out"; "lambda" if `Case.returns_lambda`; and "grad NAME" for every tensor of the case.
     """
     leaves = {name: t.detach().requires_grad_() for name, t in inputs.tensors.items()}
     out, lam = attend(inputs, leaves)
@@ -245,7 +250,7 @@ def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
 
 
 def evaluate_exactly(inputs: Inputs) -> dict[str, Tensor]:
-    """Returns what `evaluate` would return without rounding errors, computed by eager PyTorch in float64."""
+    """Returns the results of `evaluate` that eager PyTorch computes in float64, from the same rounded inputs."""
     return evaluate(inputs.to(torch.float64), through_eager)
 
 
@@ -327,7 +332,10 @@ def assert_within_budget(
 
 
 def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[torch.dtype, ...]:
-    """The float dtypes in which a backend supports a plain call on `device`, widest first; () if it is unavailable."""
+    """Returns the float dtypes in which a backend supports a plain call on `device`.
+
+    Their order is float64, float32, bfloat16, float16. The result is () if the backend is unavailable.
+    """
     found = []
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         inputs = make_inputs(Case("probe", batch=1, heads=1, queries=2), dtype, device)
@@ -338,7 +346,17 @@ def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[
 
 
 class ParityRow(NamedTuple):
-    """The result of the error rule for one tensor of one case, with error and budget in units of its rounding scale."""
+    """The result of the error rule for one tensor of one case, with error and budget in units of the rounding scale.
+
+    Attributes:
+        backend: the backend's name.
+        dtype: dtype of the inputs, such as "float32".
+        case: name of the case.
+        tensor: name of the tensor, as in `evaluate`.
+        error: the largest error of an element.
+        budget: the largest error that is allowed.
+        ok: whether the tensor passes; its root mean square error must be within its budget too.
+    """
 
     backend: str
     dtype: str
@@ -364,11 +382,12 @@ def parity_report(backends: Iterable[str] | None = None, device: torch.device | 
     """Compares backends with float64 on this machine, in outputs and all gradients; takes seconds.
 
     Args:
-        backends: names, all available ones when None; run in those of float32, bfloat16 and float16 that they support.
+        backends: names of backends; all available ones when None. Each runs in the dtypes of PARITY_DTYPES that it
+            supports on `device`.
         device: device of the tensors.
 
     Returns:
-        The error and budget of each tensor of each case.
+        One ParityRow for each tensor of each case, dtype and backend.
     """
     rows = []
     names = available_backends() if backends is None else tuple(backends)

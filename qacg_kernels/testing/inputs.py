@@ -20,8 +20,8 @@ BIASES = ("gate.query_bias", "gate.key_bias")
 class Case:
     """Describes a call: `batch`, `heads`, `queries`, `keys` and `head_dim` are B, H, L, S and D.
 
-    `name` determines the random values. `keys` None means as many as queries. If `sequences` gives the lengths of
-    sequences, the call is packed; it then ignores `batch`, `queries`, `keys`, `mask` and `key_lengths`.
+    `name` determines the random values. If `keys` is None, S = L. If `sequences` gives the lengths of sequences, the
+    call is packed, and `batch`, `queries`, `keys`, `mask` and `key_lengths` have no effect.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Case:
     head_dim: int = 16
     sequences: tuple[int, ...] | None = None
     gate: str = "lambda"  # or gate vectors: "shared" for (D), "per_head" for (H, D)
-    bias: str | None = None  # or gate biases: "shared" for (), "per_head" for (H)
+    bias: str | None = None  # gate biases, for a `gate` with vectors: "shared" for (), "per_head" for (H)
     form: str = "row"
     beta: float = 1.0
     gamma: float = 1.0
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def returns_lambda(self) -> bool:
-        """Whether the call returns a lambda to compare: the kernel computes it, with one value per row."""
+        """Whether the call returns lambda to be compared: the kernel computes lambda, with one value per row."""
         return self.gate != "lambda" and self.form == "row"
 
 
@@ -66,7 +66,7 @@ class Inputs:
     Attributes:
         case: the case.
         tensors: differentiable tensors by name: those of WIDE, and "lambda" or those of VECTORS and BIASES.
-        options: keyword arguments of the call.
+        options: keyword arguments of the call, except `backend` and `return_lambda`.
         grad_out: upstream gradient of the output.
         grad_lambda: upstream gradient of lambda; None unless the case has `lambda_gradient`.
     """
@@ -78,7 +78,7 @@ class Inputs:
     grad_lambda: Tensor | None
 
     def gate(self, tensors: dict[str, Tensor] | None = None) -> Tensor | GateParameters:
-        """The argument `gate` of the call, made of `tensors`; of the case's own tensors when None."""
+        """The argument `gate` of the call, made of `tensors`, or of `self.tensors` when None."""
         tensors = self.tensors if tensors is None else tensors
         if "lambda" in tensors:
             return tensors["lambda"]
@@ -86,7 +86,7 @@ class Inputs:
         return GateParameters(**fields, beta=self.case.beta, gamma=self.case.gamma, form=self.case.form)
 
     def arguments(self, tensors: dict[str, Tensor] | None = None) -> tuple:
-        """The positional arguments of the call, made of `tensors`; of the case's own tensors when None."""
+        """The positional arguments of the call, made of `tensors`, or of `self.tensors` when None."""
         tensors = self.tensors if tensors is None else tensors
         return *(tensors[name] for name in WIDE), self.gate(tensors)
 
@@ -146,7 +146,7 @@ def _rows_first(count, shape):
 
 
 def _strided(count, shape):
-    """Tensors with a last stride of 2 and an odd stride from row to row, so that rows are not aligned."""
+    """Tensors with strides of 2 in D and of an odd number in the dimension before, so that rows are not aligned."""
     wide = (*shape[:-2], shape[-2] + 3, 2 * shape[-1] + 1)
     return [t[..., 2 : 2 + shape[-2], 1::2] for t in _contiguous(count, wide)]
 
@@ -196,7 +196,7 @@ def _boolean(shape: Shape4, generator) -> Tensor:
 
 
 def _boolean_empty_rows(shape: Shape4, generator) -> Tensor:
-    """A random mask in which every fifth query sees no key."""
+    """A random mask, different for each query, in which queries 0, 5, 10, ... see no key."""
     seen = torch.rand(shape, generator=generator) < 0.5
     seen[:, :, ::5] = False
     return seen
@@ -209,14 +209,14 @@ def _boolean_keys(shape: Shape4, generator) -> Tensor:
 
 
 def _boolean_keys_within(shape: Shape4, generator) -> Tensor:
-    """A mask that is the same for all queries: padding on the left, and single hidden keys."""
+    """A mask that is the same for all queries: hides the first third of the keys, and a tenth of the rest at random."""
     batch, _, _, keys = shape
     seen = torch.rand(batch, 1, 1, keys, generator=generator) < 0.9
     return seen & (torch.arange(keys) >= keys // 3)
 
 
 def _additive_keys(shape: Shape4, generator) -> Tensor:
-    """An additive mask that is the same for all queries: summands of single keys, and minus infinity on the right."""
+    """An additive mask that is the same for all queries: random at few keys, -inf at the last quarter, else 0."""
     batch, _, _, keys = shape
     size = torch.randn(batch, 1, 1, keys, generator=generator, dtype=torch.float64)
     single = torch.rand(batch, 1, 1, keys, generator=generator) < 0.02
@@ -261,7 +261,7 @@ MASKS: dict[str, Callable[[Shape4, torch.Generator], Tensor]] = {
 }
 
 
-# Biases of the context scores: the shapes, without leading ones, for lambda's shape (B, H, L), or (T, H) when packed.
+# Functions from lambda's shape, (B, H, L) or packed (T, H), to the shape of a quasi_bias, without leading ones.
 QUASI_BIASES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
     "one": lambda rows: (),
     "per_query": lambda rows: rows,
@@ -271,9 +271,10 @@ QUASI_BIASES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 
 
 def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Inputs:
-    """Returns the random tensors of a case, with the same values, up to rounding, for every dtype and device.
+    """Returns the tensors of a case, with the same values, up to rounding, for every dtype and device.
 
-    The name of the case is the seed.
+    The name of the case is the seed. If the case is `constant`, the tensors of WIDE and the upstream gradient of the
+    output are not random.
     """
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
     packed = case.sequences is not None

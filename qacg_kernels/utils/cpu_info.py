@@ -14,8 +14,9 @@ def is_aarch64() -> bool:
 def model() -> str:
     """The processor's name.
 
-    On Linux with its family and model numbers, because virtual machines often shorten the name. On ARM Linux, which
-    reports no name: the numbers of implementer, part, variant and revision.
+    On Linux, the family and model numbers follow the name, because virtual machines often shorten it. ARM Linux reports
+    no name; the result then has the numbers of implementer, part, variant and revision. If the system reports neither,
+    the result is that of the module `platform`.
     """
     if platform.system() == "Linux":
         return _of_linux(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))

@@ -11,7 +11,7 @@ import torch
 OLDEST_TORCH = (2, 10)
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_HEADERS = 1 << 16  # bytes to read from the start of a file; they include the headers that give its length
+_HEADERS = 1 << 16  # bytes to read from the start of a file; they include the headers that give the file's length
 _STRING_TABLE = 3  # SHT_STRTAB: the section that holds the names of the sections
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 _MACH_O_MACHINES = {0x01000007: "x86_64", 0x0100000C: "arm64"}
@@ -26,7 +26,7 @@ def library(name: str) -> Path | None:
 
 
 def why_not_built(name: str) -> str:
-    """The reason why a library is missing, as the build recorded it."""
+    """The reason why a library is missing: the one that the build recorded, or that the library was not built."""
     note = _PACKAGE / f"_build{name}.json"
     return json.loads(note.read_text())["reason"] if note.exists() else "it was not built at installation"
 
@@ -34,8 +34,8 @@ def why_not_built(name: str) -> str:
 def why_not_loadable(path: Path) -> str | None:
     """Why a library must not be loaded; None if it may be.
 
-    Loading a truncated file would end the process with a bus error, because the loader maps the length that the header
-    declares and then reads beyond the end of the file.
+    Loading a truncated file would end the process with a bus error. The loader maps the length that the header declares
+    and then reads beyond the end of the file.
     """
     version = torch.__version__.split("+")[0]
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:

@@ -8,9 +8,9 @@ def checkout_of(file: str | Path, *status: str) -> tuple[str, bool] | None:
     """Finds the commit of the checkout that has a file, and whether the checkout differs from the commit.
 
     Args:
-        file: usually the caller's `__file__`.
-        *status: arguments of `git status --porcelain`, which select what counts as a difference. Without any, untracked
-            files count too.
+        file: a file of the checkout, usually the caller's `__file__`.
+        *status: arguments of `git status --porcelain`, which select what counts as a difference. Without arguments,
+            untracked files count too.
 
     Returns:
         The full commit hash, and whether there are differences; None if git is missing or does not track the file, as

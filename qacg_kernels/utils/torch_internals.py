@@ -1,4 +1,4 @@
-"""Every use of torch's private functions, each with its reason and its behaviour if torch does not have the function.
+"""Functions that use private functions of torch, with the reason, and the behaviour if torch does not have them.
 
 Tested with torch 2.10, 2.13 and 2.15. "Saves" gives the launch overhead that a short call would have in addition if
 torch did not have the function. It was measured with `benchmarks.host_cost` on one core of a server. For comparison,
@@ -49,8 +49,8 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether a Python kernel may be called directly, because nothing observes the operator's call.
 
     Saves 28 us in inference and 100 us in a training step, because the dispatcher packs and unpacks 27 arguments.
-    Modes, profilers, tracers, tangents, subclasses and "meta" tensors must see the operator. Returns False without the
-    private names.
+    Calls with a mode, profiler, tracer, tangent, tensor subclass or "meta" tensor must go through the operator. Returns
+    False without the private names.
     """
     return (
         _dispatch_stack_length is not None
@@ -106,8 +106,8 @@ def is_exporting() -> bool:
 def functorch_active() -> bool:
     """Whether a transform of torch.func is active, which requires autograd functions in another form.
 
-    Returns True without the private name, because that form works for every call, but takes 66 to 102 us more, or 140
-    to 240 us with the backward.
+    Returns True without the private name. The other form then runs for every call, which takes 66 to 102 us more, or
+    140 to 240 us with the backward.
     """
     return _functorch_active is None or _functorch_active()
 
@@ -115,7 +115,7 @@ def functorch_active() -> bool:
 def is_fake(t: Tensor) -> bool:
     """Whether a tensor is a FakeTensor, which has a shape but no values; False for plain tensors on "meta".
 
-    Saves no time, but no public function answers this. Without the private name, every subclass of Tensor except
+    Saves no time, but no public function finds fake tensors. Without the private name, every subclass of Tensor except
     Parameter counts as fake.
     """
     return isinstance(t, _FakeTensor) if _FakeTensor else type(t) not in _PLAIN_TYPES
@@ -124,8 +124,9 @@ def is_fake(t: Tensor) -> bool:
 def has_values(t: Tensor) -> bool:
     """Whether a tensor's values can be read: not on "meta", while compiling, in FakeTensorMode or under vmap.
 
-    Saves no time, but no public function returns whether vmap is active. Without the private name it returns False
-    under every transform of torch.func, so values are not validated there.
+    Returns True for a tensor on "meta" outside FakeTensorMode, which has no values either. Saves no time, but no public
+    function returns whether vmap is active. Without the private name, the result is False under every transform of
+    torch.func, so values are not validated there.
     """
     if torch.compiler.is_compiling() or t.is_meta or is_fake(t):
         return False

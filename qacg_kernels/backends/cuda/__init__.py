@@ -88,7 +88,7 @@ def is_loaded() -> bool:
 
 
 def missing() -> list[str]:
-    """Why this backend is unavailable on this machine; empty if it is available."""
+    """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
     if not _missing and DEVICE == "cuda" and not _gpu_is_there():
         return ["torch finds no CUDA device or driver on this machine"]
     return _missing
@@ -100,7 +100,7 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def gpus() -> tuple[str, ...]:
-    """The GPUs that the library has code for, in the notation of TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0a")."""
+    """The GPUs that the library has code for, as in TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0a"); () if not loaded."""
     return _gpus
 
 
@@ -112,9 +112,9 @@ def how_to_build_for(gpu: str) -> str:
 def runs_on(gpu: str, capability: tuple[int, int]) -> bool:
     """Whether code for `gpu`, an entry of TORCH_CUDA_ARCH_LIST, runs on a GPU of this compute capability.
 
-    Machine code for 8.0 runs on 8.x; code for 8.6 runs on 8.6 and later 8.x. With +PTX it also runs on every newer GPU,
-    for which the driver translates it. Code for 9.0a runs on 9.0 only, code for 10.0f on 10.x, also with +PTX (CUDA C++
-    Programming Guide, feature sets of compute capabilities).
+    Machine code for 8.0 runs on 8.x; code for 8.6 runs on 8.6 and later 8.x. An entry with +PTX also runs on every
+    newer GPU, for which the driver translates the PTX. Code for 9.0a runs on 9.0 only, and code for 10.0f on 10.x;
+    +PTX does not change this (CUDA C++ Programming Guide, feature sets of compute capabilities).
     """
     major, minor, features, ptx = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", gpu).groups()
     built = (int(major), int(minor))
@@ -131,7 +131,7 @@ def capability(device: torch.device) -> tuple[int, int]:
 
 @constant_when_traced
 def _no_code_on(device: torch.device) -> tuple[str, ...]:
-    """Why the library cannot run on a device, in one line; empty if it can."""
+    """Returns a tuple with the reason why the library cannot run on a device; empty if it can."""
     return _no_code_for(capability(device), _gpus)
 
 
@@ -165,7 +165,10 @@ def note(problem: Problem) -> str:
 
 
 def why_plain(problem: Problem) -> list[str]:
-    """Why a call cannot use the tensor cores, by the rules of `suits_tensor_cores` in csrc/cuda/attention.cpp."""
+    """Returns why a call cannot use the tensor cores; empty if its inputs suit them.
+
+    The rules are those of `suits_tensor_cores` in csrc/cuda/attention.cpp.
+    """
     why = []
     if problem.query.dtype not in _TENSOR_CORES:
         why.append(f"dtype: expected float16 or bfloat16, got {problem.query.dtype}")

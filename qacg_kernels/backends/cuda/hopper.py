@@ -55,7 +55,7 @@ def _unsupported_capability(device: torch.device) -> tuple[str, ...]:
 
 
 def note(problem: Problem) -> str:
-    """Whether the forward of a call uses wgmma, and how the CUDA backend would run its other passes."""
+    """Whether the forward of a call uses wgmma, and how the backend 'cuda' would run the other passes of the call."""
     if why := cuda.why_plain(problem):
         return f"as backend 'cuda', without wgmma and the other tensor-core kernels: {why[0]}"
     return f"forward with wgmma, the rest as backend 'cuda' ({cuda.note(problem)})"

@@ -59,7 +59,7 @@ def _capability(device: torch.device) -> tuple[int, int]:
 @constant_when_traced
 @functools.cache
 def _without_table(device: torch.device) -> tuple[str, ...]:
-    """Why an AMD GPU has no tile table; empty if it has one."""
+    """Returns a tuple with the reason why no tile table fits a GPU; empty if one fits."""
     try:
         table_for(device)
     except ValueError as error:
@@ -68,7 +68,7 @@ def _without_table(device: torch.device) -> tuple[str, ...]:
 
 
 def missing() -> list[str]:
-    """Why this backend is unavailable on this machine; empty if it is available."""
+    """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
     if not _INSTALLED:
         return ["triton is not installed; on Linux, run pip install 'triton>=3.5' (torch for CUDA installs its own)"]
     if not interpreted() and not _gpu_is_there():
@@ -94,7 +94,10 @@ def note(problem: Problem) -> str:
 
 
 def residuals(problem: Problem) -> Residuals:
-    """Which branch outputs the backward reads: none for single-tile rows."""
+    """Which branch outputs the backward reads.
+
+    Returns neither for single-tile rows, O1 for tiled rows of a column gate, and O1 and O2 for other tiled rows.
+    """
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize

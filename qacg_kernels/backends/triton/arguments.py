@@ -4,9 +4,9 @@ A kernel reads members such as `call.key.data`. Triton passes each member as a s
 is a compile-time constant.
 
 Triton 3.5 and 3.6 have a bug. They treat the int 1, such as a stride, as a compile-time constant. After an `if` or
-`for` that is decided on the GPU, they replace such a constant in a nested tuple by None, unless a later field of the
-outer tuple is a constant. So every argument that contains another tuple ends with an unused field `constant`.
-(`Operand`, which kernels create, does not.)
+`for` that is decided on the GPU, they replace such a constant in a nested tuple by None. A constant in a later field of
+the outer tuple prevents this. So every tuple that is an argument and contains another tuple ends with an unused field
+`constant`. `Operand` has no such field, because kernels create it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class Strided(NamedTuple):
-    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor."""
+    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor. Packed tensors have batch stride 0."""
 
     data: Tensor
     batch: int
@@ -26,7 +26,7 @@ class Strided(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """A mask with its four strides, which are 0 where it broadcasts to (B, H, L, S). Boolean masks are bytes."""
+    """A mask with its four strides, which are 0 in dimensions that broadcast. Boolean masks are passed as bytes."""
 
     data: Tensor
     batch: int
@@ -67,7 +67,7 @@ class Gate(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Sizes of a call. For packed calls `queries` and `keys` are the longest sequence's, `tokens` the total."""
+    """Sizes of a call. In packed calls `queries` and `keys` are max_seqlen and `tokens` is T; else `tokens` is 0."""
 
     heads: int
     queries: int
@@ -81,7 +81,7 @@ class Factors(NamedTuple):
 
     Attributes:
         scale: the factor on the scores, eq. 2.
-        score: scale * log2(e), because the kernels use exp2 instead of exp.
+        score: scale * log2(e), because the kernels compute exp2 instead of exp.
         quasi: alpha, eq. 3.
         keep: the factor on entries that dropout keeps, `dropout.keep_scale`.
         threshold: random 16-bit numbers below it drop their entry, `dropout.drop_threshold`.
@@ -95,9 +95,10 @@ class Factors(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The inputs of a call; either gate_lambda or gate is None. quasi_bias has stride 0 where it broadcasts.
+    """The inputs of a call; either gate_lambda or gate is None. quasi_bias has stride 0 in dimensions that broadcast.
 
-    Kernels test whether gate_lambda is None: Triton 3.5 and 3.6 cannot test this of a tuple that contains None.
+    Kernels test whether gate_lambda is None, not gate, because Triton 3.5 and 3.6 cannot compare a tuple that contains
+    None with None.
     """
 
     query: Strided
@@ -191,17 +192,18 @@ class KernelConfig:
     """The compile-time configuration of a kernel. `kernel_config` caches instances, so they compare by identity.
 
     Attributes:
-        key_mask: whether the mask is the same for all queries; it is then read as one value per key.
+        key_mask: whether the call has a mask that is the same for all queries, which is read as one value per key.
         whole_row: whether a tile holds whole rows, of at most block_n keys ("single-tile rows").
         even_keys: whether every block of keys is full; with whole_row, whether every sequence has block_n keys.
-        even_dim: whether the head size equals block_d, which is a power of two of at least 16.
+        even_dim: whether the head size equals block_d.
         fast_sigmoid: whether a polynomial replaces the division in the sigmoid, for 16-bit inputs.
-        folds_scale: whether `factors.score` is positive. The row maximum is then computed from unscaled scores, and the
-            scaling becomes part of a multiply-add.
+        folds_scale: whether `factors.scale` is positive and large enough that a GPU does not flush it to 0. The row
+            maximum is then computed from unscaled scores, and the scaling becomes part of a multiply-add.
         precision: "ieee" or "tf32", of float32 products.
-        by_parts: whether products read 16 features or keys at a time. Exact float32 products keep their operands in
+        by_parts: whether products read 16 features or rows at a time. Exact float32 products keep their operands in
             registers, where a whole tile does not fit.
         block_m, block_n: number of queries and of keys in a tile.
+        block_d: number of features in a tile: the smallest power of two that is at least the head size and 16.
     """
 
     is_causal: bool
@@ -233,7 +235,7 @@ def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
 
 
 def has_dense_rows(t: Tensor) -> bool:
-    """Whether the last stride is 1, as the kernels require."""
+    """Whether the last stride is 1, as the kernels require, or the last dimension has size 1."""
     return t.stride(-1) == 1 or t.shape[-1] == 1
 
 
@@ -245,7 +247,7 @@ def mask_of(t: Tensor | None) -> Mask | None:
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """A gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead."""
+    """A gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead, copied if it is not contiguous."""
     if t is None:
         return None
     t = t.contiguous()

@@ -1,8 +1,8 @@
-"""The backward kernels, which loop over blocks of keys, blocks of queries, or rows.
+"""The backward kernels, of which each program computes a block of keys, a block of queries, or terms of some rows.
 
-For single-tile rows, the kernel over key blocks computes all gradients. For tiled rows, `row_terms_kernel` runs first
-(eq. 10 and 13). Then the kernels over key blocks and over query blocks compute the gradients of keys and of queries,
-without atomics, in 11 matrix products.
+For single-tile rows, `key_blocks_kernel` computes all gradients except those of the gate's parameters, which the
+kernels in `gates` compute. For tiled rows, `row_terms_kernel` runs first (eq. 10 and 13). Then `key_blocks_kernel` and
+`query_blocks_kernel` compute the gradients of keys and of queries, without atomics, in 11 matrix products.
 """
 
 import triton
@@ -35,6 +35,7 @@ from qacg_kernels.backends.triton.tiles import (
 def key_blocks_kernel(call, saved, grads, config: tl.constexpr):
     """Computes dK, dKc and dV of config.block_n keys of one head; with config.whole_row also dQ and dQc.
 
+    Also stores tk of a column gate. With config.whole_row, it stores the other gradients of `store_gate_terms` too.
     Tiles are (keys, queries), so that A, dT and dTc can stay in registers as operands of the products over queries.
     """
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
@@ -225,7 +226,7 @@ def _add_queries(
 
 @triton.jit
 def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
-    """Computes dQ and dQc of config.block_m queries of one head."""
+    """Computes dQ and dQc of config.block_m queries of one head, and stores tq of a column gate."""
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     block = blocks - 1 - tl.program_id(0) % blocks
@@ -364,7 +365,7 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
 
 @triton.jit
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
-    """Returns log_sum (log2 of each row's sum of exponentials), alpha lambda, lq and lk, (M) each.
+    """Returns log_sum (log2 of each row's sum of exponentials), `weight` of `Gradients`, lq and lk, (M) each.
 
     P = exp2(scores - log_sum). A row without visible keys has a stored maximum and sum of 0, and its P is 0. For tiled
     rows lq and lk are placeholders, because the kernels over blocks do not use them.
@@ -409,9 +410,9 @@ def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
 
 @triton.jit
 def store_gate_terms(gate_term, lq, lk, rows, present, call, saved, grads, place, config: tl.constexpr):
-    """Stores the gate's gradients for gate_term = sum_j dlambda_ij, (M), eq. 13 and 14.
+    """Stores tq and, for a row gate, tk for gate_term = sum_j dlambda_ij, (M), eq. 13 and 14; or the lambda gradient.
 
-    Returns tq and tk; tk is a placeholder for a column gate, and both are if the call has a lambda tensor.
+    Returns tq and tk. For a column gate, tk is a placeholder. If the call has a lambda tensor, both are placeholders.
     """
     query_logit = gate_term
     key_logit = gate_term

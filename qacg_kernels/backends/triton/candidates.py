@@ -1,7 +1,8 @@
 """Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
-Shipped entries for 16 bits on NVIDIA GPUs are the candidates with the highest predicted rate (`python -m
-benchmarks.static --search`). Those for 32 bits and for AMD GPUs are roughly the first candidates that do not spill.
+Some shipped entries for 16 bits on NVIDIA GPUs were measured (`measured` of a table states which). The others are the
+candidates with the highest predicted rate (`python -m benchmarks.static --search`). Shipped entries for 32 bits and for
+AMD GPUs are roughly the first candidates that do not spill.
 """
 
 from dataclasses import replace
@@ -45,7 +46,7 @@ _TILES = {
     "key_gradients": _KEY_GRADIENTS,
     "query_gradients": _QUERY_GRADIENTS,
 }
-# Limit on float32 accumulator elements per warp: operands of float32 products occupy registers too.
+# Limit on float32 accumulator elements per warp, because operands of float32 products occupy registers too.
 _MOST_ELEMENTS = 1536
 _MOST_STAGES_OF_FLOAT32 = 2
 _ACCUMULATORS = {
@@ -82,6 +83,7 @@ def _candidates(key: Key, by_parts: bool) -> list[TileEntry]:
     tiles = _TILES[kernel]
     if by_parts:
         tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
-        own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0  # accumulators have block_n or block_m rows
+        # Accumulators have block_n rows (element 1 of a tile) in kernels over key blocks, else block_m rows.
+        own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
     return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in tiles]

@@ -14,7 +14,10 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.constexpr):
-    """Returns lambda of each row, eq. 5, (M), or 1 - beta lq for a column gate; stores the gates lq and lk."""
+    """Returns lambda of each row, eq. 5, (M), or 1 - beta lq for a column gate.
+
+    Stores lq, and for a row gate lk, unless the call has a lambda tensor.
+    """
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
     else:
@@ -30,7 +33,10 @@ def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.conste
 
 @triton.jit
 def key_gates_kernel(call, key_gate, config: tl.constexpr):
-    """Stores lk of a column gate, eq. 4, for config.block_n keys of one head; keys beyond the length count as 0."""
+    """Stores lk of a column gate, eq. 4, for config.block_n keys of one head.
+
+    Features of keys at and beyond the length count as 0.
+    """
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
     keys = tl.program_id(0) % blocks * config.block_n + tl.arange(0, config.block_n)
@@ -41,13 +47,13 @@ def key_gates_kernel(call, key_gate, config: tl.constexpr):
 
 @triton.jit
 def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, config: tl.constexpr):
-    """Stores partial sums of t x, t c and t over chunks of ROWS queries or keys, eq. 14.
+    """Stores partial sums of t x, t c and t over chunks of ROWS queries or keys with features x and contexts c, eq. 14.
 
-    Each program sums one chunk of one head and writes one row of `sums`. With a column gate, keys beyond the length are
-    not read.
+    Each program sums one chunk of one head and writes one row of `sums`. With a column gate, features of keys at and
+    beyond the length count as 0.
 
     Args:
-        query_logit, key_logit: t, which is tq for queries and tk for keys.
+        query_logit, key_logit: t, which is tq for queries and tk for keys, one float32 value per row.
         sums: float32 (sequences, heads, chunks, 2 block_d + 4); chunks of queries come before chunks of keys. The last
             3 columns are unused, so that rows start at multiples of 16 bytes.
     """
@@ -74,7 +80,7 @@ def _chunks(call, ROWS: tl.constexpr):
 
 @triton.jit
 def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, config: tl.constexpr):
-    """Stores the sums of one chunk, of rows before `stop`, at `target`; rows from `readable` on count as 0."""
+    """Stores the sums of one chunk, of rows before `stop`, at `target`; features from row `readable` on count as 0."""
     features = tl.arange(0, config.block_d)
     # The loop adds tiles; the sum over rows comes after it, because each such sum uses shuffles and shared memory.
     of_x = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
@@ -98,8 +104,9 @@ def gate_gradients_kernel(
 ):  # fmt: skip
     """Stores the gradients of the gate's vectors and biases, by adding up the rows that `gate_sums_kernel` wrote.
 
-    There is a program for each head, side of the gate and block of COLUMNS columns; it adds ADDED rows per iteration.
-    If the heads share a parameter, the program of the first head sums over all heads. `gradients` is a Gate.
+    There is a program for each head, side of the gate and block of COLUMNS columns. A program adds ADDED rows per
+    iteration. If the heads share a parameter, the program of the first head sums over all heads. `gradients` is a Gate
+    with the gradients in place of the parameters.
     """
     blocks = 2 * config.block_d // COLUMNS + 1
     head, block = tl.program_id(0) // (2 * blocks), tl.program_id(0) % blocks

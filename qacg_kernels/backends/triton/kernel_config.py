@@ -8,23 +8,23 @@ import triton
 from qacg_kernels.backends.triton.arguments import KernelConfig
 from qacg_kernels.backends.triton.tile_tables import TileEntry
 
-# The kernels of the gate are bound by memory, so their tile size matters little.
+# For kernels without tile sizes, which are bound by memory: those of the gate, and `row_terms_kernel`.
 _SMALL_ROWS = 32
 _SMALL_WARPS = 4
 
 
 def power_of_two(n: int) -> int:
-    """The next power of two, at least 16, which is the smallest dimension of a matrix product."""
+    """The smallest power of two that is at least n and at least 16, the smallest dimension of a matrix product."""
     return max(16, triton.next_power_of_2(n))
 
 
 class Traits(NamedTuple):
     """The properties of a call, except sizes, that determine the configuration of all its kernels.
 
-    All fields but `uneven` are also fields of `arguments.KernelConfig`.
+    All fields except `uneven` are fields of `arguments.KernelConfig` too, which describes them.
     """
 
-    uneven: bool  # sequences differ in length
+    uneven: bool  # sequences may differ in their number of visible keys: packed, key_lengths or a key mask
     is_causal: bool
     column_gate: bool
     key_mask: bool

@@ -1,8 +1,8 @@
 """Tile tables: tile sizes, warps and pipeline stages of the Triton kernels. Imports no Triton.
 
-A table is a JSON file with the fields of `Table`. It has one entry for each kernel, element width, head size range and
-kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. A table tuned on this GPU (`saved_path`)
-takes precedence.
+A table is a JSON file with the fields of `Table`. A table has one entry for each kernel, element width, head size range
+and kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. A table tuned for a GPU of this name
+(`saved_path`) takes precedence.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_grad
 BITS = (16, 32)
 HEAD_DIMS = (64, 128, 256)  # an entry applies to head sizes up to its own, and above the next smaller one
 MOST_HEAD_DIM = HEAD_DIMS[-1]
-# Numbers of keys with which backends are measured. A result applies to calls of up to that many keys, and more than the
-# next smaller number.
+# Numbers of keys with which backends are measured. A result applies to calls of up to that many keys and more keys than
+# the next smaller number; the result of the largest number also applies to longer calls.
 LENGTHS = (128, 512, 2048, 8192)
 ANY_LENGTH = 1 << 62
 MEASURED_BACKENDS = ("hopper", "cuda", "triton")
@@ -45,14 +45,17 @@ def is_busy(has_entry_mask: bool, dropout_p: float, column_gate: bool) -> bool:
 def is_entry_mask(mask: torch.Tensor | None, head_dim: int) -> bool:
     """Whether a mask makes a call busy ("entry mask").
 
-    A mask that is the same for all queries does not, if the head size is at most 64. With larger heads the tiles of
-    calls without a mask would spill (sm_90, head size 128: 112 bytes).
+    A mask that is the same for all queries does not make a call busy if the head size is at most 64. With larger heads,
+    the tiles for calls that are not busy would spill with such a mask (sm_90, head size 128: 112 bytes).
     """
     return mask is not None and (head_dim > HEAD_DIMS[0] or not is_key_mask(mask))
 
 
 def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
-    """Whether a call has few enough queries and keys for a single-tile kernel, which supports up to `longest` keys."""
+    """Whether a call has few enough queries and keys for a single-tile kernel, which supports up to `longest` keys.
+
+    The single-tile backward also requires 1 to 128 queries. Calls without keys run the tiled kernels.
+    """
     few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
     return few_queries and 0 < keys <= longest
 
@@ -109,7 +112,8 @@ class Choice:
         bits: element width, 16 or 32.
         head_dim: the largest head size that the choice applies to.
         training: whether it is for calls with a backward pass; False for inference.
-        longest: the choice applies to sequences of up to this many keys, and more than the next smaller choice.
+        longest: the choice applies to sequences of up to this many keys, and more keys than the next smaller choice.
+            The choice with the largest number has no limit.
         backend: the name of the fastest backend.
     """
 
@@ -142,9 +146,11 @@ class Table:
     """All entries for one architecture (NVIDIA's "sm_90", AMD's "gfx942") or for one GPU.
 
     Attributes:
+        architecture: name of the architecture.
         shared_bytes: shared memory per block that the entries may use, in bytes.
-        measured: GPU, time and versions of the measurement, and which entries it covers unless it covers all that
-            `tune` measures; None if the entries are not measured.
+        measured: GPU, time and versions of the measurement. The field "entries" states which entries were measured, if
+            these are not all that `tune` measures. None if the entries are not measured.
+        entries: the tile-table entries, one for each of KEYS.
         choices: the fastest backend by kind of call; empty in shipped tables.
     """
 
@@ -169,7 +175,7 @@ class Table:
 
     @property
     def holds_tf32(self) -> bool:
-        """Whether TF32 operands can be whole tiles: the GPU reads them from shared memory, so they do not spill."""
+        """Whether TF32 operands can be whole tiles: GPUs from sm_90 on read them from shared memory, without spills."""
         return not is_amd(self.architecture) and _number(self.architecture) >= _number("sm_90")
 
     @property
@@ -209,7 +215,7 @@ def parse(text: str) -> Table:
     """Reads a table from JSON.
 
     Raises:
-        ValueError: the text is not a table; the message names the field and the number of the entry.
+        ValueError: the text is not a table; the message names the field, and the number of the entry if it has one.
     """
     try:
         record = json.loads(text)
@@ -253,7 +259,7 @@ def _check_fields(name: str, record: object, kind: type) -> None:
 
 
 def save(table: Table, path: Path) -> None:
-    """Writes a table atomically."""
+    """Writes a table to a file atomically; creates missing folders and replaces an existing file."""
     record = asdict(table)
     entries = ",\n".join("    " + json.dumps(entry) for entry in record.pop("entries"))
     head = json.dumps(record, indent=2).removesuffix("\n}")
@@ -268,7 +274,8 @@ def save(table: Table, path: Path) -> None:
 def saved_path(device_name: str) -> Path | None:
     """Path of the table tuned for a GPU of this name: in the folder QACG_TRITON_TABLES, or in the user's cache.
 
-    None if the user has no home folder: XDG_CACHE_HOME and HOME are unset, and the system has no entry for the uid.
+    The file need not exist. The result is None if all three variables QACG_TRITON_TABLES, XDG_CACHE_HOME and HOME are
+    unset, and the system has no home folder for the user.
     """
     name = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
     if folder := os.environ.get("QACG_TRITON_TABLES"):
@@ -315,6 +322,7 @@ def load(path: Path, architecture: str) -> Table:
     """Reads a tuned table from a file and checks that it is for this architecture.
 
     Raises:
+        OSError: the file cannot be read.
         ValueError: the file is damaged or for another architecture; the message names the file and the field.
     """
     try:
@@ -333,7 +341,7 @@ def shared_bytes_of(device: torch.device) -> int:
 
 
 def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
-    """The newest shipped table of the GPU's family that is not for a newer GPU and fits its shared memory.
+    """The newest shipped table of the GPU's family that is not for a newer GPU and fits this GPU's shared memory.
 
     The families are NVIDIA's GPUs, AMD's with warps of 64 lanes, and AMD's with warps of 32. A GPU may have less shared
     memory than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
@@ -380,7 +388,11 @@ def table_for(device: torch.device) -> Table:
 
 @constant_when_traced  # it reads files
 def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
-    """The most keys that a single-tile kernel supports, for each head size of HEAD_DIMS."""
+    """The most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS.
+
+    Raises:
+        ValueError: no shipped table fits the device.
+    """
     entries = table_for(device).by_key
     return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
 
@@ -398,7 +410,11 @@ def tuned_backends(device: torch.device, bits: int, head_dim: int, training: boo
 
 
 def source_of(device: torch.device) -> str:
-    """A line on where the tile sizes of a device come from, for `explain`."""
+    """A line on where the tile sizes of a device come from, for `explain`.
+
+    Raises:
+        ValueError: no shipped table fits the device.
+    """
     return _found(device)[1]
 
 
@@ -425,7 +441,10 @@ def _found(device: torch.device) -> tuple[Table, str]:
 
 @functools.cache
 def _tuned(path: Path, architecture: str) -> tuple[Table | None, str]:
-    """Returns the table in a file and ""; or None and why it cannot be used, "" if there is no file. Warns once."""
+    """Returns the table in a file and ""; or None and why the file cannot be used, "" if there is no file.
+
+    Warns, once per file, if the file cannot be used.
+    """
     try:
         return load(path, architecture), ""
     except (FileNotFoundError, NotADirectoryError):

@@ -19,8 +19,8 @@ MINUS_INFINITY = tl.constexpr(float("-inf"))
 HIDING_FLOAT16 = tl.constexpr(HIDING[torch.float16])
 HIDING_BFLOAT16 = tl.constexpr(HIDING[torch.bfloat16])
 HIDING_FLOAT32 = tl.constexpr(HIDING[torch.float32])
-# Coefficients of a polynomial for 1 / (1 + u) on [0, 1]: of those that are exact at u = 0, the one with the smallest
-# relative error.
+# Coefficients of a polynomial of degree 5 for 1 / (1 + u) on [0, 1]: of the polynomials that are exact at u = 0, the
+# one with the smallest relative error.
 SIGMOID_1 = tl.constexpr(-0.99730818)
 SIGMOID_2 = tl.constexpr(0.95915478)
 SIGMOID_3 = tl.constexpr(-0.78354047)
@@ -34,7 +34,7 @@ PART = tl.constexpr(16)  # features or rows that a product by parts reads at a t
 def place_of(sequence_head, call):
     """Returns the Place of a (sequence, head) pair, given as sequence * heads + head.
 
-    Clamps lengths and offsets to the sizes of the call, because on a GPU nothing validates their values before.
+    Clamps lengths and offsets to the sizes of the call, because on a GPU their values are not validated.
     """
     sequence = sequence_head // call.sizes.heads
     first = sequence * 0
@@ -92,7 +92,10 @@ def store_rows(t, place, rows, present, values):
 
 @triton.jit
 def load_at(pointers, present, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """Loads a tile, (rows, block_d). Features beyond the head size are 0; so are absent rows if CHECKED."""
+    """Loads a tile, (rows, block_d). Features beyond the head size are 0; with CHECKED, absent rows are 0 too.
+
+    Without CHECKED, all rows must be present.
+    """
     feature = tl.arange(0, config.block_d)[None, :] < call.sizes.head_dim
     if CHECKED and config.even_dim:
         tile = tl.load(pointers, mask=present[:, None], other=0.0)
@@ -181,7 +184,7 @@ def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
 def sigmoid(x, factor, FAST: tl.constexpr):
     """Returns sigmoid(factor x / log2(e)), with relative error 2**-14 if FAST, else in float32's precision.
 
-    The factor must be positive.
+    With FAST the factor must be positive.
 
     With y = factor x / log2(e) and u = exp(-|y|) in (0, 1], sigmoid(|y|) = 1 / (1 + u) and sigmoid(-|y|) = u / (1 + u).
     FAST evaluates 1 / (1 + u) as a polynomial in u, so that exp2 is the only special function. Its constant term is 1,
@@ -204,7 +207,7 @@ def sigmoid(x, factor, FAST: tl.constexpr):
 def key_summands(keys, place, call, config: tl.constexpr):
     """Returns what a key mask adds to the scores of each key, times log2(e), (keys); -inf hides a key.
 
-    Keys beyond the length are hidden. Without `config.key_mask` it returns a placeholder.
+    Keys at and beyond the length are hidden. Without `config.key_mask`, the result is a placeholder.
     """
     summands = keys
     if config.key_mask:
@@ -221,10 +224,11 @@ def key_summands(keys, place, call, config: tl.constexpr):
 
 @triton.jit
 def masked_keys(place, call, config: tl.constexpr, SCANNED: tl.constexpr = SCANNED_KEYS):
-    """Returns (first_masked, stop): the first key that a key mask changes, and the end of the keys it leaves visible.
+    """Returns (first_masked, stop) of a key mask.
 
-    Keys before `first_masked` need no mask, and keys from `stop` on need no computation. Without `config.key_mask` both
-    are `place.seen_keys`.
+    `first_masked` is the first key that the mask hides or adds to, so keys before it need no mask. `stop` is 1 more
+    than the last visible key (0 if there is none), so keys from `stop` on need no computation. If the mask changes no
+    key, `first_masked` is `place.seen_keys`. Without `config.key_mask`, both are `place.seen_keys`.
     """
     first_masked = place.seen_keys
     stop = place.seen_keys
@@ -257,8 +261,8 @@ def score_arguments(
     """Returns masked scores, context scores, a factor for each of the two, and the visible entries (eq. 1 and 2).
 
     Scores times their factor are exponents of 2. `summands` is the result of `key_summands`, in the shape of j, and
-    `quasi_bias` that of `load_quasi_bias`, in the shape of i. Without CHECKED every entry is visible, and no mask is
-    added.
+    `quasi_bias` that of `load_quasi_bias`, in the shape of i. Without CHECKED, every entry must be visible and have no
+    additive mask, because scores are not masked.
     """
     BIASED: tl.constexpr = call.quasi_bias is not None
     ADDED: tl.constexpr = CHECKED and (call.mask is not None) and (call.mask.data.dtype.element_ty != tl.uint8)

@@ -1,8 +1,8 @@
 """Measures tile sizes on the current GPU, for `python -m qacg_kernels.tune`.
 
-For each entry of the tile table, the candidates are compiled in parallel. Their kernel alone is timed, in a call of the
-entry's kind, and the fastest candidate is kept. The length limit of single-tile rows does not change. Entries that are
-not measured before the time limit stay unchanged and are logged.
+For each entry of the tile table, the candidates are compiled in parallel. The entry's kernel alone is timed, in a call
+of the entry's kind. The fastest candidate replaces the entry if it saves more than noise (GAIN). The length limit of
+single-tile rows does not change. Entries that are not measured before the time limit stay unchanged and are logged.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Pairs = list[tuple[Table, TileEntry]]
 _BATCH_TOKENS = 8192
 _HEADS = 12
 _TILED_LENGTH = 2048
-# A candidate replaces the current entry if its time is below this share; smaller gains are noise.
+# A candidate replaces the current entry if its time is at most this share of the entry's; smaller gains are noise.
 GAIN = 0.97
 
 
@@ -43,12 +43,12 @@ def tuned(
     Args:
         base: the table to start from.
         keys: keys of the entries to measure: (kernel, bits, head size, busy).
-        measure: returns the seconds of an entry's kernel with a table; raises any exception if it does not compile or
-            run, such as Triton's PTXASError, CompilationError or OutOfResources.
+        measure: returns the seconds that an entry's kernel takes with a table; raises an exception if the kernel does
+            not compile or run, such as Triton's PTXASError, CompilationError or OutOfResources.
         is_spent: returns whether the time limit is reached.
         log: called with a line for each key.
-        keep: called with the table after each key.
-        compile_all: called with the candidates of a key before they are measured.
+        keep: called with the table after each key with a configuration that runs.
+        compile_all: called with the current entry and the candidates of a key before they are measured.
     """
     table = base
     for key in keys:
@@ -124,7 +124,7 @@ def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tens
 
 
 def compile_all(pairs: Pairs) -> None:
-    """Compiles the kernels of many entries in parallel. Ignores errors: measuring the entry raises them again."""
+    """Compiles the kernels of several entries in parallel. Ignores errors, which `seconds` raises again."""
     calls = []
     for table, entry in pairs:
         with contextlib.suppress(Exception):
@@ -141,7 +141,7 @@ def seconds(table: Table, entry: TileEntry) -> float:
     from qacg_kernels.backends.triton import launch
 
     call = _launch_of(table, entry)
-    launch.run(*call)  # compiles the kernel, which a graph cannot
+    launch.run(*call)  # compiles the kernel, which is impossible while a graph is captured
     # A launch from Python takes longer than the kernel of a short call; the replay of a graph does not.
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
