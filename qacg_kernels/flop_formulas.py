@@ -20,6 +20,7 @@ from torch.utils.flop_counter import register_flop_formula
 from qacg_kernels import dispatch
 from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators import schema
+from qacg_kernels.utils.torch_internals import has_values
 
 _FORWARD, _BACKWARD = 6, 16  # multiply-adds count as two
 
@@ -37,7 +38,7 @@ def _backward(*tensors: Tensor | None, out_val: object = None, **options: object
 def _flop(per_entry: int, p: Problem) -> int:
     if p.cu_seqlens is None:
         entries = p.sequences * p.query.shape[2] * p.key.shape[2]
-    elif p.cu_seqlens.is_meta:  # the lengths are unknown, so this is an upper bound
+    elif not has_values(p.cu_seqlens):  # the lengths are unknown, so this is an upper bound
         entries = p.query.shape[0] * p.max_seqlen
     else:
         entries = sum((stop - start) ** 2 for start, stop in pairwise(p.cu_seqlens.tolist()))

@@ -13,7 +13,7 @@ from qacg_kernels.call.equations import Position
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
 from qacg_kernels.call.quasi_bias import QuasiBias
-from qacg_kernels.call.validation import NO_NUMBERS, dense_problem, packed_problem
+from qacg_kernels.call.validation import dense_problem, packed_problem, probability
 from qacg_kernels.dispatch import Explanation
 from qacg_kernels.operators import autograd
 from qacg_kernels.utils.torch_internals import functorch_active, has_values
@@ -318,7 +318,7 @@ def attention_maps(
         >>> tuple(a.shape), tuple(lam.shape)
         ((2, 4, 2, 10), (2, 4, 2))
     """
-    if dropout_p > 0 and dropout_seed is None:
+    if probability("dropout_p", dropout_p) > 0 and dropout_seed is None:
         raise ValueError(
             "dropout_seed: expected a seed since dropout_p > 0, got None. Pass the seed of the call of quasi_attention "
             "whose maps you compute, such as a result of draw_dropout_seed"
@@ -348,10 +348,13 @@ def attention_maps(
 
 
 def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
-    rows = torch.as_tensor(rows, dtype=torch.int64, device=query.device)
+    rows = torch.as_tensor(rows, device=query.device)
     length = query.shape[2]
     if rows.dim() != 1:
         raise ValueError(f"rows: expected one dimension, got shape {tuple(rows.shape)}")
+    if rows.numel() and (rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool):
+        raise TypeError(f"rows: expected integers, got dtype {rows.dtype}")
+    rows = rows.to(torch.int64)
     if rows.numel() and has_values(rows) and (rows.min() < 0 or rows.max() >= length):
         raise ValueError(f"rows: expected positions 0 to {length - 1}, got {int(rows.min())} to {int(rows.max())}")
     return rows
@@ -412,8 +415,8 @@ def problem_of(*args, **kwargs) -> Problem:
 
 
 def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | None:
-    # For arguments of wrong types, `dense_problem` and `packed_problem` raise the errors.
-    if given is not None or not isinstance(query, Tensor) or isinstance(dropout_p, NO_NUMBERS) or not dropout_p > 0:
+    # If query is no tensor, `dense_problem` and `packed_problem` raise the error.
+    if given is not None or not isinstance(query, Tensor) or probability("dropout_p", dropout_p) == 0:
         return given
     return draw_dropout_seed(query.device)
 

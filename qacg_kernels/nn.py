@@ -9,6 +9,7 @@ from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import cast_mask
 from qacg_kernels.call.quasi_bias import checked_quasi_bias
+from qacg_kernels.call.validation import finite_number, probability
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
@@ -163,8 +164,8 @@ class ContextAttention(nn.Module):
             )
         # Only the device type: the published models pass the device of the whole model, such as cuda:0, also to a
         # replica on cuda:1.
-        if device is not None and torch.device(device).type != hidden_states.device.type:
-            raise ValueError(f"device: expected type {hidden_states.device.type!r} like hidden_states, got {device}")
+        if device is not None and _device_type(device) != hidden_states.device.type:
+            raise ValueError(f"device: expected type {hidden_states.device.type!r} like hidden_states, got {device!r}")
 
 
 class FusedQuasiAttention(ContextAttention):
@@ -238,8 +239,7 @@ class FusedQuasiAttention(ContextAttention):
                 raise ValueError(f"{name}: expected at least 1, got {value}")
         if hidden_size % num_heads:
             raise ValueError(f"hidden_size: expected a multiple of num_heads = {num_heads}, got {hidden_size}")
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
+        dropout = probability("dropout", dropout)
         check_choice("naming", naming, tuple(NAMINGS))
         self.configure(
             hidden_size=hidden_size,
@@ -284,10 +284,10 @@ class FusedQuasiAttention(ContextAttention):
         self.head_dim = hidden_size // num_heads
         self.context_projection = context_projection
         self.naming = naming
-        self.quasi_scale = float(quasi_scale)
+        self.quasi_scale = finite_number("quasi_scale", quasi_scale)
         self.quasi_bias = checked_quasi_bias(quasi_bias)
-        self.beta = float(beta)
-        self.gamma = float(gamma)
+        self.beta = finite_number("beta", beta)
+        self.gamma = finite_number("gamma", gamma)
         self.backend = backend
         self.output_attentions = output_attentions
         # True after apply_fused_attention, because the patched models call .clone() on every map.
@@ -530,15 +530,21 @@ def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: 
     return max_seqlen
 
 
+def _device_type(device: torch.device | str) -> str | None:
+    """The type of a device, None if torch has no device of this name."""
+    try:
+        return torch.device(device).type
+    except RuntimeError:
+        return None
+
+
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     """Returns a mask in the operator's form: four dimensions, boolean or in query's dtype; None stays None.
 
-    Does not check that three or four dimensions broadcast to (B, H, L, L).
-
     Raises:
         TypeError: the mask is no tensor.
-        ValueError: the mask has an unsupported dtype or number of dimensions; or a key mask has the wrong shape, or
-            integers other than 0 and 1 (checked for masks on the CPU that can be read).
+        ValueError: the mask has an unsupported dtype or a wrong shape; or a key mask has integers other than 0 and 1
+            (checked for masks on the CPU that can be read).
     """
     if mask is None:
         return None
@@ -559,6 +565,9 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
         kinds = "boolean or integer (B, L), or boolean or floating (B, L, L) or (B, H, L, L)"
         raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
+    full = (*query.shape[:3], query.shape[2])
+    if any(n not in (1, size) for n, size in zip(mask.shape, full)):
+        raise ValueError(f"attention_mask: expected a shape that broadcasts to (B, H, L, L) = {full}, {got}")
     return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 
 

@@ -176,7 +176,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to a file")
     parser.add_argument("--minutes", type=float, default=5.0, help="time limit in minutes (default: %(default)g)")
     options = parser.parse_args(arguments)
-    device = torch.device(options.device)
+    try:
+        device = torch.device(options.device)
+    except RuntimeError:
+        parser.error(f"--device: expected cpu or cuda, got {options.device!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error(
             f"--device: expected a device of this machine, got {options.device!r}, but torch finds no GPU. Pass cpu"

@@ -73,7 +73,7 @@ def dense_problem(
         bias = _bias(quasi_bias, query, lambda: bias_of_keys(query, key, attn_mask, key_lengths, is_causal))
     wide = query, key, value, context_query, context_key
     tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias
-    return Problem(*tensors, 0, bool(is_causal), *numbers, *gates.options)
+    return Problem(*tensors, 0, _flag("is_causal", is_causal), *numbers, *gates.options)
 
 
 def packed_problem(
@@ -123,7 +123,7 @@ def packed_problem(
         bias = _bias(quasi_bias, query, lambda: bias_of_packed_keys(query, cu_seqlens, is_causal))
     wide = query, key, value, context_query, context_key
     tensors = *wide, *gates.tensors, None, None, cu_seqlens, dropout_seed, bias
-    return Problem(*tensors, max_seqlen, bool(is_causal), *numbers, *gates.options)
+    return Problem(*tensors, max_seqlen, _flag("is_causal", is_causal), *numbers, *gates.options)
 
 
 def check_problem(p: Problem) -> None:
@@ -134,8 +134,8 @@ def check_problem(p: Problem) -> None:
     """
     if p.gate_lambda is not None:
         gate: Tensor | GateParameters = p.gate_lambda
-        if p.column_gate:
-            raise ValueError("gate_form: expected 0 with gate_lambda, got 1. A column gate requires gate vectors")
+        if p.gate_form != FORMS[0]:
+            raise ValueError("gate_form: expected 0 with gate_lambda, got another. Other forms need gate vectors")
     else:
         vectors = cast(_GateTensors, p.gate_parameters)  # for an absent vector, the error is that of a public call
         gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)
@@ -292,40 +292,55 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
             "gate: expected L equal to S for a row gate, which takes the key gate at the query's position, got L != S. "
             'Pass a lambda tensor (B, H, L) or GateParameters(form="column")'
         )
-    options = (_number("gate.beta", gate.beta), _number("gate.gamma", gate.gamma), gate.form)
+    options = (finite_number("gate.beta", gate.beta), finite_number("gate.gamma", gate.gamma), gate.form)
     return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)
 
 
-NO_NUMBERS = (str, bytes, type(None))  # float() parses strings and bytes, and its error for None names no argument
-
-
 def _number(name: str, value: object) -> float:
+    """The value as a float; raises TypeError if it is no number."""
+    try:
+        if isinstance(value, (str, bytes)):  # which float() would parse
+            raise TypeError
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):  # torch raises the last for tensors of several elements
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}") from None
+
+
+def finite_number(name: str, value: object) -> float:
     """The value as a float; raises TypeError if it is no number and ValueError if it is not finite."""
-    if isinstance(value, NO_NUMBERS):
-        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
-    number = float(value)  # type: ignore[arg-type]
+    number = _number(name, value)
     if not -math.inf < number < math.inf:
         raise ValueError(f"{name}: expected a finite number, got {number}")
     return number
+
+
+def probability(name: str, value: object) -> float:
+    """The value as a float; raises TypeError if it is no number and ValueError if it is not in [0, 1)."""
+    number = _number(name, value)
+    if not 0.0 <= number < 1.0:
+        raise ValueError(f"{name}: expected a probability in [0, 1), got {number}")
+    return number
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return value
 
 
 def _check_options(
     dropout_p: float, scale: float | None, quasi_scale: float, seed: Tensor | None, query: Tensor
 ) -> tuple[float, float, float]:
     """Validates the options and the seed; returns dropout_p, scale (its default for None) and quasi_scale as floats."""
-    if isinstance(dropout_p, NO_NUMBERS):
-        raise TypeError(f"dropout_p: expected a number, got {type(dropout_p).__name__}")
-    dropout_p = float(dropout_p)
-    if not 0.0 <= dropout_p < 1.0:
-        raise ValueError(f"dropout_p: expected a probability in [0, 1), got {dropout_p}")
+    dropout_p = probability("dropout_p", dropout_p)
     if seed is not None:
         if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
             got = f"{seed.dtype} of shape {_shape(seed)}" if isinstance(seed, Tensor) else type(seed).__name__
             raise TypeError(f"dropout_seed: expected an int64 scalar tensor, as draw_dropout_seed returns, got {got}")
         if seed.device != query.device:
             raise ValueError(f"dropout_seed: expected device {query.device} like query, got {seed.device}")
-    scale = query.shape[-1] ** -0.5 if scale is None else _number("scale", scale)
-    return dropout_p, scale, _number("quasi_scale", quasi_scale)
+    scale = query.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    return dropout_p, scale, finite_number("quasi_scale", quasi_scale)
 
 
 def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor | None:
@@ -339,7 +354,7 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
             raise ValueError(f"quasi_bias: expected a number, a tensor or {MINUS_LOG_KEYS!r}, got {bias!r}")
         return of_keys()
     if not isinstance(bias, Tensor):
-        number = _number("quasi_bias", bias)
+        number = finite_number("quasi_bias", bias)
         return torch.full((1,) * len(rows), number, dtype=dtype, device=query.device) if number else None
     if bias.dtype != dtype:
         raise TypeError(f"quasi_bias: expected dtype {dtype}, got {bias.dtype}")
@@ -362,6 +377,8 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
         return None
     if not isinstance(mask, Tensor):
         raise TypeError(f"attn_mask: expected a torch.Tensor or None, got {type(mask).__name__}")
+    if mask.layout is not _DENSE:
+        raise TypeError(f"attn_mask: expected a dense tensor, got one of layout {mask.layout}. Pass its to_dense()")
     if mask.dtype not in (torch.bool, query.dtype):
         raise TypeError(f"attn_mask: expected dtype torch.bool or {query.dtype} like query, got {mask.dtype}")
     if mask.device != query.device:
@@ -382,6 +399,8 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
 def _integers(name: str, t: object, query: Tensor) -> Tensor:
     if not isinstance(t, Tensor):
         raise TypeError(f"{name}: expected an integer tensor, got {type(t).__name__}")
+    if t.layout is not _DENSE:
+        raise TypeError(f"{name}: expected a dense tensor, got one of layout {t.layout}. Pass its to_dense()")
     if t.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name}: expected dtype torch.int32 or torch.int64, got {t.dtype}")
     if t.device != query.device:

@@ -325,7 +325,7 @@ BAD_CALLS = {
     "hidden width": (ValueError, r"expected shape \(B, L, 12\)", lambda m: m(X[..., :6], context=C[..., :6])),
     "device": (
         ValueError,
-        "device: expected type 'cpu' like hidden_states, got cuda:0",
+        "device: expected type 'cpu' like hidden_states, got 'cuda:0'",
         lambda m: m(X, None, "cuda:0", C),
     ),
     "float (B, L) mask": (
@@ -350,7 +350,16 @@ BAD_CALLS = {
         "attention_mask: expected boolean or integer",
         lambda m: m(X, additive().long(), None, C),
     ),
-    "mask that does not broadcast": (ValueError, "attn_mask: expected", lambda m: m(X, additive()[..., :4], None, C)),
+    "mask that does not broadcast": (
+        ValueError,
+        r"attention_mask: expected a shape that broadcasts to \(B, H, L, L\) = \(2, 3, 5, 5\)",
+        lambda m: m(X, additive()[..., :4], None, C),
+    ),
+    "unknown device": (
+        ValueError,
+        "device: expected type 'cpu' like hidden_states, got 'gpu'",
+        lambda m: m(X, None, "gpu", C),
+    ),
     "dtypes": (RuntimeError, "dtype", lambda m: m(X.double(), None, None, C.double())),
     "max_seqlen alone": (
         ValueError,
@@ -394,6 +403,11 @@ BAD_SETTINGS = {
     "negative size": (ValueError, "hidden_size: expected at least 1, got -12", {"hidden_size": -12}),
     "dropout 1": (ValueError, r"dropout: expected a probability in .*, got 1\.0", {"dropout": 1.0}),
     "dropout NaN": (ValueError, "dropout: expected a probability in .*, got nan", {"dropout": float("nan")}),
+    "no dropout": (TypeError, "dropout: expected a number, got NoneType", {"dropout": None}),
+    "text as dropout": (TypeError, "dropout: expected a number, got str", {"dropout": "0.1"}),
+    "no quasi_scale": (TypeError, "quasi_scale: expected a number, got NoneType", {"quasi_scale": None}),
+    "beta NaN": (ValueError, "beta: expected a finite number, got nan", {"beta": float("nan")}),
+    "gamma infinite": (ValueError, "gamma: expected a finite number, got inf", {"gamma": float("inf")}),
     "projection": (
         ValueError,
         "context_projection: expected one of 'hidden', 'head', got 'heads'",

@@ -71,6 +71,7 @@ BAD_FORWARD = [
     ("lambda", dict(gate_lambda=of(B, H, L, dtype=torch.float64)), "gate"),
     ("lambda", dict(gate_lambda=None), "gate.query"),
     ("lambda", dict(gate_form=1), "gate_form"),
+    ("lambda", dict(gate_form=5), "gate_form"),
     ("lambda", dict(attn_mask=of(1, 1, 1, S - 1)), r"attn_mask: expected .*\(3, 2, 6, 6\).*, got shape \(1, 1, 1, 5\)"),
     ("lambda", dict(attn_mask=of(2, 1, 1, S)), "attn_mask"),
     ("lambda", dict(attn_mask=of(L, S)), "attn_mask"),

@@ -96,6 +96,12 @@ def test_command_prints_a_table_and_writes_json(monkeypatch, tmp_path, capsys):
     assert record["results"][1] == wrong
 
 
+def test_command_unknown_device_is_an_error(capsys):
+    with pytest.raises(SystemExit):
+        selftest.main(["--device", "foo"])
+    assert "--device: expected cpu or cuda, got 'foo'" in capsys.readouterr().err
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("interpreted", ["0", "1"])
 def test_command_passes_on_this_machine(interpreted):

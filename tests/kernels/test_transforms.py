@@ -205,6 +205,13 @@ def test_flop_counter_of_packed_call_counts_sequences():
     assert counter.get_total_flops() == 6 * (3 * 3 + 5 * 5) * 2 * 4
 
 
+def test_flop_counter_of_fake_packed_call_is_an_upper_bound():
+    with FakeTensorMode(), FlopCounterMode(display=False) as counter:
+        offsets = torch.tensor([0, 3, 3, 8])
+        qk.quasi_attention_varlen(*operands(8, 2, 4), torch.rand(8, 2), cu_seqlens=offsets, max_seqlen=5)
+    assert counter.get_total_flops() == 6 * (8 * 5) * 2 * 4
+
+
 @pytest.mark.parametrize("name", ["query", "value"])
 def test_nested_tensor_raises_with_advice(name):
     names = ("query", "key", "value", "context_query", "context_key")

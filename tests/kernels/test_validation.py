@@ -63,7 +63,11 @@ BAD_IN_BOTH = [
     ({"key": torch.zeros(2, 3, 7, 4).to_sparse()}, TypeError, ["key", "sparse", "expected a dense tensor"]),
     ({"dropout_p": "0.1"}, TypeError, ["dropout_p", "str", "expected a number"]),
     ({"dropout_p": None}, TypeError, ["dropout_p", "NoneType", "expected a number"]),
+    ({"dropout_p": [0.1]}, TypeError, ["dropout_p", "list", "expected a number"]),
     ({"quasi_scale": None}, TypeError, ["quasi_scale", "NoneType", "expected a number"]),
+    ({"scale": [1.0]}, TypeError, ["scale", "list", "expected a number"]),
+    ({"scale": torch.ones(2)}, TypeError, ["scale", "Tensor", "expected a number"]),
+    ({"is_causal": "no"}, TypeError, ["is_causal", "'no'", "expected True or False"]),
     ({"dropout_p": 1.0}, ValueError, ["dropout_p", "1.0", "expected", "[0, 1)"]),
     ({"dropout_p": -0.1}, ValueError, ["dropout_p", "-0.1", "expected", "[0, 1)"]),
     ({"dropout_p": float("nan")}, ValueError, ["dropout_p", "nan", "expected", "[0, 1)"]),
@@ -97,6 +101,16 @@ BAD_IN_DENSE = [
         ["context_query", "(2, 3, 5, 5)", "expected", "like query"],
     ),
     ({"context_key": normal(B, 1, S, D)}, ValueError, ["context_key", "(2, 1, 4, 5)", "expected", "like key"]),
+    (
+        {"attn_mask": torch.ones(L, S, dtype=torch.bool).to_sparse()},
+        TypeError,
+        ["attn_mask", "sparse", "expected a dense tensor"],
+    ),
+    (
+        {"key_lengths": torch.tensor([3, 4]).to_sparse()},
+        TypeError,
+        ["key_lengths", "sparse", "expected a dense tensor"],
+    ),
     ({"attn_mask": [[True]]}, TypeError, ["attn_mask", "list", "expected"]),
     (
         {"attn_mask": torch.ones(L, S, dtype=torch.int64)},
@@ -196,6 +210,9 @@ def test_attention_maps_validate_rows_and_seed():
     check_error(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "positions 0 to 3"])
     check_error(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "positions 0 to 3"])
     check_error(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
+    check_error(qk.attention_maps, arguments | {"rows": torch.tensor([0.5])}, TypeError, ["rows", "integers"])
+    check_error(qk.attention_maps, arguments | {"rows": [True]}, TypeError, ["rows", "bool", "expected integers"])
+    check_error(qk.attention_maps, arguments | {"dropout_p": "0.1"}, TypeError, ["dropout_p", "expected a number"])
     check_error(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])
 
 
