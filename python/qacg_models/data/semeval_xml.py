@@ -12,7 +12,7 @@ from qacg_models.data.example import DataError, Example, class_index, split_cont
 from qacg_models.data.lines import open_file
 from qacg_models.data.task import SEMEVAL, Task
 
-# The pairs format shortens this category's name.
+# The format of pairs (semeval_csv.py) shortens the name of this category.
 SHORT_NAMES = {"anecdotes/miscellaneous": "anecdotes"}
 _BLOCK = 1 << 16
 
@@ -21,8 +21,8 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
     """Yields a row for every sentence and aspect of a file, which is parsed block by block.
 
     Raises:
-        DataError: invalid XML; a sentence without id or text, with an unknown category or polarity, or with two
-            polarities for one category.
+        DataError: the file cannot be opened or is not XML; a sentence has no id or no text, an unknown category or
+            polarity, or two polarities for one category.
     """
     handler = _Sentences(path, task)
     parser = xml.sax.make_parser()

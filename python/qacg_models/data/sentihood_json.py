@@ -1,6 +1,6 @@
 """Reader of SentiHood as published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
 
-The data has twelve aspects; the task keeps four of them (81 % of the opinions), like all published results. Sentences
+The data has twelve aspects; the task keeps four of them (81 % of the opinions), like the published results. Sentences
 are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
 """
 
@@ -24,7 +24,8 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
     """Yields a row for every target that a sentence names or has an opinion on, and every aspect.
 
     Raises:
-        DataError: a malformed item, an unknown aspect or sentiment, or contradictory opinions.
+        DataError: the file cannot be opened or is not a JSON array; an item is malformed; an opinion has an unknown
+            target, aspect or sentiment; or two opinions contradict each other.
     """
     for line, item in json_array(path):
         number, text, opinions = _fields(path, line, item)
@@ -36,10 +37,12 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
             if aspect in OTHER_ASPECTS:
                 continue
             if aspect not in task.aspects or sentiment not in task.labels or not _TARGET.fullmatch(target):
-                raise DataError(path, line, f"sentence {number} has an unknown opinion {opinion!r}")
+                raise DataError(
+                    path, line, f"sentence {number} has an unknown opinion (target, aspect or sentiment): {opinion!r}"
+                )
             if labels.setdefault((target, aspect), sentiment) != sentiment:
                 raise DataError(path, line, f"sentence {number} has two sentiments for {aspect!r} of {target}")
-        named = {opinion["target_entity"] for opinion in opinions}  # also of aspects outside the task
+        named = {opinion["target_entity"] for opinion in opinions}  # opinions on OTHER_ASPECTS included
         for target in sorted({*_TARGET.findall(text), *named}):
             name = target.replace("LOCATION", "location - ")
             for aspect in task.aspects:
