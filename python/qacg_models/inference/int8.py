@@ -1,8 +1,8 @@
 """Int8 inference of a trained model's encoder, with torchao.
 
-Weights of linear layers are quantized once, with a scale per output channel; activations at every call, with a scale
-per token, so that a prediction does not depend on the rest of the batch. Embeddings, pooler, classifier and gates stay
-in float.
+Weights of linear layers are quantized once, with a scale per output channel. Activations are quantized at every call,
+with a scale per token, so that a prediction does not depend on the rest of the batch. Embeddings, pooler, classifier
+and gates stay in float.
 """
 
 import importlib.metadata
@@ -25,12 +25,15 @@ LEAST_TORCHAO = (0, 18)
 def in_int8(trained: TrainedModel) -> TrainedModel:
     """Quantizes the encoder of a model to int8, in place, after folding its context path.
 
+    The model is also set to evaluation mode.
+
     Returns:
-        A TrainedModel with `int8` set; its model is the given one.
+        A TrainedModel with `int8` set to True and the same model object.
 
     Raises:
-        InputError: the model is not on the CPU, torchao is missing, too old or incompatible with this torch, or the CPU
+        InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or the CPU
             has no exact int8 products.
+        TypeError: a projection of the context path is not a plain nn.Linear.
     """
     device = trained.model.device.type
     if device != "cpu":
@@ -43,7 +46,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
     for layer in model.base_model.encoder.layer:
         fold = getattr(layer, "fold", None)
         for name, linear in layer.named_modules():
-            # Layers replaced by a fold are no longer called.
+            # A fold replaces the linear layers of attention.self, which are no longer called.
             if type(linear) is nn.Linear and not (fold is not None and name.startswith("attention.self.")):
                 quantize(linear)
         if fold is not None:
