@@ -18,9 +18,9 @@ class TokenScores:
     """Scores of the L tokens of one row for the predicted label.
 
     Attributes:
-        tokens: (L) tokens of the input.
-        sensitivity: (L) squared norms of d logit / d embedding.
-        relevance: (L) signed shares of the logit, which sum to it, up to `eps` of the relevance rules.
+        tokens: the L tokens of the input.
+        sensitivity: (L,) squared norms of d logit / d embedding.
+        relevance: (L,) signed shares of the logit; their sum is the logit, up to `eps` of the relevance rules.
     """
 
     tokens: list[str]
