@@ -119,7 +119,7 @@ def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa
 
 
 def _drained(kept: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of `kept`, and releases each after it is used; then yields those of `rest`."""
+    """Yields the batches of `kept`, which are removed from the list one by one, and then the batches of `rest`."""
     while kept:
         yield kept.pop(0)
     yield from rest

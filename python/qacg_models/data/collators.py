@@ -143,9 +143,9 @@ def slice_batch(batch: dict, start: int, end: int) -> dict:
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
-    """Returns the collator for a model: packed batches for fused attention, padded ones for other implementations.
+    """Returns the collator for a model: for packed batches with fused attention, else for padded batches.
 
-    Fused attention reads packed batches directly; other implementations may have to pad them again.
+    Fused attention reads packed batches directly; other implementations may have to pad packed batches again.
     """
     share_texts = getattr(model.config, "shares_texts", False)
     if model.config._attn_implementation == "fused":

@@ -1,7 +1,7 @@
 """Reader of your own tables: CSV, JSON, JSONL, Excel and Parquet, with column names of your choice.
 
 A table has a row for each sentence and aspect. A wide table has a row for each sentence and a column for each aspect,
-whose cells are labels; each of its rows becomes one record per aspect.
+whose cells are labels; each row of a wide table becomes one record per aspect.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
         others: also yield the other columns, if the suffix is one of TABLES.
 
     Raises:
-        DataError: the file cannot be read, the suffix is unknown, the content does not match the suffix, a column is
-            missing, or a cell has a value that is neither a text nor a finite number.
+        DataError: the file cannot be read; the suffix is unknown; the content does not match the suffix; a column is
+            missing; or a cell has a value that is neither a text nor a finite number.
         InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     suffix = suffix or path.suffix.lower()

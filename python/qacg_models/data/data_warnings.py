@@ -1,4 +1,4 @@
-"""Warnings about data that makes a model or its metrics worse than they look, each with advice."""
+"""Warnings, with advice, about data from which a model learns badly, or on which metrics are unreliable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DataWarning:
 
     Attributes:
         code: `no_absent_rows`, `rare_class`, `contradictory_labels`, `duplicate_rows`, `few_dev_sentences` or
-            `few_rows`. Programs can compare it; it does not change between releases.
+            `few_rows`. The codes do not change between releases, so that programs can compare them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
         count: number of rows, labels, or pairs of text and aspect that have the problem; for `no_absent_rows` and

@@ -1,4 +1,4 @@
-"""Data sets: reading the splits of a folder or of files, checking them, and describing them."""
+"""Data sets: functions that read the splits of a folder or of files, check the rows, and describe the data set."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,8 +98,8 @@ def load_data(
 ) -> Dataset:
     """Reads the splits of a folder; or reads one or several files, which are the training split.
 
-    Without a dev file, the training file is divided by its column `split` (`split_by_column`). If this column marks no
-    dev rows, dev is a share of the training sentences (`split_dev`).
+    Without a dev file, the training file is divided by the column `split` (`split_by_column`). If this column does not
+    exist or marks no dev rows, dev is a share of the training sentences (`split_dev`).
 
     Args:
         path: a folder, a file, or several files in one format. Ids are local to a file: the same id in two files
@@ -107,15 +107,15 @@ def load_data(
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects; None: those of a published format; for your own tables, those of `options`,
-            completed from the training file (from the first existing split, if the training file is not read).
+        task: expected labels and aspects; None: those of a published format. For your own tables, None takes the names
+            from `options`, or else from the training file (from the first split, if the training file is not read).
 
     Returns:
         The data set.
 
     Raises:
-        DataError: the folder or a file does not exist, a required split has no file, a file violates its format, files
-            have different formats or one is given twice, training rows have fewer than two labels, or the context of a
+        DataError: the folder or a file does not exist; a required split has no file; a file violates its format, is
+            given twice, or has another format than the first; the rows have fewer than two labels; or the context of a
             row is not among the training contexts.
         InputError: `path` has no files; the format does not support an option; the labels, aspects or absent label of
             `options` are invalid; an Excel file requires openpyxl, which is not installed; `dev_fraction` leaves a
@@ -179,8 +179,8 @@ def load_file(
         The rows.
 
     Raises:
-        DataError: a file does not exist or violates its format, files have different formats or one is given twice, the
-            format is for another task, or the context of a row is not among `contexts`.
+        DataError: a file does not exist, violates its format, is given twice, or has another format than the first; the
+            format is for another task; or the context of a row is not among `contexts`.
         InputError: `path` has no files, the format does not support an option, or an Excel file requires openpyxl,
             which is not installed.
     """

@@ -130,7 +130,7 @@ def find_format(path: Path, name: str = "auto") -> Format:
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
-        DataError: `path` does not exist, no file has a name or suffix of a known format, or a folder has files of two
+        DataError: `path` does not exist; no file has a name or suffix of a known format; or a folder has files of two
             different data sets, or several files for a split.
     """
     if not path.exists():

@@ -94,8 +94,8 @@ class DataOptions:
         """Returns a copy of these options with some replaced.
 
         Args:
-            given: values by field; `wide=False` also resets `aspect_columns`, so that a model that was trained on a
-                wide table can be evaluated on a table with a row for each aspect.
+            given: values by field. `wide=False` also resets `aspect_columns`: a model that was trained on a wide table
+                can then be evaluated on a table with a row for each aspect.
 
         Raises:
             InputError: a value is out of range, or contradicts another option.

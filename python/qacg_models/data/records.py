@@ -60,8 +60,8 @@ def discover(
             case, if there is one.
 
     Raises:
-        DataError: there are no records although names must be read from them, or fewer than two labels; or a detected
-            aspect column of a wide table has more than MOST_LABELS distinct values, or shares no label with the others.
+        DataError: `labels` is None and there are no records; there are fewer than two labels; or a detected aspect
+            column of a wide table has more than MOST_LABELS distinct values, or shares no label with other columns.
         InputError: `absent_label` is not a label, or `aspects` or `labels` has empty or repeated names.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())

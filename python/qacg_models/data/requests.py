@@ -20,7 +20,7 @@ class Request:
     """A text to predict.
 
     Attributes:
-        line: number of its first line in the file.
+        line: number of the line or row, in the file, on which the text begins.
         text: the text.
         id, target, aspect: the cells of these columns; None if the column is not read.
         others: the cells of the other columns of a table, by name, if requested.
@@ -107,13 +107,13 @@ def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Req
     Args:
         requests: the texts, from `read_requests`.
         path: path of their file, for errors.
-        check: function that raises InputError for a text that cannot be predicted; it is not called for skipped texts.
+        check: function that raises InputError for a text that cannot be predicted; not called for skipped texts.
 
     Returns:
         The number of texts, skipped texts included.
 
     Raises:
-        DataError: `check` raised InputError; the message lists the texts for which it did. Also the errors of
+        DataError: `check` raises InputError for a text; the message lists all such texts. Also the errors of
             `read_requests`.
     """
     problems, count = RowProblems(path), 0

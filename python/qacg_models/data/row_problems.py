@@ -1,4 +1,4 @@
-"""Unusable rows of a file, listed in one error or counted if they are skipped."""
+"""Unusable rows of a file: one error that lists them, or their numbers if they are skipped."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

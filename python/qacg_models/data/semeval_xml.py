@@ -1,7 +1,7 @@
 """Reader of SemEval-2014 restaurant reviews as published: XML with aspect categories (aspect terms are ignored).
 
 A category that a sentence does not name gets the label `none`. The polarity `conflict` is a label, as in the published
-4-class accuracy; the 3- and 2-class accuracies leave it out.
+4-class accuracy; the 3- and 2-class accuracies leave out rows with this label.
 """
 
 import xml.sax

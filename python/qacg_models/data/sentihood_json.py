@@ -1,7 +1,7 @@
 """Reader of SentiHood as published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
 
-The data has twelve aspects; the task keeps four of them (81 % of the opinions), like the published results. Sentences
-are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
+The data has twelve aspects. The task has four of these aspects (73 % of the opinions), like the published results.
+Sentences are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
 """
 
 import re

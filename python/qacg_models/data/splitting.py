@@ -23,7 +23,7 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
         seed: seed of the hash.
 
     Raises:
-        InputError: one of the two parts would be empty.
+        InputError: `fraction` of the distinct sentences, rounded, is none or all of them.
     """
     table = rows if isinstance(rows, ExampleTable) else ExampleTable(rows)
     ranks = sorted({_rank(text, seed) for (text,) in distinct(table, "sentence")})

@@ -108,8 +108,8 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
             `tokenizer.json`, which stores its own setting.
 
     Raises:
-        InputError: the path does not exist, the folder has no tokenizer, its file cannot be loaded, or a required
-            special token is missing.
+        InputError: the path does not exist, the folder has no tokenizer, the tokenizer's file cannot be loaded, or a
+            required special token is missing.
     """
     path = Path(path)
     if path.is_file():
@@ -142,12 +142,12 @@ def encode_examples(
     """Encodes rows as unpadded model inputs.
 
     Args:
-        rows: the examples; a row without a label gives inputs without `labels`.
+        rows: the examples, at least one; a row without a label gives inputs without `labels`.
         tokenizer: adds token types and special tokens to one or two segments.
         contexts: context names; the position is the context id. None: the model has no contexts.
         max_length: maximum number of tokens of an input, special tokens included; longer inputs are truncated with
             the strategy "longest_first".
-        context_standalone: True: the context's name is not added as second segment; only its id is given.
+        context_standalone: True: the name of the context is not added as the second segment.
 
     Returns:
         The features of each row, and the number of truncated rows. Features are `input_ids` and `token_type_ids`

@@ -1,6 +1,6 @@
 """The pipeline of transformers for the task "aspect-sentiment".
 
-`import qacg_models` registers it, so that `transformers.pipeline("aspect-sentiment", model=FOLDER)` finds it.
+`import qacg_models` registers the pipeline, so that `transformers.pipeline("aspect-sentiment", model=FOLDER)` finds it.
 """
 
 from __future__ import annotations

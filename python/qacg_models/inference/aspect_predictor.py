@@ -53,7 +53,7 @@ class AspectPredictor:
     """Aspect sentiment of texts by a trained model.
 
     Args:
-        trained: the model. If it has context layers and is not int8, it is set to evaluation mode, and its context path
+        trained: the model. A model with context layers that is not int8 is set to evaluation mode, and its context path
             is folded in place (`fold_context`).
 
     Raises:

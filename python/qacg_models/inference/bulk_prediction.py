@@ -1,9 +1,9 @@
 """Prediction of any number of texts in constant memory, with one or several processes; a killed run can be resumed.
 
-Texts are read in windows. The process whose rank is k modulo the number of processes predicts window k, and writes it
-atomically to `OUTPUT.parts/K`, where K is k in eight digits. At the end the main process joins the parts into the
-output file, and removes them. A part begins with a digest of its texts and a digest of its content, so that a resumed
-run, with any number of processes, reuses parts that are valid and writes the others again.
+Texts are read in windows. The process whose rank is k modulo the number of processes predicts window k. It writes the
+predictions atomically to the part `OUTPUT.parts/K`, where K is k in eight digits. At the end the main process joins the
+parts into the output file, and removes the parts. A part begins with a digest of its texts and a digest of its content.
+A resumed run, with any number of processes, reuses parts with valid digests and writes all other parts again.
 """
 
 import hashlib

@@ -184,10 +184,10 @@ class QuestionAnswerer:
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
         """Returns up to `count` different answers over all windows, best first.
 
-        If `allow_no_answer` of the configuration is True, "no answer" is first if its score exceeds the score of the
-        best span by more than `no_answer_threshold`, or if there is no span. Otherwise it is not among the answers. Its
-        score is the sum of the start and the end logit of a window's first token, at the minimum over all windows. The
-        minimum is used because each window without the answer has a high score for "no answer".
+        "No answer" is among the answers only if `allow_no_answer` of the configuration is True. It is first if there is
+        no span, or if its score exceeds that of the best span by more than `no_answer_threshold`; else it is left out.
+        The score of "no answer" is the sum of the start and the end logit of a window's first token. The minimum over
+        all windows is used, because a window without the answer has a high score for "no answer".
 
         Args:
             question: the question.
