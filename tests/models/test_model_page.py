@@ -471,7 +471,7 @@ def test_runtime_errors_name_the_command(model, tmp_path, capsys, monkeypatch):
             entry = tarfile.TarInfo(f"package/dist/{name}")
             entry.size = 3
             archive.addfile(entry, io.BytesIO(b"old"))
-    with raises("InputError: got another one in old.tgz. Run npm pack"):
+    with raises("InputError: got another file in old.tgz. Run npm pack"):
         read_runtime(Path("old.tgz"))
     wrong = ["export", model, "--output", "model.onnx", "--runtime", "other.tgz"]
     assert "runtime: expected --to page with it, got onnx." in error_of(capsys, *wrong)

@@ -135,7 +135,7 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
 def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
     if len(rows) >= LEAST_ROWS:
         return None
-    error = 50 / max(len(rows), 1) ** 0.5  # of a share of one half, in points
+    error = 50 / max(len(rows), 1) ** 0.5  # of a share of one half, in percentage points
     message = (
         f"metrics on {_counted(len(rows), 'row', 'rows')} are imprecise: the standard error of an accuracy is up to"
         f" {error:.0f} percentage points; evaluate on at least {LEAST_ROWS} rows, preferably on hundreds"

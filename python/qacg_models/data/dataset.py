@@ -23,7 +23,7 @@ from qacg_models.errors import InputError
 
 Sources = Path | str | Sequence[Path | str]
 
-# Descriptions of where the dev rows come from, and what the metric on them estimates.
+# Descriptions of where the dev rows come from, and of what the dev metric estimates.
 RESERVED = (
     "rows that the column 'split' marks as dev; if they are a random sample, as in a sheet of qacg suggest, the dev"
     " metric estimates the metric on new texts"
@@ -131,7 +131,7 @@ def load_data(
     _refuse_missing([split for split in missing if split not in made], sources[0], data_format)
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
     if not files:
-        raise DataError(sources[0], None, f"has none of the splits {', '.join(splits)}")
+        raise DataError(sources[0], None, f"expected at least one of the splits {', '.join(splits)}, got none")
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
     tables, contexts, left_out = _read_tables(data_format, files, task, options)
@@ -276,10 +276,10 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
     formats = [find_format(source, options.format) for source in sources]
     for number, (source, found) in enumerate(zip(sources, formats)):
         if any(source.samefile(earlier) for earlier in sources[:number]):
-            raise DataError(source, None, "expected each file once, got it twice")
+            raise DataError(source, None, "expected each file once, got this file twice")
         if found != formats[0]:
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
-            raise DataError(source, None, f"{reason}; pass files in one format, or select it by --format")
+            raise DataError(source, None, f"{reason}; pass files in one format, or select the format by --format")
     if formats[0].task is not None:
         given = {
             "encoding": options.encoding != UTF_8,
@@ -289,7 +289,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
         }
         for name in (name for name, value in given.items() if value):
             reason = f"{sources[0]} is read as {formats[0].name}, which does not support this option"
-            raise InputError(f"{name}: {reason}; omit it, or pass --format columns for a table of your own")
+            raise InputError(f"{name}: {reason}; omit {name}, or pass --format columns for a table of your own")
     return sources, formats[0]
 
 

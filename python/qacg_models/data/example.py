@@ -120,8 +120,8 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
             raise DataError(
                 path,
                 group.line,
-                f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(group.lines)} (the first is"
-                f" here); missing: {', '.join(missing)}",
+                f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(group.lines)} (the first on"
+                f" this line); add rows for {', '.join(missing)}",
             )
 
 

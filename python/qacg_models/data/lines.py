@@ -104,7 +104,9 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
         position = _SPACE.match(text, position + 1).end() if more else position
     position = _SPACE.match(text, position + 1).end()
     if position < len(text):
-        raise DataError(path, text.count("\n", 0, position) + 1, "expected the end of the file after the array")
+        raise DataError(
+            path, text.count("\n", 0, position) + 1, "expected the end of the file after the array, got more text"
+        )
 
 
 def _whole_text(path: Path, encoding: str) -> str:

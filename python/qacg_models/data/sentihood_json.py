@@ -52,7 +52,7 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
 
 def _fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
     if not isinstance(item, dict) or not {"id", "text", "opinions"} <= item.keys():
-        raise DataError(path, line, "expected an object with id, text and opinions to start here, got another value")
+        raise DataError(path, line, "expected an object with id, text and opinions, got another value")
     number, text, opinions = item["id"], item["text"], item["opinions"]
     if not isinstance(text, str) or not text.strip() or not isinstance(opinions, list):
         found = "no list" if isinstance(text, str) and text.strip() else "no text or an empty one"

@@ -85,14 +85,14 @@ class AspectPredictor:
 
         Args:
             folder: the folder.
-            attention: attention implementation; None: the one used in training.
+            attention: attention implementation; None: the implementation used in training.
             device: device of the model, such as "cuda".
             int8: use int8 matrix products on the CPU, with torchao (`inference/int8.py`).
             threads: CPU threads; 0: torch's default, or the CPU quota if that is lower; None: as in training.
 
         Raises:
-            ModelFolderError: the folder does not exist, or a file of it is missing, unreadable or does not fit the
-                other files.
+            ModelFolderError: the folder does not exist, or a file in the folder is missing, unreadable or does not fit
+                the other files.
             InputError: the tokenizer cannot be loaded; the attention implementation, the device or int8 is not
                 available; or int8 is requested on a device other than the CPU.
         """
@@ -215,7 +215,7 @@ class AspectPredictor:
         return pieces(text, tokenizer, max(room, 1))
 
     def _together(self, text: str, group: Sequence[AspectPrediction]) -> AspectPrediction:
-        """Returns the prediction of a document from those of its sentences for the same context."""
+        """Returns the prediction of a document from the predictions of its sentences for the same context."""
         probabilities = np.array([list(one.probabilities.values()) for one in group])
         by_label = dict(zip(self.labels, combine(probabilities, self.trained.task.has_absent).tolist()))
         label = max(by_label, key=by_label.__getitem__)

@@ -18,10 +18,10 @@ class Questions:
 
     Attributes:
         task: labels and aspects of the model.
-        aspects: aspects for which a text is predicted, unless a call of `rows` gives one.
+        aspects: aspects for which a text is predicted, unless a call of `rows` gives an aspect.
         known_targets: targets of the model's contexts; ("",) for a model without targets.
-        targets: targets for which a text is predicted, unless a call of `rows` gives one; None: the targets that occur
-            in the text.
+        targets: targets for which a text is predicted, unless a call of `rows` gives a target; None: the targets that
+            occur in the text.
     """
 
     task: Task

@@ -28,7 +28,7 @@ from qacg_models.utils.output_lock import lock_output, parts_path
 
 PLAN_NAME = "plan.json"
 JOINED = "joined"
-# This file marks that all parts have been joined. With it, an output file beside the parts belongs to this run.
+# This file marks that all parts have been joined. If it exists, an output file beside the parts belongs to this run.
 DONE = "done"
 PLAN_FORMAT = 1
 

@@ -18,7 +18,7 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.quiet import quiet
 
-# The oldest tested release; some older releases compute int8 products as int32 ones on the CPU, which is slow.
+# The oldest tested release; some older releases compute int8 products as int32 products on the CPU, which is slow.
 LEAST_TORCHAO = (0, 18)
 
 
@@ -61,9 +61,9 @@ def load_quantizer() -> Callable[[nn.Module], None]:
         InputError: torchao is not installed, too old, or incompatible with this torch.
     """
     least = _shown(LEAST_TORCHAO)
-    install = f"pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
+    install = f"run pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
     if importlib.util.find_spec("torchao") is None:
-        raise InputError(f"int8: requires torchao, which is not installed; {install}")
+        raise InputError(f"int8: expected the package torchao, got none; {install}")
     version = importlib.metadata.version("torchao")
     if tuple(int(part) for part in version.split(".")[:2]) < LEAST_TORCHAO:
         raise InputError(f"int8: expected torchao of at least {least}, got {version}; {install}")

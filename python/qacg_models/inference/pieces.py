@@ -32,7 +32,7 @@ def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str
 def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
     encoded = tokenizer(sentence, add_special_tokens=False, truncation=False, return_offsets_mapping=True)
     places = encoded["offset_mapping"]
-    # Tokens that begin a word, or a character that consists of several tokens.
+    # Tokens with the first character of a word; a character can consist of several tokens.
     begins = [number for number, (start, _) in enumerate(places) if not start or sentence[start - 1].isspace()]
     found, first = [], 0
     while len(places) - first > room:
@@ -44,11 +44,12 @@ def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> li
 
 
 def combine(probabilities: np.ndarray, has_absent: bool) -> np.ndarray:
-    """Returns the probabilities of a document, computed from those of its sentences.
+    """Returns the probabilities of a document, computed from the probabilities of its sentences.
 
     A document has an opinion if one of its sentences has an opinion: P(no opinion) is the minimum over the sentences.
     The other labels share the rest in proportion to the sum of their probabilities over the sentences. If these sums
-    are all 0, the result is that of the first sentence. Without a label for "no opinion", it is the mean.
+    are all 0, the first sentence's probabilities are returned. Without a label for "no opinion", the mean over the
+    sentences is returned.
 
     Args:
         probabilities: (S, classes) probabilities of S sentences, at least one.

@@ -46,8 +46,8 @@ class PredictionLines:
         data_format: one of FORMATS.
         task: task of the model; lines have the field `target` only if the task has targets.
         has_id: whether the input has ids.
-        by_sentence: whether each line is for one sentence. Lines then have the field `sentence`, its number, and the
-            field `text` is the sentence.
+        by_sentence: whether each line is for one sentence. Lines then have the number of the sentence as the field
+            `sentence`, and the sentence as the field `text`.
         escape_formulas: put an apostrophe before CSV cells that a spreadsheet would run as formulas.
         others: other columns of the input; in a CSV, a column with the name of an output field becomes `NAME (input)`.
         min_confidence: predictions with a lower probability are marked as uncertain in the field `certainty`; None: no

@@ -184,8 +184,9 @@ class QuestionAnswerer:
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
         """Returns up to `count` different answers over all windows, best first.
 
-        "No answer" is among the answers only if `allow_no_answer` of the configuration is True. It is first if there is
-        no span, or if its score exceeds that of the best span by more than `no_answer_threshold`; else it is left out.
+        If `allow_no_answer` of the configuration is True, "no answer" can be the first answer. This requires that there
+        is no span, or that the score of "no answer" exceeds the best span's by more than `no_answer_threshold`.
+
         The score of "no answer" is the sum of the start and the end logit of a window's first token. The minimum over
         all windows is used, because a window without the answer has a high score for "no answer".
 

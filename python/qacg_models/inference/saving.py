@@ -1,4 +1,4 @@
-"""Saving a trained model as a folder like that of `qacg train`, and uploading it to the Hugging Face hub."""
+"""Saving a trained model as a model folder, and uploading such a folder to the Hugging Face hub."""
 
 import tempfile
 from pathlib import Path
@@ -20,7 +20,7 @@ FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
 def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     """Writes a model folder atomically; a model folder with this name is replaced.
 
-    The weights are those in memory. run.yaml has the options of the training, but not the paths of the training data.
+    The weights in memory are saved. run.yaml has the options of the training, but not the paths of the training data.
     Side effects: the model's configuration gets the entry of `declare_task`, and the tokenizer in memory loses its
     truncation and padding.
 
@@ -72,7 +72,7 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
         trained: the model.
         repo_id: name of the repository, such as "me/hotel-reviews".
         private: whether a new repository is private; None: the default of the hub.
-        token: access token of the hub; None: the stored one.
+        token: access token of the hub; None: the stored token.
         message: message of the commit.
 
     Returns:
@@ -98,7 +98,7 @@ def download(name: str, *, revision: str | None, token: str | bool | None) -> Pa
     Args:
         name: name of the repository, such as "me/hotel-reviews".
         revision: branch, tag or commit; None: the main branch.
-        token: access token of the hub; None: the stored one.
+        token: access token of the hub; None: the stored token.
 
     Raises:
         InputError: the download failed.

@@ -103,7 +103,7 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: a row's context is not one of the model's, or a single row does not fit into memory.
+            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
         """
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
@@ -115,7 +115,7 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: a row's context is not one of the model's, or a single row does not fit into memory.
+            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
         """
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
@@ -176,7 +176,7 @@ def load_trained(
 
     Args:
         folder: the folder `MODEL/`.
-        attention: attention implementation; None: the one used in training.
+        attention: attention implementation; None: the implementation used in training.
         device: device of the model, such as "cuda".
         threads: CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower; None: as in
             training.
@@ -244,7 +244,7 @@ def predict_logits(
             SORTED_TOGETHER rows.
 
     Raises:
-        InputError: a row's context is not one of the model's, or a single row does not fit into memory.
+        InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
     """
     import torch
 

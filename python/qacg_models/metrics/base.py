@@ -20,8 +20,8 @@ class Metrics:
 
     Attributes:
         TITLES: title of each metric in tables, in the order of the tables.
-        undefined: names of undefined metrics, and of undefined values that a mean leaves out, such as
-            `"sentiment_auc: safety"` (only one class occurs).
+        undefined: names of undefined metrics, and names "metric: aspect" of undefined values that a mean leaves out,
+            such as "sentiment_auc: safety".
     """
 
     TITLES: ClassVar[dict[str, str]]

@@ -58,7 +58,7 @@ class Setting:
 SETTINGS = tuple(Setting(*values) for values in product((1.0, 10.0), (True, False), (False, True)))
 
 
-# For cross-fitted probabilities: with class weights, they would not match the label shares of the data.
+# For cross-fitted probabilities; with class weights, the probabilities would not match the label shares of the data.
 UNTUNED = Setting(1.0, False, False)
 
 

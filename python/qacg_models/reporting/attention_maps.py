@@ -47,7 +47,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
     """Runs the model on one row, without padding, and returns its maps.
 
     Raises:
-        InputError: the row's context is not one of the model's, or the model is no QACG-BERT.
+        InputError: the row's context is not a context of the model, or the model is no QACG-BERT.
     """
     check_has_gate(trained)
     output, features = _run(trained, [row], output_attentions=True)
@@ -75,7 +75,7 @@ def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int 
         batch_size: maximum number of rows in a batch.
 
     Raises:
-        InputError: a row's context is not one of the model's.
+        InputError: the context of a row is not a context of the model.
     """
     total, count = 0.0, 0
     for start in range(0, len(rows), batch_size):
@@ -99,7 +99,7 @@ def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict,
     """Returns a padded batch of rows, without labels, and the features of the rows.
 
     Raises:
-        InputError: a row's context is not one of the model's.
+        InputError: the context of a row is not a context of the model.
     """
     features = trained.features(rows)
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)

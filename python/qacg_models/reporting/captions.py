@@ -10,7 +10,7 @@ from qacg_models.reporting.attention_maps import MARKERS, ExampleMaps
 from qacg_models.reporting.coloured_text import signed
 
 # The strongest word of a sign is named if its absolute value is at least _AGAINST times the largest absolute value of
-# both signs. Other words of that sign are named from _BESIDE times the value of the strongest word on.
+# both signs. Other words of that sign are named if their values are at least _BESIDE times the strongest word's value.
 _BESIDE, _AGAINST = 0.25, 0.1
 
 

@@ -72,7 +72,7 @@ def read_runtime(path: Path) -> Runtime:
     for content, (name, digest) in zip(found, _RUNTIME_FILES.items()):
         if hashlib.sha256(content).hexdigest() != digest:
             expected = f"the {name} of onnxruntime-web {RUNTIME_VERSION}"
-            raise InputError(f"runtime: expected {expected}, got another one in {path}. {advice}")
+            raise InputError(f"runtime: expected {expected}, got another file in {path}. {advice}")
     return Runtime(*found)
 
 

@@ -105,7 +105,8 @@ def markdown(rows: Sequence[dict], split: str | None = None) -> str:
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
         raise InputError(
-            f"rows: expected records of one machine, since times of machines differ, got {len(machines)} machines"
+            f"rows: expected records of one machine, since times of machines differ, got {len(machines)} machines; pass"
+            " the files of one machine"
         )
     split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
     sets: dict[tuple, list[dict]] = {}
@@ -127,7 +128,9 @@ def _table(rows: Sequence[dict], split: str) -> str:
     for chosen in kinds.values():
         row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
         if len(set(seeds)) < len(seeds):
-            raise InputError(f"rows: expected each seed of {row['backbone']} once, got {seeds}")
+            raise InputError(
+                f"rows: expected each seed of {row['backbone']} once, got {seeds}; remove repeated records"
+            )
         name = ", ".join([row["backbone"], *_differing(row, rows)])
         known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
         figures = [_mean_and_deviation([one["metrics"][split][key] for one in chosen], 100) for key in titles]

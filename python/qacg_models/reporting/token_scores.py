@@ -32,7 +32,7 @@ def token_scores(trained: TrainedModel, row: Example) -> TokenScores:
     """Runs the model on one row, without padding, and returns both scores of its tokens.
 
     Raises:
-        InputError: the row's context is not one of the model's.
+        InputError: the row's context is not a context of the model.
     """
     batch, features = padded_inputs(trained, [row])
     return TokenScores(
