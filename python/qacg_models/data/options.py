@@ -24,7 +24,9 @@ class DataOptions:
         InputError: a value is out of range, or contradicts another option.
     """
 
-    format: str = _data("auto", "format of the data; auto: detect it from the file names", metavar="FORMAT")
+    format: str = _data(
+        "auto", "format of the data; auto: detect it from file names and, for .tsv, from the header", metavar="FORMAT"
+    )
     dev_fraction: float = _data(
         0.1, "share of the training sentences used as dev if there is no dev file and no column split with dev rows"
     )
@@ -43,7 +45,7 @@ class DataOptions:
         AUTO, "delimiter of CSV files; \\t is a tab; auto: detect it from the header", metavar="CHARACTER"
     )
     encoding: str = _own(
-        UTF_8, "encoding of CSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
+        UTF_8, "encoding of CSV, TSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
     )
     wide: bool = _own(
         False,
