@@ -47,11 +47,13 @@ class PackingCollator:
     """Concatenates the features of `encode_examples` into a packed batch without padding.
 
     Usable as the `collate_fn` of a `DataLoader` or as the `data_collator` of a `Trainer`. The batch has keyword
-    arguments of this package's models. For N features with T tokens in all, these are:
+    arguments of this package's models. For N features and B texts with T tokens in all, these are:
 
     - (N,) int64 labels and context_ids, if the features have them;
     - (T,) int64 input_ids, position_ids and, if the features have them, token_type_ids;
-    - (B + 1,) int32 cu_seqlens, and the integer max_seqlen; B is N without `share_texts`.
+    - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
+
+    Without `share_texts`, each feature is a text, and B is N.
 
     Args:
         share_texts: True: the batch has each of the B distinct texts of N features once, and `text_ids` (N,), the
