@@ -2,12 +2,12 @@
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the text is complete without a traceback."""
+    """Input that cannot be used; the message explains the problem without a traceback."""
 
 
 class CheckpointError(InputError):
-    """A checkpoint that cannot be used; the text names the file or argument, and the tensor or field at fault."""
+    """A checkpoint that cannot be used; the message names the file or argument, and the tensor or field at fault."""
 
 
 class ModelFolderError(InputError):
-    """A folder that is not a complete model of this package; the text begins with its path."""
+    """A folder that is not a complete model of this package; the message begins with the path of the folder."""

@@ -1,7 +1,8 @@
-"""Registration with transformers, when transformers is imported: model types, the pipeline, an attention.
+"""Registration with transformers: model types, the pipeline, an attention implementation and its mask function.
 
-transformers and the models take seconds to import. `import qacg_models` therefore only installs a hook; where
-transformers is loaded already, the entries are made at once, still without importing a model.
+transformers and the models take seconds to import. `import qacg_models` therefore only installs a hook, which makes the
+entries when transformers is imported. In modules of transformers that are already loaded, the entries are made at once.
+No model is imported in either case.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
 
 class LazyConfigurations(dict):
-    """Configurations by model type; those of this package are imported at their first access.
+    """Configurations by model type; the configurations of this package are imported at their first access.
 
     Importing a configuration also registers its models.
+
+    Args:
+        known: the configurations that are already registered.
     """
 
     def __init__(self, known: dict[str, Any]):
@@ -96,7 +100,10 @@ _AFTER: dict[str, Callable[[ModuleType], None]] = {
 
 
 def register_lazily() -> None:
-    """Makes the entries in transformers' loaded modules now, and in each other module after its import."""
+    """Makes the entries of this package in the modules of transformers.
+
+    The entries are made now in modules that are already loaded, and in each other module after its import.
+    """
     pending = {}
     for name, add in _AFTER.items():
         if name in sys.modules:

@@ -89,7 +89,7 @@ BAD_ROWS = [
     pytest.param(
         [*group("6"), *FOUR[:3]],
         6,
-        r"expected a row for each of 4 aspects, got 3 \(the first is here\); missing: transit location",
+        r"expected a row for each of 4 aspects, got 3 \(the first on this line\); add rows for transit location",
         id="incomplete",
     ),
 ]
@@ -284,7 +284,7 @@ def test_sentihood_json_text_is_tokenised_like_the_pairs(text, expected):
 @pytest.mark.parametrize(
     "item,reason",
     [
-        ({"id": 1, "text": "x"}, ":2: expected an object with id, text and opinions to start here"),
+        ({"id": 1, "text": "x"}, ":2: expected an object with id, text and opinions, got another value"),
         ({"id": 1, "text": " ", "opinions": []}, "sentence 1: expected a text and a list of opinions"),
         (
             {"id": 1, "text": "x", "opinions": [{"aspect": "price"}]},

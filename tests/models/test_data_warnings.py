@@ -105,7 +105,7 @@ def test_few_rows_of_test_or_of_an_evaluation_warn(count, warned):
     rows = clean(count)
     for warnings in (training_warnings({"test": rows}, TASK), evaluation_warnings("new.csv", rows, TASK)):
         assert ([one.code for one in warnings] == ["few_rows"]) == warned
-        assert not warned or "up to 7 points" in warnings[0].message
+        assert not warned or "up to 7 percentage points" in warnings[0].message
 
 
 def test_warnings_of_a_table_are_those_of_a_list():

@@ -122,7 +122,7 @@ def test_fit_wide_frame_reads_aspect_columns(tmp_path):
 def test_fit_empty_cell_raises_with_its_row(empty):
     frame = reviews().astype(object)
     frame.loc["row 7", "verdict"] = empty
-    with pytest.raises(InputError, match=r"got 1 rows with one: 'row 7' \('verdict'\).*on_empty='skip'"):
+    with pytest.raises(InputError, match=r"got 1 rows with an empty cell: 'row 7' \('verdict'\).*on_empty='skip'"):
         AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet)
 
 
@@ -215,7 +215,7 @@ def test_predict_skipped_text_of_a_list_is_empty(ask):
 
 
 def test_predict_empty_text_raises(ask):
-    with pytest.raises(InputError, match=r"got 2 rows with one: 1 \('text'\), 2 \('text'\)"):
+    with pytest.raises(InputError, match=r"got 2 rows with an empty cell: 1 \('text'\), 2 \('text'\)"):
         ask.predict([TEXTS[0], None, ""])
 
 

@@ -134,11 +134,11 @@ def int8_error(model):
 
 def test_int8_without_torchao_names_the_package(model, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert int8_error(model).startswith("int8: requires torchao, which is not installed; pip install 'torchao>=0.18'")
+    assert int8_error(model).startswith("int8: expected the package torchao, got none; run pip install 'torchao>=0.18'")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1+cpu")
     assert int8_error(model).startswith(
-        "int8: expected torchao of at least 0.18, got 0.9.1+cpu; pip install 'torchao>=0.18'"
+        "int8: expected torchao of at least 0.18, got 0.9.1+cpu; run pip install 'torchao>=0.18'"
     )
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.0")
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)

@@ -98,7 +98,7 @@ def test_text_not_in_utf8_raises(model, capsys):
     tokenizer = ask.trained.tokenizer
     with pytest.raises(InputError, match=r"context: expected text that UTF-8 can encode, got \\udce9"):
         windows("what?", half, tokenizer, 40, 4)
-    with pytest.raises(InputError, match=r"sentences: number 1: expected text that UTF-8 can encode, got \\udce9"):
+    with pytest.raises(InputError, match=r"sentences\[1\]: expected text that UTF-8 can encode, got \\udce9"):
         encode_document(["one", half], tokenizer, 40)
 
 
@@ -200,7 +200,7 @@ def test_config_accepts_dtype_names():
     assert main(["info"]) == 0
 
 
-LINE = r":1: expected lines of at most 16 MiB, got a longer one; is this a text file"
+LINE = r":1: expected lines of at most 16 MiB, got a longer line; pass a text file"
 
 
 @pytest.fixture

@@ -191,7 +191,8 @@ def test_page_predicts_pasted_and_dropped_texts(page, browser):
     assert give_file(browser, content, drop=True) == "new.csv: 90 rows, read as utf-8."
     assert browser.value("document.getElementById('column').value") == "comment", "the longest texts"
     browser.value("document.querySelector('#aspects input[value=price]').click()")
-    assert re.fullmatch(r"Predicted 90 texts in [\d.]+ s; skipped 2 empty texts; cut \d+ texts .*", predict(browser))
+    status = r"Predicted 90 texts in [\d.]+ s; skipped 2 empty texts; truncated \d+ texts .*"
+    assert re.fullmatch(status, predict(browser))
     rows = rows_of(downloaded(browser))
     assert list(rows[0])[-2:] == ["number", "label (input)"]
     assert {row["aspect"] for row in rows} == {"food", "service", ""}
@@ -471,7 +472,7 @@ def test_runtime_errors_name_the_command(model, tmp_path, capsys, monkeypatch):
             entry = tarfile.TarInfo(f"package/dist/{name}")
             entry.size = 3
             archive.addfile(entry, io.BytesIO(b"old"))
-    with raises("InputError: got another one in old.tgz. Run npm pack"):
+    with raises("InputError: got another file in old.tgz. Run npm pack"):
         read_runtime(Path("old.tgz"))
     wrong = ["export", model, "--output", "model.onnx", "--runtime", "other.tgz"]
     assert "runtime: expected --to page with it, got onnx." in error_of(capsys, *wrong)

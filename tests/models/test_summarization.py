@@ -130,7 +130,7 @@ def test_summarizer_of_an_encoder_without_token_types(tokenizer):
 @error_cases(
     {
         "InputError: sentences: expected a list of at least one sentence, got []": lambda s: s.summarize(""),
-        "InputError: sentences: expected text, got ' ' as number 1": lambda s: s.summarize(["One.", " "]),
+        "InputError: sentences[1]: expected text, got ' '": lambda s: s.summarize(["One.", " "]),
         "ValueError: count: expected at least 1, got 0": lambda s: s.summarize(SENTENCES, count=0),
         "InputError: sentences: expected a list of ..., got 'One": lambda s: encode_document("One.", s.tokenizer, 9),
         "InputError: max_length: expected at least 3, ..., got 2": lambda s: encode_document(["One."], s.tokenizer, 2),

@@ -245,7 +245,10 @@ def test_wide_bad_options_raise(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     for options, reason in (
         ({"aspect_columns": ["food", "view"]}, "expected 'view', got 'text', 'food', 'price'"),
-        ({}, "expected 'aspect', 'label', got 'text', 'food', 'price'; .*--wide for a column per aspect"),
+        (
+            {},
+            "expected 'aspect', 'label', got 'text', 'food', 'price'; .*--wide for labelled data with a column",
+        ),
         ({"wide": True, "label_column": "price"}, "label_column: expected none for a wide table"),
         ({"aspect_columns": []}, "aspect_columns: expected at least one column, got none"),
         ({"aspect_columns": ["food", "food"]}, "columns: expected distinct names"),
@@ -349,7 +352,7 @@ def test_tsv_of_your_own_beside_csv_is_ambiguous(tmp_path):
 
 def test_tsv_without_text_column_names_its_format(tmp_path):
     path = write_table(tmp_path / "own.tsv", [("review", "aspect", "label")], "\t")
-    with raises("DataError: read as a table of your own, because its header is not SentiHood's"):
+    with raises("DataError: a .tsv file is in SentiHood's format only if its header is id, sentence1"):
         rows_of(path)
 
 

@@ -21,16 +21,17 @@ from qacg_models.modules.softmax_attention import merge_heads, split_heads
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
     """Returns the relevance of a module's inputs x, given the relevance R of its outputs y; not for attention.
 
-    The relevance is `|x * d(s . y)/dx|` with s = R / y, scaled so that its sum equals that of R.
+    The relevance is `|x * d(s . y)/dx|` with s = R / y, scaled so that its sum equals the sum of R.
 
     Args:
         output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to y and to the divisor of the scaling, against divisions by zero, and to x.
+        eps: added to x, to y and to the divisor of the scaling; prevents divisions by zero.
 
     Returns:
-        (..., M) relevance, without gradient. Its sum over the last dimension equals that of `relevance`, up to `eps`.
+        (..., M) relevance, without gradient. Its sum over the last dimension equals the sum of `relevance`, up to
+        `eps`.
 
     Example:
         >>> import torch
@@ -83,7 +84,7 @@ class LayerwiseRelevance:
     Attributes:
         tokens: (B, L) relevance at the embeddings. The sum over an example equals its `logit`, up to the rules' `eps`.
         layers: one (B, L) tensor of relevance at the embeddings, and one after every layer.
-        logit: (B) the logits whose value was distributed over the tokens.
+        logit: (B,) the logits whose values were distributed over the tokens.
     """
 
     tokens: Tensor
@@ -96,15 +97,16 @@ def layerwise_relevance(
 ) -> LayerwiseRelevance:
     """Distributes a logit over the tokens, from the classifier back to the embeddings.
 
-    As in the released analysis, LayerNorm and activations leave relevance unchanged. At a residual connection all of
-    it goes to the dense branch and none to the residual. In attention all of it goes to the values; queries, keys and
-    context receive none. Attention maps are recomputed for one layer at a time.
+    As in the released analysis, LayerNorm and activations leave relevance unchanged. At a residual connection, all
+    relevance goes to the dense branch and none to the residual. In attention, all relevance goes to the values;
+    queries, keys and context receive none. Attention maps are recomputed for one layer at a time.
 
     Args:
-        model: a sequence classifier of this package, run in evaluation mode; no other thread may run it meanwhile.
-        batch: keyword arguments of its forward; labels are ignored.
-        target: class whose logit is distributed: an integer for all rows, or (B) integers; None: the highest logit of
-            each row.
+        model: a sequence classifier of this package, which is run in evaluation mode. No other thread may run the model
+            at the same time.
+        batch: keyword arguments of the model's forward, with padded inputs; labels are ignored.
+        target: class whose logit is distributed: an integer for all rows, or (B,) integers; None: the class with the
+            highest logit of each row.
 
     Returns:
         Relevance by token and layer.
@@ -145,7 +147,7 @@ class _Call:
 
 @contextmanager
 def _recorded(modules: list[nn.Module]) -> Iterator[dict[nn.Module, _Call]]:
-    """Yields a dictionary in which each call of one of the modules inside the context stores arguments and result."""
+    """Yields a dictionary: for each module called inside the context, arguments and result of the last call."""
     calls: dict[nn.Module, _Call] = {}
 
     def record(module: nn.Module, args: tuple, out: object) -> None:
@@ -167,7 +169,7 @@ def _through(function, x: Tensor, relevance: Tensor) -> Tensor:
 
 
 def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
-    """Returns the relevance of the tokens, (B, L, hidden), from that of the pooled output, (B, hidden)."""
+    """Returns the relevance of the tokens, (B, L, hidden), from the relevance of the pooled output, (B, hidden)."""
     hidden_states, visible = seen[pooler].args
     summary = seen[pooler.dense].args[0]
     relevance = _through(pooler.dense, summary, relevance)
@@ -180,7 +182,7 @@ def _through_pooler(pooler: Any, seen: Mapping[nn.Module, _Call], relevance: Ten
 
 
 def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Tensor:
-    """Returns the relevance of an encoder layer's input from that of its output, both (B, L, hidden).
+    """Returns the relevance of an encoder layer's input from the relevance of its output, both (B, L, hidden).
 
     Args:
         layer: an encoder layer of any model of this package; all have the same module names.
@@ -205,7 +207,7 @@ def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Te
 
 
 def _through_block_end(block: Any, seen: Mapping[nn.Module, _Call], relevance: Tensor) -> Tensor:
-    """Returns the relevance of x from that of LayerNorm(residual + dense(x))."""
+    """Returns the relevance of x from the relevance of LayerNorm(residual + dense(x))."""
     dense = seen[block.dense]
     residual = seen[block].args[1]
     relevance = _through(lambda branch: branch + residual, dense.out, relevance)

@@ -15,9 +15,11 @@ def token_sensitivity(
     """Returns the squared norm of d logit / d embedding for every token.
 
     Args:
-        model: a sequence classifier of this package, run in evaluation mode; parameter gradients do not change.
-        batch: keyword arguments of its forward; labels are ignored.
-        target: class of the logit: an integer for all rows, or (B) integers; None: the highest logit of each row.
+        model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
+            change.
+        batch: keyword arguments of the model's forward, with padded inputs; labels are ignored.
+        target: class of the logit: an integer for all rows, or (B,) integers; None: the class with the highest logit of
+            each row.
 
     Returns:
         (B, L) scores, 0 for tokens that the batch's `attention_mask` hides.
@@ -45,11 +47,12 @@ def token_sensitivity(
 def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
     """Returns the gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
 
-    It equals `backward_gradient(sensitivity_grads)` of the released code.
+    The result equals `backward_gradient(sensitivity_grads)` of the released code.
 
     Args:
-        model: a sequence classifier of this package, run in evaluation mode; parameter gradients do not change.
-        batch: keyword arguments of its forward; labels are ignored.
+        model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
+            change.
+        batch: keyword arguments of the model's forward, with padded inputs; labels are ignored.
         weights: (B, num_labels) weights of the logits.
 
     Returns:
@@ -78,13 +81,13 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
 
 
 def classify(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
-    """(B, C) logits of a sequence classifier; labels of the batch are ignored."""
+    """Returns the (B, C) logits of a sequence classifier; labels of the batch are ignored."""
     return model(**{name: value for name, value in batch.items() if name != "labels"}, return_dict=True).logits
 
 
 @contextmanager
 def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
-    """Sets evaluation mode and `config.unpad = False` inside the context, and restores both at the end.
+    """Sets evaluation mode and `config.unpad = False` inside the context, and restores the earlier values at the end.
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package.
@@ -107,7 +110,7 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
 
     Args:
         logits: (B, C).
-        target: an integer for all rows, (B) integers, or None for the highest logit of each row.
+        target: an integer for all rows, (B,) integers, or None for the class with the highest logit of each row.
 
     Raises:
         ValueError: `target` has another shape or dtype, or is out of range.
@@ -131,7 +134,8 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
 def _leaf_embeddings(model: EncoderPreTrainedModel) -> Iterator[list[Tensor]]:
     """Makes the output of the embeddings a leaf of the autograd graph in each forward.
 
-    Its gradient is then available even if all parameters are frozen, and none is computed for the embedding tables.
+    The gradient of this output is then available even if all parameters are frozen, and no gradient is computed for the
+    embedding tables.
 
     Yields:
         A list, to which each forward appends the output (B, L, hidden_size) of the embeddings.

@@ -9,7 +9,7 @@
 | CSV delimiters, text encodings, Excel and Parquet | `delimiters.py`, `encodings.py`, `tables.py` |
 | lines of a text file, items of a JSON array | `lines.py` |
 | records of your own tables as examples, and their task | `records.py` |
-| rows with empty cells, and the error that lists them | `row_problems.py` |
+| unusable rows, and the error that lists these rows | `row_problems.py` |
 | columns of pandas DataFrames | `frames.py` |
 | texts to predict | `requests.py` |
 | options for reading data | `options.py` |

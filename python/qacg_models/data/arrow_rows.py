@@ -46,7 +46,7 @@ class ArrowRows(Sequence[dict]):
             yield from batch.to_pylist()
 
     def column(self, name: str) -> np.ndarray:
-        """Returns all values of a numeric column."""
+        """Returns the values of a numeric column as one array; an empty int64 array if there are no batches."""
         import numpy as np
 
         if not self.batches:
@@ -75,7 +75,7 @@ def write_rows(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema)
 
 
 def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
-    """Returns memory-mapped record batches of a file that `write_rows` wrote, and the metadata of its schema.
+    """Returns the memory-mapped record batches of a file that `write_rows` wrote, and the metadata of their schema.
 
     Raises:
         OSError: the file cannot be read.
@@ -90,10 +90,10 @@ def map_rows(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
 def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
     """Returns the record batches: in memory up to IN_MEMORY bytes, else mapped from a temporary file.
 
-    The temporary file is deleted before the function returns; on POSIX, its mapping stays valid.
+    On POSIX, the temporary file is deleted before the function returns, and the mapping stays valid.
 
     Raises:
-        InputError: the temporary file cannot be written.
+        InputError: the temporary folder cannot be created, or the file in it cannot be written.
     """
     batches, kept, size = iter(batches), [], 0
     for batch in batches:
@@ -115,11 +115,11 @@ def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa
             if not str(error).startswith(f"{path}:"):  # an error of the data, which is read while it is written
                 raise
             raise InputError(f"{error}; {_ELSEWHERE}") from error
-        return map_rows(path)[0]  # a mapping outlives the file's name on POSIX
+        return map_rows(path)[0]  # on POSIX, a mapping stays valid after the file is deleted
 
 
 def _drained(kept: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of `kept`, and releases each after it is used; then yields those of `rest`."""
+    """Yields the batches of `kept`, which are removed from the list one by one, and then the batches of `rest`."""
     while kept:
         yield kept.pop(0)
     yield from rest

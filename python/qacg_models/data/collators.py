@@ -17,15 +17,19 @@ class PaddingCollator:
 
     Args:
         pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
-        share_texts: True: the batch has each of B distinct texts once, and `text_ids`, the index of the text of each
-            of N features. For models whose `config.shares_texts` is True.
+        share_texts: True: the batch has each of the B distinct texts of N features once, and `text_ids` (N,), the
+            index of each feature's text. For models whose `config.shares_texts` is True. False: B is N.
     """
 
     def __init__(self, pad_token_id: int, share_texts: bool = False):
         self.pad_token_id, self.share_texts = pad_token_id, share_texts
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Returns int64 tensors: (B, L) token ids, types and mask; (N,) labels, context ids and text ids if present."""
+        """Returns one padded batch of at least one feature, as int64 tensors.
+
+        The batch has (B, L) input_ids, token_type_ids and attention_mask, (N,) labels and context_ids if the features
+        have them, and (N,) text_ids with `share_texts`.
+        """
         texts, batch = _texts_and_answers(features, self.share_texts)
         lengths = torch.tensor([len(text["input_ids"]) for text in texts])
         return batch | {
@@ -36,19 +40,24 @@ class PaddingCollator:
 
     def describe(self, padding: float) -> str:
         """Returns a log line for the share of padding among the tokens."""
-        return f"batches are padded to their longest row: {padding:.0%} of their tokens are padding"
+        return f"batches are padded to their longest row: {padding:.0%} of the tokens are padding"
 
 
 class PackingCollator:
     """Concatenates the features of `encode_examples` into a packed batch without padding.
 
-    Usable as the `collate_fn` of a `DataLoader` or as the collator of a `Trainer`. The batch has the keyword
-    arguments of this package's models: (B,) labels and context_ids if the features have them; (T,) input_ids,
-    token_type_ids and position_ids; cu_seqlens (B + 1,) int32; and the integer max_seqlen.
+    Usable as the `collate_fn` of a `DataLoader` or as the `data_collator` of a `Trainer`. The batch has keyword
+    arguments of this package's models. For N features and B texts with T tokens in all, these are:
+
+    - (N,) int64 labels and context_ids, if the features have them;
+    - (T,) int64 input_ids, position_ids and, if the features have them, token_type_ids;
+    - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
+
+    Without `share_texts`, each feature is a text, and B is N.
 
     Args:
-        share_texts: True: the batch has each of B distinct texts once, and `text_ids` (N,), the index of the text of
-            each of N features; labels and context_ids are (N,). For models whose `config.shares_texts` is True.
+        share_texts: True: the batch has each of the B distinct texts of N features once, and `text_ids` (N,), the
+            index of each feature's text. For models whose `config.shares_texts` is True.
     """
 
     def __init__(self, share_texts: bool = False):
@@ -77,14 +86,14 @@ class PackingCollator:
 
     def describe(self, padding: float) -> str:
         """Returns a log line for the share of padding that packing avoids."""
-        return f"batches are packed: without it {padding:.0%} of their tokens would be padding"
+        return f"batches are packed: in padded batches, {padding:.0%} of the tokens would be padding"
 
 
 def _texts_and_answers(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
-    """Returns the features whose tokens the batch contains, and its tensors with a value for each feature.
+    """Returns the features whose tokens the batch contains, and the batch's tensors with a value for each feature.
 
-    These tensors are labels, context ids and, with `share_texts`, text ids. With `share_texts`, the returned features
-    are the first ones with each distinct text; otherwise all.
+    The tensors are labels and context_ids, if the features have them, and text_ids with `share_texts`. The returned
+    features are the first feature of each distinct text with `share_texts`, otherwise all features.
     """
     batch = {
         name: torch.tensor([feature[name] for feature in features])
@@ -105,13 +114,16 @@ def _texts_and_answers(features: Sequence[dict], share_texts: bool) -> tuple[Seq
 
 
 def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
-    """Returns rows as one int64 tensor, padded on the right with `fill` to the longest row."""
+    """Returns one or more rows as one int64 tensor, padded on the right with `fill` to the longest row."""
     length = max(map(len, rows))
     return torch.tensor([row + [fill] * (length - len(row)) for row in rows], dtype=torch.int64)
 
 
 def slice_batch(batch: dict, start: int, end: int) -> dict:
-    """Returns rows `start` to `end` (exclusive) of a padded or packed batch, with only the texts of these rows."""
+    """Returns the rows from `start` to `end` (exclusive) of a padded or packed batch, and only the texts of these rows.
+
+    There must be at least one such row.
+    """
     answers = {name: batch[name][start:end] for name in ("labels", "context_ids") if name in batch}
     if "text_ids" in batch:
         texts, answers["text_ids"] = batch["text_ids"][start:end].unique(return_inverse=True)
@@ -133,9 +145,9 @@ def slice_batch(batch: dict, start: int, end: int) -> dict:
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
-    """Returns the collator for a model: packed batches for fused attention, padded ones for other implementations.
+    """Returns the collator for a model: for packed batches with fused attention, else for padded batches.
 
-    Fused attention always reads packed batches directly; other implementations may have to pad them again.
+    Fused attention reads packed batches directly; other implementations may have to pad packed batches again.
     """
     share_texts = getattr(model.config, "shares_texts", False)
     if model.config._attn_implementation == "fused":
@@ -144,7 +156,13 @@ def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> P
 
 
 def padding_share(lengths: Sequence[int], batch_size: int, seed: int) -> float:
-    """Returns the share of padding among the tokens of random batches of rows with these lengths."""
+    """Returns the share of padding, in [0, 1), among the tokens of random batches of rows with these lengths.
+
+    Args:
+        lengths: numbers of tokens of the rows, at least one of them positive.
+        batch_size: number of rows in a batch.
+        seed: seed of the order of the rows.
+    """
     shuffled = [*lengths]
     random.Random(seed).shuffle(shuffled)
     batches = [shuffled[start : start + batch_size] for start in range(0, len(shuffled), batch_size)]

@@ -1,7 +1,7 @@
 """Reader of your own tables: CSV, JSON, JSONL, Excel and Parquet, with column names of your choice.
 
 A table has a row for each sentence and aspect. A wide table has a row for each sentence and a column for each aspect,
-whose cells are labels; each of its rows becomes one record per aspect.
+whose cells are labels; each row of a wide table becomes one record per aspect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from qacg_models.utils.plain_text import parse_json, unescape_formula
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
 
-Record = tuple[int, dict[str, str]]  # number of the record's first line, and texts by the names of `Columns`
+# Number of the record's first line (row, for Excel and Parquet), and texts by the names of `Columns`.
+Record = tuple[int, dict[str, str]]
 # Optional column that assigns a labelled row to a split.
 SPLIT_COLUMN = "split"
 # A file with both columns is a sheet of `qacg suggest`, whose cells are escaped for spreadsheets.
@@ -39,16 +40,19 @@ class Columns:
 
     Attributes:
         text: name of the text column.
-        aspect, label: names of the aspect column and the label column; None for texts to predict. For a wide table,
-            which has no such columns, they are the keys of a record.
-        id, target: names of the id column and the target column; None if the data has none.
-        delimiter: delimiter of CSV files; a backslash followed by t is a tab, "auto" detects it from the header.
-        encoding: encoding of CSV, JSON and JSONL files.
-        wide: whether there is a column for each aspect.
-        aspect_columns: the aspect columns of a wide table; None: all except text, id and target.
+        aspect: name of the aspect column; None if that column does not exist or is not read.
+        label: name of the label column; None for texts to predict. A wide table has neither an aspect nor a label
+            column; there, `aspect` and `label` are the keys of a record.
+        id, target: names of the id column and the target column; None if they do not exist or are not read.
+        delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
+            from the header.
+        encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
+        wide: whether the table has a column for each aspect.
+        aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
 
     Raises:
-        InputError: two columns have the same name, the delimiter is not one character, or the encoding is unknown.
+        InputError: two columns have the same name, the delimiter is neither "auto" nor one character, or the encoding
+            is not one of Python's encodings for files.
     """
 
     text: str = "text"
@@ -66,13 +70,16 @@ class Columns:
             object.__setattr__(self, "delimiter", "\t")
         for names in (self.names(), self.required()):
             if len(set(names)) < len(names):
-                raise InputError(f"columns: expected distinct names, got {', '.join(names)}")
+                raise InputError(
+                    f"columns: expected distinct names, got {', '.join(names)}; pass other names by --text-column and"
+                    " the other column options"
+                )
         if self.delimiter != AUTO and len(self.delimiter) != 1:
             raise InputError(f"delimiter: expected auto or one character, got {self.delimiter!r}")
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
     def names(self) -> list[str]:
-        """Returns the keys of a record."""
+        """Returns the keys that every record has."""
         optional = (self.aspect, self.label, self.id, self.target)
         return [self.text, *(name for name in optional if name is not None)]
 
@@ -90,23 +97,30 @@ class Columns:
         return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
 
     def of_texts(self, **names: str | None) -> Columns:
-        """Returns these columns for a file of texts without labels; `names` sets aspect, id and target."""
+        """Returns these columns for a file of texts without labels.
+
+        Args:
+            names: names of the aspect, id and target columns; the columns that are not given are None.
+        """
         without = {"aspect": None, "label": None, "id": None, "target": None}
         return replace(self, **without | names, wide=False, aspect_columns=None)
 
 
 def records(path: Path, columns: Columns, suffix: str | None = None, others: bool = False) -> Iterator[Record]:
-    """Yields the line number and the requested fields of every record; an empty cell becomes an empty text.
+    """Yields the line number and the requested fields of every record.
+
+    An empty or blank cell becomes an empty text. If the file has the column of `columns.split`, its cells are yielded
+    too, stripped and in lower case.
 
     Args:
         path: the file.
         columns: names of the fields.
         suffix: one of SUFFIXES or ".txt" (read as CSV), which selects the format; None: the suffix of `path`.
-        others: for TABLES, also yield the other columns.
+        others: also yield the other columns, if the suffix is one of TABLES.
 
     Raises:
-        DataError: the suffix is unknown, the content does not match it, a column is missing, or a field is neither a
-            text nor a finite number.
+        DataError: the file cannot be read; the suffix is unknown; the content does not match the suffix; a column is
+            missing; or a cell has a value that is neither a text nor a finite number.
         InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     suffix = suffix or path.suffix.lower()
@@ -124,26 +138,36 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
 
 
 def file_aspects(path: Path, columns: Columns) -> list[str]:
-    """Returns the aspects of a wide table, in column order; an empty list for a file without rows.
+    """Returns the aspects of a wide table: `columns.aspect_columns` if given, else the aspect columns of the first row.
+
+    The result is an empty list for a file without rows.
 
     Raises:
-        DataError: the suffix is unknown, the content does not match it, or a column is missing.
+        DataError: the file cannot be read, the suffix is unknown, the content does not match the suffix, or a column is
+            missing.
+        InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     record = next(_raw_records(path, columns, path.suffix.lower()), None)
     return [] if record is None else _wide_aspects(record[1], columns)
 
 
 def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[int, dict]]:
-    """Yields the line number and all fields of every row, unchanged."""
+    """Returns an iterator over the line number and all fields of every row that is not blank.
+
+    Raises:
+        DataError: the suffix is unknown.
+    """
     readers = {".csv": _csv_records, ".tsv": _csv_records, ".json": _json_records, ".jsonl": _jsonl_records}
     readers |= {".xlsx": _excel_records, ".parquet": _parquet_records, ".txt": _csv_records}
     if suffix not in readers:
-        raise DataError(path, None, f"suffix: expected one of {', '.join(readers)}, got {suffix!r}")
+        raise DataError(
+            path, None, f"suffix: expected one of {', '.join(readers)}, got {suffix!r}; save the table in such a format"
+        )
     return readers[suffix](path, columns)
 
 
 def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
-    """Returns the aspect columns among all columns of a wide table; unnamed columns are ignored."""
+    """Returns `columns.aspect_columns` if given; else the named columns except text, id, target and `split`."""
     if columns.aspect_columns is not None:
         return list(columns.aspect_columns)
     others = (*columns.required(), columns.split)
@@ -152,7 +176,7 @@ def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
 
 
 def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
-    """Yields a record for each aspect of a row; only one for a row without a text, so that it is reported once."""
+    """Yields a record for each aspect of a row; only one for a row without a text, so that the row is reported once."""
     same = {name: record[name] for name in (columns.text, columns.id, columns.target, columns.split) if name in record}
     aspects = _wide_aspects(record, columns)
     for aspect in aspects if str(record[columns.text] or "").strip() else aspects[:1]:
@@ -160,20 +184,26 @@ def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
 
 
 def _text(path: Path, line: int, name: str, value: object) -> str:
-    """Returns a cell as text. Numbers are accepted, so that 1 and "1" are the same id or label."""
+    """Returns a cell as text; an empty text for a blank cell, None or NaN.
+
+    Finite numbers are accepted, so that 1 and "1" are the same id or label.
+
+    Raises:
+        DataError: the cell has another type, or is infinite.
+    """
     if isinstance(value, str):
         return value if value.strip() else ""
     if value is None or (isinstance(value, float) and math.isnan(value)):  # how other programs store an empty cell
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(path, line, f"{name!r}: expected a text, got {value!r}")
+        raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value!r}")
     if isinstance(value, float) and math.isinf(value):
         raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value}")
     return str(value)
 
 
 def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
-    # The csv module keeps line ends inside quoted fields only if the lines that it receives end with one.
+    # The csv module keeps line ends inside quoted fields only if the lines that it receives end with a line end.
     lines: Iterator[str] = (text + "\n" for _, text in numbered_lines(path, columns.encoding))
     delimiter, before = columns.delimiter, 0
     if delimiter == AUTO:
@@ -192,7 +222,8 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 _check_names(path, line, header, columns)
                 header = _distinct(header)
             elif len(fields) > len(header) or len(fields) < min(2, len(header)):
-                advice = f"put fields that contain {shown_delimiter(delimiter)!r} into quotation marks"
+                shown = shown_delimiter(delimiter)
+                advice = f"put fields that contain '{shown}' into quotation marks, and separate fields by '{shown}'"
                 raise DataError(
                     path, line, f"expected {len(header)} fields as in the header, got {len(fields)}; {advice}"
                 )
@@ -205,11 +236,14 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
             raise DataError(
                 path,
                 start,
-                f"expected fields of at most {csv.field_size_limit():,} characters, got a longer one or a quotation"
-                " mark that is not closed; shorten the text, or write the data as JSONL",
+                f"expected fields of at most {csv.field_size_limit():,} characters, got a longer field or a quotation"
+                " mark that is not closed; close the quotation mark, shorten the text, or write the data as JSONL",
             ) from None
         raise DataError(
-            path, start, f"is not CSV with the delimiter {shown_delimiter(delimiter)!r} ({error})"
+            path,
+            start,
+            f"is not CSV with the delimiter '{shown_delimiter(delimiter)}' ({error}); double the quotation marks inside"
+            " a quoted field, or pass another delimiter by --delimiter",
         ) from None
 
 
@@ -226,7 +260,9 @@ def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
             header = _distinct(header)
         elif len(cells) > len(header):
             raise DataError(
-                path, line, f"expected {len(header)} cells as in the header, got {len(cells)}; name every column"
+                path,
+                line,
+                f"expected {len(header)} cells as in the header, got {len(cells)}; name every column in the header",
             )
         else:
             yield line, dict(itertools.zip_longest(header, cells))
@@ -245,7 +281,8 @@ def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
         try:
             record = parse_json(text)
         except json.JSONDecodeError as error:
-            raise DataError(path, line, f"is not JSON ({error.msg}, column {error.colno})") from None
+            reason = f"is not JSON ({error.msg}, column {error.colno}); write one object per line"
+            raise DataError(path, line, reason) from None
         yield line, _object(path, line, record, columns)
 
 
@@ -255,7 +292,7 @@ def _json_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Returns the column names with a number appended to repeated ones, so that no column hides another."""
+    """Returns the column names, with a number appended to repeated names, so that no column hides another."""
     found: list[str] = []
     for name in names:
         numbers = itertools.count(2)
@@ -282,9 +319,13 @@ def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> N
         raise DataError(path, line, f"columns: expected {expected}, got {has}; {_advice(path, names)}")
     twice = [name for name in columns.required() if names.count(name) > 1]
     if twice:
-        raise DataError(path, line, f"columns: expected each name once, got {', '.join(map(repr, twice))} twice")
+        shown = ", ".join(map(repr, twice))
+        raise DataError(path, line, f"columns: expected each name once, got {shown} twice; rename or delete a column")
     if columns.wide and not _wide_aspects(names, columns):
-        raise DataError(path, line, f"columns: expected one for each aspect, got only {', '.join(map(repr, names))}")
+        shown = ", ".join(map(repr, names))
+        raise DataError(
+            path, line, f"columns: expected one for each aspect, got only {shown}; add such columns, or omit --wide"
+        )
 
 
 def _advice(path: Path, names: list[str]) -> str:
@@ -292,8 +333,11 @@ def _advice(path: Path, names: list[str]) -> str:
     other = next((mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
         return f"pass the delimiter by --delimiter '{shown_delimiter(other)}'"
-    advice = "pass other names by --text-column, --aspect-column and --label-column, or --wide for a column per aspect"
+    advice = (
+        "pass other names by --text-column, --aspect-column and, for labelled data, --label-column, or --wide for"
+        " labelled data with a column for each aspect"
+    )
     if path.suffix.lower() == ".tsv":
         published = ", ".join(SENTIHOOD_COLUMNS)
-        advice += f"; the file is read as a table of your own, because its header is not SentiHood's ({published})"
+        advice += f"; a .tsv file is in SentiHood's format only if its header is {published}"
     return advice

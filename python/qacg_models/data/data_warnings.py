@@ -1,4 +1,4 @@
-"""Warnings about data that makes a model or its metrics worse than they look, each with advice."""
+"""Warnings, with advice, about data from which a model learns badly, or on which metrics are unreliable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 # An accuracy over 50 rows has a standard error of up to 7 percentage points; over 30 sentences up to 9, since errors
-# within a sentence are correlated. With fewer than 10 rows of a label, dev has about one of them.
+# within a sentence are correlated. Of fewer than 10 rows with a label, dev has about one.
 LEAST_ROWS, LEAST_DEV_SENTENCES, LEAST_CLASS_ROWS = 50, 30, 10
 SHOWN = 3  # maximum number of examples in a warning
 _TEXT = 60  # maximum number of characters of a text in an example
@@ -28,12 +28,14 @@ class DataWarning:
 
     Attributes:
         code: `no_absent_rows`, `rare_class`, `contradictory_labels`, `duplicate_rows`, `few_dev_sentences` or
-            `few_rows`. Programs can compare it; it does not change between releases.
+            `few_rows`. The codes do not change between releases, so that programs can compare them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
         count: number of rows, labels, or pairs of text and aspect that have the problem; for `no_absent_rows` and
             `few_rows` the number of all rows, for `few_dev_sentences` of all sentences.
-        examples: the first of these, at most SHOWN, with the line numbers of rows.
+        examples: texts about the first SHOWN findings: for `rare_class`, labels with their numbers of rows; for
+            `contradictory_labels` and `duplicate_rows`, a context and text with line numbers and labels of rows; empty
+            for other codes.
     """
 
     code: str
@@ -54,12 +56,13 @@ def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tu
     Rows are read in blocks; about 60 bytes per row of a split are in memory.
 
     Args:
-        splits: rows by split name; train, dev and test are optional.
+        splits: labelled rows by split name; train, dev and test are optional.
         task: labels and aspects of the rows.
 
     Returns:
         For train: warnings if no row has the label "no opinion", if labels have few rows, and about contradictory
-        labels and duplicate rows. For dev and test: about contradictory labels, and about too few sentences or rows.
+        labels and duplicate rows. For dev: about too few sentences, or else too few rows, and contradictory labels. For
+        other splits: about too few rows and contradictory labels.
 
     Example:
         >>> from qacg_models.data import load_data, sample_directory
@@ -122,9 +125,9 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
     if count >= LEAST_DEV_SENTENCES:
         return None
     message = (
-        f"only {_counted(count, 'sentence', 'sentences')}, so checkpoint selection and metrics on {split} are partly"
-        f" chance; label more sentences, or enlarge {split} to at least {LEAST_DEV_SENTENCES} (--dev-fraction, or a"
-        " separate file)"
+        f"only {_counted(count, 'sentence', 'sentences')}, so checkpoint selection and metrics on {split} depend partly"
+        f" on chance; label more sentences, or enlarge {split} to at least {LEAST_DEV_SENTENCES} sentences"
+        " (--dev-fraction, or a separate file)"
     )
     return DataWarning("few_dev_sentences", split, message, count)
 
@@ -132,16 +135,19 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
 def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
     if len(rows) >= LEAST_ROWS:
         return None
-    error = 50 / max(len(rows), 1) ** 0.5  # of a share of one half, in points
+    error = 50 / max(len(rows), 1) ** 0.5  # of a share of one half, in percentage points
     message = (
         f"metrics on {_counted(len(rows), 'row', 'rows')} are imprecise: the standard error of an accuracy is up to"
-        f" {error:.0f} points; evaluate on at least {LEAST_ROWS} rows, preferably on hundreds"
+        f" {error:.0f} percentage points; evaluate on at least {LEAST_ROWS} rows, preferably on hundreds"
     )
     return DataWarning("few_rows", split, message, len(rows))
 
 
 def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicates: bool) -> Iterator[DataWarning]:
-    """Yields warnings about rows with the same context and, ignoring case and repeated spaces, the same text."""
+    """Yields at most one warning about contradictory labels and, with `duplicates`, one about duplicate rows.
+
+    Rows are compared if they have the same context and, ignoring case and repeated spaces, the same text.
+    """
     import numpy as np
 
     keys, labels = _keys(rows), np.fromiter((label for (label,) in column_values(rows, "label")), np.int32, len(rows))
@@ -156,7 +162,8 @@ def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicate
             shown.append(_shown(rows, group[np.unique(labels[group], return_index=True)[1]], task))
         message = (
             f"{_counted(len(contradicted), 'pair of text and aspect has', 'pairs of text and aspect have')} different"
-            " labels in different rows, of which at most one is right; keep the right rows and delete the others"
+            " labels in different rows, and at most one of these labels is right; keep the right rows and delete the"
+            " others"
         )
         yield DataWarning("contradictory_labels", split, message, len(contradicted), tuple(shown))
     repeats = np.sort(order[1:][same_key & same_label])
@@ -165,21 +172,26 @@ def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicate
         for first in _first_rows(repeats, keys):
             shown.append(_shown(rows, np.flatnonzero((keys == keys[first]) & (labels == labels[first])), task))
         message = (
-            f"{_counted(len(repeats), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row and"
-            " so count twice; delete copies, unless different people wrote the same text"
+            f"{_counted(len(repeats), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row, so"
+            " that this text has more weight; delete copies, unless different people wrote the same text"
         )
         yield DataWarning("duplicate_rows", split, message, len(repeats), tuple(shown))
 
 
 def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns the first row of each of the first SHOWN distinct keys among the rows `found` (ascending indices)."""
+    """Returns the index of the first row of each of the first SHOWN distinct keys.
+
+    Args:
+        found: ascending indices of the rows to search.
+        keys: key of every row.
+    """
     import numpy as np
 
     return found[np.sort(np.unique(keys[found], return_index=True)[1])[:SHOWN]]
 
 
 def _shown(rows: Sequence[Example], indices: np.ndarray, task: Task) -> str:
-    """Formats the text and context that some rows share, with line and label of the first rows."""
+    """Formats the text and context that some rows share, with line and label of the first SHOWN rows."""
     group = [rows[int(index)] for index in sorted(indices)[:SHOWN]]
     text = " ".join(group[0].sentence.split())
     text = text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
@@ -188,7 +200,7 @@ def _shown(rows: Sequence[Example], indices: np.ndarray, task: Task) -> str:
 
 
 def _keys(rows: Sequence[Example]) -> np.ndarray:
-    """Returns (N) uint64 hashes of each row's normalised text and context."""
+    """Returns (N,) uint64: a hash of each row's normalised text and context."""
     import numpy as np
 
     def hashes() -> Iterator[int]:

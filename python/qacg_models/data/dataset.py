@@ -1,4 +1,4 @@
-"""Data sets: reading the splits of a folder or of files, checking them, and describing them."""
+"""Data sets: functions that read the splits of a folder or of files, check the rows, and describe the data set."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from qacg_models.errors import InputError
 
 Sources = Path | str | Sequence[Path | str]
 
-# Descriptions of where the dev rows come from, and what the metric on them estimates.
+# Descriptions of where the dev rows come from, and of what the dev metric estimates.
 RESERVED = (
     "rows that the column 'split' marks as dev; if they are a random sample, as in a sheet of qacg suggest, the dev"
     " metric estimates the metric on new texts"
@@ -40,17 +40,19 @@ class Dataset:
 
     Attributes:
         task: labels and aspects.
-        splits: rows by split name, in file order.
+        splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
         files: the files of each split.
-        contexts: every target of the training split (of all splits without a training split) with every aspect, targets
-            in natural order (2 before 10) and aspects in the task's order; the position is the context id.
-        overlap: number of distinct sentences shared by each pair of splits.
+        contexts: every target of the training files with every aspect; if no training file was read, every target of
+            the other files. Targets are in natural order (2 before 10), aspects in the task's order. The position of a
+            context is its id.
+        overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
+            spaces.
         sources: the folder or files passed to `load_data`.
-        options: the options with which they were read.
+        options: the options with which the files were read.
         notes: decisions made while reading, one line each.
-        skipped: those of the notes that are about skipped rows.
-        dev_origin: where the dev rows of the training file come from, and what their metric estimates; empty if dev is
-            a file of its own.
+        skipped: the notes about skipped rows.
+        dev_origin: how the training file was divided into training and dev rows, and what the dev metric estimates;
+            empty if the file was not divided.
     """
 
     task: Task
@@ -94,27 +96,30 @@ def load_data(
     optional: Sequence[str] = (),
     task: Task | None = None,
 ) -> Dataset:
-    """Reads the splits of a folder, or of files, which are then the training split.
+    """Reads the splits of a folder; or reads one or several files, which are the training split.
 
-    Without a dev file, the training file is divided by its column `split` (`split_by_column`). If that marks no dev
-    rows, dev is a share of the training sentences (`split_dev`).
+    Without a dev file, the training file is divided by the column `split` (`split_by_column`). If this column does not
+    exist or marks no dev rows, dev is a share of the training sentences (`split_dev`).
 
     Args:
         path: a folder, a file, or several files in one format. Ids are local to a file: the same id in two files
             means two sentences.
         splits: the splits to read.
-        options: how to read them; None: the defaults.
-        optional: those of `splits` that may be absent.
-        task: expected labels and aspects; None: those of the format, or of the training data.
+        options: how to read the files; None: the defaults.
+        optional: the members of `splits` that may be absent.
+        task: expected labels and aspects; None: those of a published format. For your own tables, None takes the names
+            from `options`, or else from the training file (from the first split, if the training file is not read).
 
     Returns:
         The data set.
 
     Raises:
-        DataError: the folder or a file does not exist, a required split has no file, a file violates its format, files
-            have different formats, or a context does not occur in the training split.
-        InputError: `path` has no files, the format does not support an option, `dev_fraction` leaves a split empty, or
-            `dev_fraction` or `dev_seed` is set although the column `split` marks dev rows.
+        DataError: the folder or a file does not exist; a required split has no file; a file violates its format, is
+            given twice, or has another format than the first; the rows have fewer than two labels; or the context of a
+            row is not among the training contexts.
+        InputError: `path` has no files; the format does not support an option; the labels, aspects or absent label of
+            `options` are invalid; an Excel file requires openpyxl, which is not installed; `dev_fraction` leaves a
+            split empty; or `dev_fraction` or `dev_seed` is set although the column `split` marks dev rows.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -126,7 +131,7 @@ def load_data(
     _refuse_missing([split for split in missing if split not in made], sources[0], data_format)
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
     if not files:
-        raise DataError(sources[0], None, f"has none of the splits {', '.join(splits)}")
+        raise DataError(sources[0], None, f"expected at least one of the splits {', '.join(splits)}, got none")
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
     tables, contexts, left_out = _read_tables(data_format, files, task, options)
@@ -166,17 +171,18 @@ def load_file(
     Args:
         path: the file or files.
         task: labels and aspects of the rows.
-        options: how to read them; None: the defaults.
+        options: how to read the files; None: the defaults.
         contexts: the contexts that rows may have; None: any.
-        notes: list to which a line for each file with skipped rows is appended.
+        notes: list to which a line for each file with skipped rows is appended; None: no lines are made.
 
     Returns:
         The rows.
 
     Raises:
-        DataError: a file does not exist or violates its format, files have different formats, the format is for
-            another task, or a context is not among `contexts`.
-        InputError: `path` has no files, or the format does not support an option.
+        DataError: a file does not exist, violates its format, is given twice, or has another format than the first; the
+            format is for another task; or the context of a row is not among `contexts`.
+        InputError: `path` has no files, the format does not support an option, or an Excel file requires openpyxl,
+            which is not installed.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -205,7 +211,7 @@ def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str,
 
 
 def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
-    """Raises DataError, with its line number, for the first row whose context is not among `contexts`."""
+    """Raises DataError, with the row's line number, for the first row whose context is not among `contexts`."""
     known = set(contexts)
     if all(context in known for (context,) in distinct(rows, "context")):
         return
@@ -214,7 +220,7 @@ def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path 
 
 
 def describe(dataset: Dataset) -> list[str]:
-    """Returns lines that describe a data set: notes, a line per split, and the number of shared sentences."""
+    """Returns lines that describe a data set: notes, a line per split, and, for several splits, shared sentences."""
     lines = [*dataset.notes]
     lines += [describe_examples(split, rows, dataset.task) for split, rows in dataset.splits.items()]
     if len(dataset.splits) > 1:
@@ -223,20 +229,20 @@ def describe(dataset: Dataset) -> list[str]:
 
 
 def label_shares(rows: Sequence[Example], task: Task) -> list[float]:
-    """Returns the share of each label among the rows, in the task's order; the shares sum to 1."""
+    """Returns the share of each label among labelled rows, at least one; in the task's order, with the sum 1."""
     found = counts(rows, "label")
     return [found.get(index, 0) / len(rows) for index in range(len(task.labels))]
 
 
 def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
-    """Returns one line with the size and the label shares of a split."""
+    """Returns one line with the size and the label shares of a split, which must have rows."""
     shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
     sentences, groups = len(distinct(rows, "sentence")), len(distinct(rows, "id", "target"))
     return f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({shares})"
 
 
 def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:
-    """Returns the number of distinct sentences shared by each pair of splits, ignoring case and repeated spaces."""
+    """Returns, for each pair of splits, the number of distinct sentences in both, ignoring case and repeated spaces."""
     found = {
         name: {text_digest(normalized(text)) for (text,) in distinct(rows, "sentence")} for name, rows in splits.items()
     }
@@ -270,10 +276,10 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
     formats = [find_format(source, options.format) for source in sources]
     for number, (source, found) in enumerate(zip(sources, formats)):
         if any(source.samefile(earlier) for earlier in sources[:number]):
-            raise DataError(source, None, "expected each file once, got it twice")
+            raise DataError(source, None, "expected each file once, got this file twice")
         if found != formats[0]:
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
-            raise DataError(source, None, f"{reason}; pass files in one format, or select it by --format")
+            raise DataError(source, None, f"{reason}; pass files in one format, or select the format by --format")
     if formats[0].task is not None:
         given = {
             "encoding": options.encoding != UTF_8,
@@ -283,7 +289,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
         }
         for name in (name for name, value in given.items() if value):
             reason = f"{sources[0]} is read as {formats[0].name}, which does not support this option"
-            raise InputError(f"{name}: {reason}; omit it, or pass --format columns for a table of your own")
+            raise InputError(f"{name}: {reason}; omit {name}, or pass --format columns for a table of your own")
     return sources, formats[0]
 
 
@@ -333,14 +339,14 @@ def _examples(
 
 def _unknown_context(path: Path | str, row: Example, contexts: Sequence[str]) -> DataError:
     reason = f"context: expected one of the training contexts ({', '.join(contexts)}), got {row.context!r}"
-    return DataError(path, row.line, reason)
+    return DataError(path, row.line, f"{reason}; remove the row, or train on data with this context")
 
 
 def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> None:
     for split in splits:
         if path.is_file():
             reason = f"one file provides train and dev only; pass a separate file for {split}"
-            raise DataError(path, None, f"{reason}, or mark rows as {split} in a column 'split'")
+            raise DataError(path, None, f"{reason}, or mark rows of your own table as {split} in a column 'split'")
         raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
 
 
@@ -395,7 +401,7 @@ def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptio
 
 
 def _check_same_aspects(files: tuple[Path, ...], names: Columns) -> None:
-    """Raises DataError if the aspect columns of a wide table differ from those of the first file."""
+    """Raises DataError if the aspect columns of a file differ from the aspect columns of the first file."""
     first: list[str] | None = None
     for file in files:
         aspects = file_aspects(file, names)

@@ -8,7 +8,7 @@ from itertools import chain
 AUTO = "auto"
 DELIMITERS = (",", ";", "\t", "|")
 _LONGEST_HEADER = 100  # maximum number of lines; quoted names may contain line ends
-# Excel reads the delimiter from a first line `sep=;`, which it does not show.
+# Excel reads the delimiter from a first line such as `sep=;`, and does not show this line.
 _EXCEL = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
 
@@ -18,13 +18,18 @@ def shown_delimiter(delimiter: str) -> str:
 
 
 def find_delimiter(lines: Iterable[str], names: list[str]) -> tuple[str, int, Iterator[str]]:
-    """Detects the delimiter of a CSV.
+    """Detects the delimiter of a CSV file.
 
-    The first rule that applies decides: a first line `sep=;` of Excel; the delimiter with which the header has all of
-    `names`; the delimiter with which the header has the most fields.
+    A first line such as `sep=;`, which Excel writes, gives the delimiter. Otherwise the candidates are the DELIMITERS
+    with which the header has all of `names`, or all DELIMITERS if there is none. The result is the candidate with which
+    the header has the most fields.
+
+    Args:
+        lines: the lines of the file, with their line ends.
+        names: column names that the header must have.
 
     Returns:
-        The delimiter, the number of lines before the table, and the lines of the table.
+        The delimiter, the number of lines before the header (1 after `sep=;`, else 0), and all following lines.
     """
     lines = iter(lines)
     head = _header(lines)
@@ -36,7 +41,7 @@ def find_delimiter(lines: Iterable[str], names: list[str]) -> tuple[str, int, It
 
 
 def _header(lines: Iterator[str]) -> list[str]:
-    """Returns the first lines, up to the end of the first non-blank record."""
+    """Returns the first lines, up to the end of the first non-blank record; at most _LONGEST_HEADER lines."""
     head: list[str] = []
     quotes = 0
     for line in lines:

@@ -1,4 +1,4 @@
-"""Text encodings: files in any encoding of Python are read as UTF-8, with advice if decoding fails."""
+"""Text encodings: files in other encodings are converted to UTF-8, with advice if decoding fails."""
 
 import codecs
 import io
@@ -11,7 +11,7 @@ from qacg_models.errors import InputError
 
 UTF_8 = "utf-8"
 _NOT_FOR_FILES = ("escape", "utf-7", "idna", "punycode", "undefined")
-# No word of a Western language has three consecutive accented letters.
+# Words of Western languages rarely have three consecutive accented letters.
 _NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
 _BLOCK = 1 << 16
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -38,9 +38,15 @@ def checked_encoding(name: str) -> str:
 
 
 def open_as_utf8(path: Path, handle: BinaryIO, encoding: str) -> BinaryIO:
-    """Returns a stream that converts a file from another encoding to UTF-8; closing it closes `handle`.
+    """Returns a stream that converts a file from another encoding to UTF-8; closing the stream closes `handle`.
 
-    Reading it raises DataError, with line and byte, if the text is not in that encoding.
+    Reading the stream raises DataError, with line and byte, for bytes that are not in the encoding. It also raises
+    DataError if a Western encoding is given, and the file looks like UTF-8 or UTF-16.
+
+    Args:
+        path: path of the file, for errors.
+        handle: the opened file.
+        encoding: name of the file's encoding.
     """
     return io.BufferedReader(_AsUtf8(path, handle, encoding), _BLOCK)
 
@@ -50,7 +56,7 @@ def encoding_advice(raw: bytes, is_first: bool) -> str:
 
     Args:
         raw: the bytes of the line.
-        is_first: whether it is the first line of the file.
+        is_first: whether the line is the first of the file.
     """
     if is_first and raw.startswith(_UTF_16_MARKS):
         return "this looks like UTF-16: pass --encoding utf-16"
@@ -69,7 +75,7 @@ class _AsUtf8(io.RawIOBase):
         self._path, self._handle, self._encoding = path, handle, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
         self._ready = b""
-        self._bytes = self._line_ends = 0  # of the decoded blocks
+        self._bytes = self._line_ends = 0  # numbers of bytes and line ends in the decoded blocks
         self._ended = False
 
     def readable(self) -> bool:
@@ -103,7 +109,7 @@ class _AsUtf8(io.RawIOBase):
                 f"is not {self._encoding} (byte {self._bytes - pending + error.start + 1:,} of the file is"
                 f" 0x{error.object[error.start]:02x}); pass the file's encoding by --encoding",
             ) from None
-        except UnicodeError:  # UTF-16 and UTF-32
+        except UnicodeError:  # UTF-16 or UTF-32 without a byte order mark
             reason = f"does not begin with a byte order mark, which {self._encoding} requires"
             raise DataError(self._path, 1, f"{reason}; pass --encoding utf-8 or utf-16-le") from None
         self._bytes += len(block)

@@ -22,7 +22,8 @@ class Example:
     """One sentence with one context, and the line of its file.
 
     Attributes:
-        id: id of the sentence in its file; made from its first line if the file has no ids.
+        id: id of the sentence in its file; if the file has no ids, "line N" with the line N on which the sentence
+            begins. If several files are read, the number of the file is a prefix.
         sentence: the text.
         context: name of the context, as `Task.context` returns it.
         target: name of the target; empty if the task has no targets.
@@ -67,7 +68,7 @@ def class_index(label: str, task: Task, path: Path | str, line: int) -> int:
 
 
 def split_context(context: str, task: Task, path: Path | str, line: int) -> tuple[str, str]:
-    """Returns target and aspect of a context name that was read from a file.
+    """Returns target (empty if the task has none) and aspect of a context name that was read from a file.
 
     Raises:
         DataError: the task has no such context.
@@ -86,13 +87,13 @@ class _Group:
 
 
 def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[Example]:
-    """Yields the rows, and checks that each agrees with earlier rows of its group.
+    """Yields the rows, and checks that each row agrees with earlier rows of its group.
 
-    A group consists of the rows of one sentence and target. A few hundred bytes per group are kept in memory.
+    A group consists of the rows of one id and target. A few hundred bytes per group are kept in memory.
 
     Raises:
-        DataError: a row repeats an aspect of its group, or its id has another sentence in an earlier row. At the end:
-            there are no rows, or a group lacks aspects although the task requires complete groups.
+        DataError: a row has the same aspect as an earlier row of its group, or another sentence. At the end: there are
+            no rows, or a group lacks aspects although the task requires complete groups.
     """
     groups: dict[tuple[str, str], _Group] = {}
     numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
@@ -103,9 +104,11 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
             group = groups[row.group] = _Group(row.line, sentence, {})
         if aspect in group.lines:
             earlier = group.lines[aspect]
-            raise DataError(path, row.line, f"id {row.id!r} already has a row for {row.context!r} on line {earlier}")
+            reason = f"id {row.id!r} already has a row for {row.context!r} on line {earlier}"
+            raise DataError(path, row.line, f"{reason}; delete one of the rows, or give each sentence its own id")
         if group.sentence != sentence:
-            raise DataError(path, row.line, f"id {row.id!r} has another sentence on line {group.line}")
+            reason = f"id {row.id!r} has another sentence on line {group.line}"
+            raise DataError(path, row.line, f"{reason}; give each sentence its own id")
         group.lines[aspect] = row.line
         yield row
     if not groups:
@@ -117,8 +120,8 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
             raise DataError(
                 path,
                 group.line,
-                f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(group.lines)} (the first is"
-                f" here); missing: {', '.join(missing)}",
+                f"{named}: expected a row for each of {len(task.aspects)} aspects, got {len(group.lines)} (the first on"
+                f" this line); add rows for {', '.join(missing)}",
             )
 
 

@@ -21,7 +21,8 @@ _NUMBERS = {"label": "int32", "line": "int64"}  # other columns are text
 class ExampleTable(Sequence[Example]):
     """A read-only sequence of examples; it compares equal to any sequence of the same examples.
 
-    It takes about as many bytes as the texts: in memory up to 64 MiB, otherwise in a memory-mapped temporary file.
+    The examples take about as many bytes as their texts. Up to 64 MiB are in memory; larger tables are in a
+    memory-mapped temporary file.
 
     Args:
         examples: consumed in blocks, so that a generator's examples are never in memory together.
@@ -50,6 +51,9 @@ class ExampleTable(Sequence[Example]):
         Args:
             condition: function from a block of values of the field to a list with True or False for each value.
             name: name of the field.
+
+        Raises:
+            InputError: the temporary file cannot be written.
         """
         import pyarrow as pa
 

@@ -26,17 +26,17 @@ class FeatureTable(ArrowRows):
     """A read-only sequence of the features of labelled examples, as `encode_examples` returns them."""
 
     def labels(self) -> np.ndarray:
-        """(N) class indices of the labels."""
+        """Returns (N,) class indices of the labels."""
         return self.column("labels")
 
     def lengths(self) -> np.ndarray:
-        """(N) number of tokens of each row."""
+        """Returns (N,) numbers of tokens of the rows; the table must have rows."""
         import numpy as np
 
         return np.concatenate([batch.column("input_ids").value_lengths().to_numpy() for batch in self.batches])
 
     def texts(self) -> np.ndarray:
-        """(N) index of the text (input_ids) of each row; texts are numbered in the order of their first rows."""
+        """Returns (N,) indices of the rows' texts (input_ids); texts are numbered in the order of their first rows."""
         import numpy as np
 
         numbers: dict[bytes, int] = {}
@@ -50,7 +50,14 @@ class FeatureTable(ArrowRows):
 
 @dataclass(frozen=True)
 class Encoding:
-    """The arguments of `encode_examples`, except the rows."""
+    """The arguments of `encode_examples`, except the rows.
+
+    Attributes:
+        tokenizer: adds token types and special tokens.
+        contexts: context names; None: the model has no contexts.
+        max_length: maximum number of tokens of an input.
+        context_standalone: True: the name of the context is not part of the input.
+    """
 
     tokenizer: PreTrainedTokenizerFast
     contexts: Sequence[str] | None
@@ -58,8 +65,8 @@ class Encoding:
     context_standalone: bool = False
 
     def digest(self, rows: int) -> bytes:
-        """Returns a digest of the arguments and the number of rows."""
-        # The first call sets truncation and padding, so they must not change the digest.
+        """Returns a digest of the arguments, the number of rows and the version of the file format."""
+        # The first call of the tokenizer sets truncation and padding, so they must not change the digest.
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
         choices = [
             FORMAT,
@@ -73,7 +80,15 @@ class Encoding:
 
 
 def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> int:
-    """Encodes labelled rows, at least one, and writes their features; returns the number of truncated rows.
+    """Encodes labelled rows, and writes their features to a file atomically.
+
+    Args:
+        path: the file.
+        rows: the rows, at least one.
+        encoding: how to encode the rows.
+
+    Returns:
+        The number of truncated rows.
 
     Raises:
         InputError: the context of a row is unknown, `max_length` is too small, or the file cannot be written.
@@ -96,9 +111,17 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
 
 
 def read_features(path: Path, rows: int, encoding: Encoding) -> FeatureTable | None:
-    """Returns memory-mapped features of a file; None if it is unreadable or has another encoding or number of rows.
+    """Returns memory-mapped features of a file that `write_features` wrote.
 
     The rows themselves are not compared: use another path if the data may have changed.
+
+    Args:
+        path: the file.
+        rows: expected number of rows.
+        encoding: expected encoding of the rows.
+
+    Returns:
+        The features; None if the file cannot be read, or has another encoding or number of rows.
     """
     try:
         found, metadata = map_rows(path)

@@ -18,17 +18,22 @@ SPLITS = ("train", "dev", "test")
 class Format:
     """A data format: its file names and its reader.
 
-    It has either `task` and `published`, or `records`.
+    A format has either `task` and `published`, or `records`.
 
     Attributes:
         name: value of `--format`.
-        names: possible file names of a split.
+        names: function that returns the possible file names of a split.
         task: labels and aspects that the format fixes; None for your own tables.
-        published: reads the rows of a file for that task.
-        records: reads the records of a table of your own, which `records.py` converts to rows.
+        published: function that yields the rows of a file for a task; None for your own tables.
+        records: function that yields the records of a table of your own, which `records.py` converts to rows; None for
+            published formats.
         suffixes: suffixes by which a single file with another name is detected.
-        recognises: whether the content of a file with such a name or suffix has this format.
-        note: a line to print when the format is read, such as which rows it leaves out.
+        recognises: function that returns whether the content of a file with one of these names or suffixes has this
+            format.
+        note: a line to print when the format is read, such as the opinions that are left out.
+
+    Raises:
+        ValueError: the format has neither or both of the combinations above.
     """
 
     name: str
@@ -48,7 +53,7 @@ class Format:
         """Returns the file of a split; None if the folder has none.
 
         Raises:
-            DataError: the folder has two files for the split.
+            DataError: the folder has several files for the split.
         """
         found = [folder / name for name in self.names(split) if (folder / name).is_file()]
         if self.records is not None:  # files of published formats can have the same names
@@ -63,12 +68,14 @@ class Format:
         Args:
             path: the file.
             task: labels and aspects.
-            names: columns of a table of your own.
-            skipped: counter of rows of your own tables with an empty cell, which are skipped; None: they raise
-                DataError, as they always do in published formats.
+            names: columns of a table of your own; not used for published formats.
+            skipped: counter of the rows of your own tables that are skipped because they have an empty cell; None:
+                such rows raise DataError. Not used for published formats, where they always raise DataError.
 
         Raises:
-            DataError: a line or group violates the format, or a row has an empty cell and is not skipped.
+            DataError: the file cannot be read, a line or group violates the format, or a row has an empty cell and is
+                not skipped.
+            InputError: the file is an Excel workbook, and openpyxl is not installed.
         """
         if self.records is not None:
             whole = filled(self.records(path, names), path, names, skipped)
@@ -84,7 +91,7 @@ def _xml_names(split: str) -> tuple[str, ...]:
     return (f"{split}.xml", *(published[name] for name in (split,) if name in published))
 
 
-# If a folder has a data set in two published formats, which give the same rows, the first is read.
+# If a folder has a data set in two published formats, which give the same rows, the first of these formats is read.
 FORMATS = (
     Format(
         "sentihood-tsv",
@@ -120,10 +127,11 @@ def find_format(path: Path, name: str = "auto") -> Format:
 
     Args:
         path: the folder or file.
-        name: one of NAMES, or "auto" for detection by file names and, for .tsv, by the header.
+        name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
-        DataError: no such folder or file, no file with a known name, or files of two different data sets.
+        DataError: `path` does not exist; no file has a name or suffix of a known format; or a folder has files of two
+            different data sets, or several files for a split.
     """
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
@@ -138,7 +146,7 @@ def find_format(path: Path, name: str = "auto") -> Format:
     ]
     if not found:
         expected = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
-        raise DataError(path, None, f"expected data in a known format ({expected}, and so on), got none")
+        raise DataError(path, None, f"expected data in a known format (for train: {expected}), got no such file")
     if len({one.task or one.name for one in found}) > 1:
         raise DataError(path, None, f"has {' and '.join(one.name for one in found)}; select one by --format")
     return found[0]
@@ -153,5 +161,6 @@ def _format_of_file(path: Path) -> Format:
     one = next(named, None) or next(suffixed, None)
     if one is None:
         known = ",".join(NAMES)
-        raise DataError(path, None, f"expected a name or suffix of a known format; select one by --format {{{known}}}")
+        reason = f"expected a name or suffix of a known format, got {path.name}"
+        raise DataError(path, None, f"{reason}; select one by --format {{{known}}}")
     return one

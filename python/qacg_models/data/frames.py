@@ -32,7 +32,7 @@ def _is_pandas(value: object, name: str) -> bool:
 def cells(values: Any) -> list:
     """Returns the values of a column as Python objects, with None for missing values.
 
-    Missing are NaN, None, NA and NaT in a Series, and NaN and None in other sequences.
+    Missing values are NaN, None, NA and NaT in a Series, and NaN and None in other sequences.
     """
     if is_series(values):
         return values.astype(object).where(values.notna(), None).tolist()
@@ -72,13 +72,13 @@ def column(frame: Any, name: str, argument: str) -> list:
 
 
 def index_of(values: Any, count: int) -> list:
-    """Returns the index of a DataFrame or Series; for other values the numbers 0 to `count` - 1."""
+    """Returns the index of a DataFrame or Series as a list; for other values the numbers 0 to `count` - 1."""
     has_index = _is_pandas(values, "DataFrame") or is_series(values)
     return values.index.tolist() if has_index else list(range(count))
 
 
 def is_empty(cell: object) -> bool:
-    """Whether a cell has no content: None, or a text of white space."""
+    """Whether a cell has no content: None, an empty text, or white space only."""
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
@@ -111,14 +111,18 @@ def check_empty(columns: Mapping[str, Sequence], on_empty: str, index: Sequence 
         shown = ", ".join(f"{labels[row]!r} ({empty[row]!r})" for row in rows[:LISTED])
         more = f" and {len(rows) - LISTED:,} more" if len(rows) > LISTED else ""
         raise InputError(
-            f"frame: expected no empty cells (NaN, None or an empty text), got {len(rows):,} rows with one: {shown}"
-            f"{more}. Fill them in, or pass on_empty='skip'."
+            f"frame: expected no empty cells (NaN, None or blank text), got {len(rows):,} rows with an empty cell:"
+            f" {shown}{more}. Fill in these cells, or pass on_empty='skip'."
         )
     return [row for row in range(count) if row not in empty]
 
 
 def data_frame(columns: Mapping[str, Sequence], index: Sequence) -> DataFrame:
-    """Returns a DataFrame of the columns.
+    """Returns a DataFrame of columns of one length.
+
+    Args:
+        columns: values by column name.
+        index: labels of the rows.
 
     Raises:
         InputError: pandas is not installed.
@@ -127,7 +131,7 @@ def data_frame(columns: Mapping[str, Sequence], index: Sequence) -> DataFrame:
         import pandas
     except ImportError:
         raise InputError(
-            "pandas: expected the package, with which DataFrames are returned, got none. Install it with pip install"
-            " pandas (the extra `pandas`), or pass a list of texts."
+            "pandas: expected the package, which is required to return a DataFrame, got none. Install it with pip"
+            " install pandas (the extra `pandas`), or pass a list of texts."
         ) from None
     return pandas.DataFrame(dict(columns), index=pandas.Index(index))

@@ -19,6 +19,10 @@ STANDARD_INPUT = Path("-")
 def open_file(path: Path, encoding: str = UTF_8):
     """Opens a file, or standard input for STANDARD_INPUT, as a stream of UTF-8 bytes.
 
+    Args:
+        path: the file, or STANDARD_INPUT.
+        encoding: encoding of the file; bytes in UTF-8 are passed on without a check.
+
     Raises:
         DataError: the file cannot be opened.
     """
@@ -33,7 +37,7 @@ def open_file(path: Path, encoding: str = UTF_8):
 def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = None) -> Iterator[tuple[int, str]]:
     """Yields the number (from 1) and the text of every line, with one line in memory at a time.
 
-    The text has no line end. Only line feeds end lines: other Unicode line ends occur inside texts.
+    Line ends and a byte order mark are removed. Only line feeds end lines: other Unicode line ends occur inside texts.
 
     Args:
         path: the file, or STANDARD_INPUT.
@@ -41,7 +45,7 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
         most_bytes: maximum number of bytes of a line; None: `MOST_LINE_BYTES`.
 
     Raises:
-        DataError: the file cannot be read, a line is too long, or the text is not in that encoding.
+        DataError: the file cannot be opened, a line is too long, or the text is not in that encoding.
     """
     most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
     with open_file(path, encoding) as handle:
@@ -53,8 +57,8 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
                 raise DataError(
                     path,
                     number,
-                    f"expected lines of at most {mebibytes(most_bytes)}, got a longer one; is this a text file whose"
-                    " lines end with line feeds?",
+                    f"expected lines of at most {mebibytes(most_bytes)}, got a longer line; pass a text file whose"
+                    " lines end with line feeds",
                 )
             try:
                 # A file saved by a spreadsheet may begin with a byte order mark.
@@ -76,13 +80,14 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
     """Yields the first line number and the value of every item of a JSON array; the whole text is in memory.
 
     Raises:
-        DataError: the file cannot be read, is larger than `MOST_FILE_BYTES`, or is not a JSON array.
+        DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` characters, is not in that encoding, or is
+            not a JSON array.
     """
     text = _whole_text(path, encoding)
     position = _SPACE.match(text).end()
     line, seen = 1, 0
     if not text.startswith("[", position):
-        raise DataError(path, None, "expected a JSON array, which begins with [")
+        raise DataError(path, None, "expected a JSON array, which begins with [, got other text")
     position = _SPACE.match(text, position + 1).end()
     more = not text.startswith("]", position)
     while more:
@@ -99,7 +104,9 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
         position = _SPACE.match(text, position + 1).end() if more else position
     position = _SPACE.match(text, position + 1).end()
     if position < len(text):
-        raise DataError(path, text.count("\n", 0, position) + 1, "expected the end of the file after the array")
+        raise DataError(
+            path, text.count("\n", 0, position) + 1, "expected the end of the file after the array, got more text"
+        )
 
 
 def _whole_text(path: Path, encoding: str) -> str:

@@ -21,10 +21,12 @@ class DataOptions:
     """Options for reading data. Each field has a help text in its metadata, which `qacg train --help` prints.
 
     Raises:
-        InputError: a value is out of range, or contradicts another one.
+        InputError: a value is out of range, or contradicts another option.
     """
 
-    format: str = _data("auto", "format of the data; auto: detect it from the file names", metavar="FORMAT")
+    format: str = _data(
+        "auto", "format of the data; auto: detect it from file names and, for .tsv, from the header", metavar="FORMAT"
+    )
     dev_fraction: float = _data(
         0.1, "share of the training sentences used as dev if there is no dev file and no column split with dev rows"
     )
@@ -43,14 +45,15 @@ class DataOptions:
         AUTO, "delimiter of CSV files; \\t is a tab; auto: detect it from the header", metavar="CHARACTER"
     )
     encoding: str = _own(
-        UTF_8, "encoding of CSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
+        UTF_8, "encoding of CSV, TSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
     )
     wide: bool = _own(
-        False, "the table has a column for each aspect with labels as cells: all columns except text, id and target"
+        False,
+        "the table has a column for each aspect with labels as cells: all columns except text, id, target and split",
     )
     aspect_columns: tuple[str, ...] | None = _own(None, "the aspect columns of a wide table; implies --wide", kind=list)
     skip_empty: bool = _own(
-        False, "leave out and count rows with an empty text, aspect or label; default: they are an error"
+        False, "leave out and count rows with an empty text, aspect, label, id or target; default: they are an error"
     )
     aspects: tuple[str, ...] | None = _own(None, "the aspects; default: those of the training split", kind=list)
     labels: tuple[str, ...] | None = _own(None, "the labels; default: those of the training split", kind=list)
@@ -67,7 +70,7 @@ class DataOptions:
         if self.format not in ("auto", *NAMES):
             raise InputError(f"format: expected auto or one of {', '.join(NAMES)}, got {self.format!r}")
         if not 0 < self.dev_fraction < 1:
-            raise InputError(f"dev_fraction: expected a number between 0 and 1, got {self.dev_fraction}")
+            raise InputError(f"dev_fraction: expected a number above 0 and below 1, got {self.dev_fraction}")
         for name in ("aspects", "labels", "aspect_columns"):
             value = getattr(self, name)
             if value is not None:
@@ -78,8 +81,9 @@ class DataOptions:
             value = getattr(self, name)
             if self.is_wide and value != f"{name.removesuffix('_column')}":
                 raise InputError(
-                    f"{name}: expected none for a wide table, which has a column for each aspect, got {value!r}; pass"
-                    " wide=False (--no-wide) for a table with a row for each aspect"
+                    f"{name}: expected none for a wide table, which has a column for each aspect, got {value!r}; omit"
+                    f" {name}; or, for a table with a row for each aspect, pass wide=False (--no-wide) and no"
+                    " aspect_columns"
                 )
         object.__setattr__(self, "encoding", self.columns().encoding)
 
@@ -92,8 +96,11 @@ class DataOptions:
         """Returns a copy of these options with some replaced.
 
         Args:
-            given: values by field; `wide=False` also resets `aspect_columns`, so that a model that was trained on a
-                wide table can be evaluated on a table with a row for each aspect.
+            given: values by field. `wide=False` also resets `aspect_columns`: a model that was trained on a wide table
+                can then be evaluated on a table with a row for each aspect.
+
+        Raises:
+            InputError: a value is out of range, or contradicts another option.
         """
         reset = {"aspect_columns": None} if given.get("wide") is False else {}
         return replace(self, **reset | dict(given))

@@ -1,7 +1,7 @@
 """Examples and the task from records of your own tables.
 
 Labels and aspects can have any names; the label `None` is the text `None`. Without ids, consecutive records with the
-same text are one sentence until an aspect repeats.
+same text are one sentence until a pair of target and aspect repeats.
 """
 
 import re
@@ -27,7 +27,7 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
         target = record[columns.target] if columns.target else ""
         if aspect not in task.aspects:
-            advice = "; select columns by --aspect-columns, or read a row for each aspect by --no-wide"
+            advice = "; select columns by --aspect-columns, or pass --no-wide for a table with a row for each aspect"
             reason = f"aspect: expected one of {', '.join(task.aspects)}, got {aspect!r}"
             raise DataError(path, line, reason + (advice if columns.wide else ""))
         index = class_index(label, task, path, line)
@@ -56,12 +56,13 @@ def discover(
         path: path of the file, for errors.
         columns: names of the record's fields.
         aspects, labels: names in the order of their indices; None: those of the records in natural order.
-        absent_label: the label that means "no opinion"; None: the label "none" in upper or lower case, if there is one.
+        absent_label: the label that means "no opinion", which gets index 0; None: the label "none" in upper or lower
+            case, if there is one.
 
     Raises:
-        DataError: there are no records or fewer than two labels, or a column of a wide table is probably no aspect: it
-            has too many distinct values, or shares no label with other columns.
-        InputError: `absent_label` is not a label.
+        DataError: `labels` is None and there are no records; there are fewer than two labels; or a detected aspect
+            column of a wide table has more than MOST_LABELS distinct values, or shares no label with other columns.
+        InputError: `absent_label` is not a label, or `aspects` or `labels` has empty or repeated names.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
     if aspects is None or labels is None:
@@ -80,7 +81,8 @@ def discover(
             raise DataError(path, None, "has no rows")
     names = list(labels or sorted(found_labels, key=natural_key))
     if len(names) < 2:
-        raise DataError(path, None, f"labels: expected at least 2, got {len(names)} ({', '.join(names)})")
+        reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
+        raise DataError(path, None, f"{reason}; add rows with another label")
     absent = absent_label or next((name for name in names if name.casefold() == "none"), None)
     if absent is not None and absent not in names:
         raise InputError(f"absent_label: expected one of {', '.join(names)}, got {absent!r}")
@@ -96,7 +98,7 @@ def discover(
 
 
 def _check_shared(path: Path, by_aspect: dict[str, set[str]]) -> None:
-    """Raises DataError for a column of a wide table that has no label in common with any other."""
+    """Raises DataError for a column of a wide table that has no label in common with any other column."""
     for aspect, values in by_aspect.items():
         others = set().union(*(found for name, found in by_aspect.items() if name != aspect))
         if others and not values & others:

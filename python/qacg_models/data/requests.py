@@ -20,9 +20,9 @@ class Request:
     """A text to predict.
 
     Attributes:
-        line: number of its first line in the file.
+        line: number of the line or row, in the file, on which the text begins.
         text: the text.
-        id, target, aspect: the cells of these columns; None if the file has no such column.
+        id, target, aspect: the cells of these columns; None if the column is not read.
         others: the cells of the other columns of a table, by name, if requested.
         skipped: whether a cell is empty, so that the row gets no prediction.
     """
@@ -37,7 +37,11 @@ class Request:
 
 
 def format_of(path: Path, data_format: str = "auto") -> str:
-    """Returns the format of a file, one of FORMATS.
+    """Returns the format of a file, one of FORMATS, and checks that the file can be opened.
+
+    Args:
+        path: the file, or `lines.STANDARD_INPUT`; a named pipe is not opened.
+        data_format: one of FORMATS; "auto": the suffix of `path`.
 
     Raises:
         DataError: the file cannot be opened, or `data_format` (the suffix, if "auto") is not in FORMATS.
@@ -47,9 +51,10 @@ def format_of(path: Path, data_format: str = "auto") -> str:
         data_format = path.suffix.lower().removeprefix(".")
     if data_format not in FORMATS:
         known = ",".join(FORMATS)
-        raise DataError(path, None, f"expected a suffix of a known format; select one by --input-format {{{known}}}")
+        reason = f"expected a suffix of a known format, got {data_format!r}"
+        raise DataError(path, None, f"{reason}; select one by --input-format {{{known}}}")
     if path == STANDARD_INPUT and data_format in BINARY:
-        raise InputError(f"input: expected a file for {data_format}, got standard input")
+        raise InputError(f"input: expected a file for {data_format}, got standard input; pass the path of a file")
     if not path.is_fifo():  # a pipe can be opened only once
         open_file(path).close()
     return data_format
@@ -69,11 +74,13 @@ def read_requests(
         data_format: one of FORMATS; a txt file has one text per line.
         columns: names of the columns of a table.
         others: also yield the other columns of a table.
-        skipped: counter of rows with an empty cell, which are yielded as skipped; None: such rows raise DataError.
+        skipped: counter of rows with an empty cell, which are yielded with `skipped` set to True; None: such rows
+            raise DataError.
 
     Raises:
-        DataError: the file cannot be read, violates its format or has no texts, a column is missing, or, if `skipped`
-            is None, a cell is empty.
+        DataError: the file cannot be read, violates its format or has no texts; a column is missing; every row has an
+            empty cell; or a row has an empty cell and `skipped` is None.
+        InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     request = None
     if data_format == "txt":
@@ -100,13 +107,14 @@ def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Req
     Args:
         requests: the texts, from `read_requests`.
         path: path of their file, for errors.
-        check: function that raises InputError for a text that cannot be predicted; it is not called for skipped texts.
+        check: function that raises InputError for a text that cannot be predicted; not called for skipped texts.
 
     Returns:
-        The number of texts.
+        The number of texts, skipped texts included.
 
     Raises:
-        DataError: `check` raised InputError; the message lists these texts. Also the errors of `read_requests`.
+        DataError: `check` raises InputError for a text; the message lists all such texts. Also the errors of
+            `read_requests`.
     """
     problems, count = RowProblems(path), 0
     for request in requests:

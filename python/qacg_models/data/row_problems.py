@@ -1,4 +1,4 @@
-"""Unusable rows of a file, listed in one error or counted if they are skipped."""
+"""Unusable rows of a file: one error that lists them, or their numbers if they are skipped."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from qacg_models.data.example import DataError
 
 LISTED = 20  # maximum number of lines in an error message
 MOST_KINDS = 1000  # maximum number of different problems that are counted, to limit memory
-LONGEST = 150  # maximum number of characters of each problem after the first
+LONGEST = 150  # maximum number of characters of each problem after the first one in an error message
 
 
 class RowProblems:
@@ -38,7 +38,10 @@ class RowProblems:
             self._listed += 1
 
     def error(self, advice: str) -> DataError:
-        """Returns an error that lists the rows, from the path and line of the first row to `advice` at the end."""
+        """Returns an error that lists the first LISTED rows; at least one row must have been added.
+
+        The message begins with the path and the line of the first row, and ends with `advice`.
+        """
         (problem, (first, *same)), *others = self._lines.items()
         parts = [f"{problem} (also {_lines(same)})" if same else problem]
         parts += [f"{_lines(lines)}: {_shortened(other)}" for other, lines in others]
@@ -56,18 +59,18 @@ def filled(
 ) -> Iterator[Record]:
     """Yields the records without an empty field.
 
-    Without `skipped`, no record is yielded after the first one with an empty field; the others are still read, so that
-    the error can list all records with an empty field.
+    Without `skipped`, no record is yielded after the first record with an empty field. The later records are still
+    read, so that the error can list the lines of all records with an empty field (at most LISTED lines).
 
     Args:
         records: the records of the file.
         path: path of the file, for errors.
         columns: names of the fields.
         skipped: counter of records with an empty field, which are left out; None: such records raise DataError.
-        keep: yield the counted records too.
+        keep: also yield the records that `skipped` counts.
 
     Raises:
-        DataError: all records have an empty field, or one has and `skipped` is None.
+        DataError: every record has an empty field, or a record has an empty field and `skipped` is None.
     """
     names, problems, whole = columns.names(), skipped or RowProblems(path), 0
     for line, record in records:

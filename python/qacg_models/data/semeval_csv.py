@@ -1,4 +1,4 @@
-"""Reader of SemEval-2014 restaurant reviews as pairs: tab-separated id, label, aspect and text, no header."""
+"""Reader of SemEval-2014 restaurant reviews as pairs: lines of tab-separated id, label, aspect and text; no header."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
     """Yields the rows of a file, with one line in memory at a time.
 
     Raises:
-        DataError: at the first line that violates the format.
+        DataError: the file cannot be opened; or at the first line that violates the format.
     """
     for line, text in numbered_lines(path):
         if not text.strip():

@@ -1,7 +1,7 @@
 """Reader of SemEval-2014 restaurant reviews as published: XML with aspect categories (aspect terms are ignored).
 
 A category that a sentence does not name gets the label `none`. The polarity `conflict` is a label, as in the published
-4-class accuracy; the 3- and 2-class accuracies leave it out.
+4-class accuracy; the 3- and 2-class accuracies leave out rows with this label.
 """
 
 import xml.sax
@@ -12,7 +12,7 @@ from qacg_models.data.example import DataError, Example, class_index, split_cont
 from qacg_models.data.lines import open_file
 from qacg_models.data.task import SEMEVAL, Task
 
-# The pairs format shortens this category's name.
+# The format of pairs (semeval_csv.py) shortens the name of this category.
 SHORT_NAMES = {"anecdotes/miscellaneous": "anecdotes"}
 _BLOCK = 1 << 16
 
@@ -21,8 +21,8 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
     """Yields a row for every sentence and aspect of a file, which is parsed block by block.
 
     Raises:
-        DataError: invalid XML; a sentence without id or text, with an unknown category or polarity, or with two
-            polarities for one category.
+        DataError: the file cannot be opened or is not XML; a sentence has no id or no text, an unknown category or
+            polarity, or two polarities for one category.
     """
     handler = _Sentences(path, task)
     parser = xml.sax.make_parser()

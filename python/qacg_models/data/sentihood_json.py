@@ -1,7 +1,7 @@
 """Reader of SentiHood as published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
 
-The data has twelve aspects; the task keeps four of them (81 % of the opinions), like all published results. Sentences
-are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
+The data has twelve aspects. The task has four of these aspects (73 % of the opinions), like the published results.
+Sentences are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
 """
 
 import re
@@ -24,7 +24,8 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
     """Yields a row for every target that a sentence names or has an opinion on, and every aspect.
 
     Raises:
-        DataError: a malformed item, an unknown aspect or sentiment, or contradictory opinions.
+        DataError: the file cannot be opened or is not a JSON array; an item is malformed; an opinion has an unknown
+            target, aspect or sentiment; or two opinions contradict each other.
     """
     for line, item in json_array(path):
         number, text, opinions = _fields(path, line, item)
@@ -36,10 +37,12 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
             if aspect in OTHER_ASPECTS:
                 continue
             if aspect not in task.aspects or sentiment not in task.labels or not _TARGET.fullmatch(target):
-                raise DataError(path, line, f"sentence {number} has an unknown opinion {opinion!r}")
+                raise DataError(
+                    path, line, f"sentence {number} has an unknown opinion (target, aspect or sentiment): {opinion!r}"
+                )
             if labels.setdefault((target, aspect), sentiment) != sentiment:
                 raise DataError(path, line, f"sentence {number} has two sentiments for {aspect!r} of {target}")
-        named = {opinion["target_entity"] for opinion in opinions}  # also of aspects outside the task
+        named = {opinion["target_entity"] for opinion in opinions}  # opinions on OTHER_ASPECTS included
         for target in sorted({*_TARGET.findall(text), *named}):
             name = target.replace("LOCATION", "location - ")
             for aspect in task.aspects:
@@ -49,7 +52,7 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
 
 def _fields(path: Path, line: int, item: object) -> tuple[str, str, list[dict]]:
     if not isinstance(item, dict) or not {"id", "text", "opinions"} <= item.keys():
-        raise DataError(path, line, "expected an object with id, text and opinions to start here, got another value")
+        raise DataError(path, line, "expected an object with id, text and opinions, got another value")
     number, text, opinions = item["id"], item["text"], item["opinions"]
     if not isinstance(text, str) or not text.strip() or not isinstance(opinions, list):
         found = "no list" if isinstance(text, str) and text.strip() else "no text or an empty one"

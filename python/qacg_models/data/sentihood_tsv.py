@@ -18,7 +18,7 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
     """Yields the rows of a file, with one line in memory at a time.
 
     Raises:
-        DataError: at the first line that violates the format.
+        DataError: the file cannot be opened; or at the first line that violates the format.
     """
     order: list[int] | None = None
     width = 0
@@ -39,7 +39,10 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
 
 
 def recognised(path: Path) -> bool:
-    """Whether a file has SentiHood's header, which names sentence1 or sentence2."""
+    """Whether the first line of a file contains sentence1 or sentence2, as SentiHood's header does.
+
+    Also True for a file that cannot be opened.
+    """
     try:
         with path.open("rb") as handle:
             header = handle.readline(1 << 16)

@@ -12,13 +12,18 @@ from qacg_models.errors import InputError
 
 
 def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[ExampleTable, ExampleTable]:
-    """Splits rows into training and dev rows, each in the original order.
+    """Returns the training rows and the dev rows, each in the original order.
 
-    Sentences are ordered by a hash of seed and text, and the first `fraction` of them become dev. All rows of a
-    sentence, and of sentences with the same text, are in the same part.
+    The distinct sentences are ordered by a hash of seed and text, and the first `fraction` of them become dev. All rows
+    of sentences with the same text, ignoring case and repeated spaces, are in the same part.
+
+    Args:
+        rows: the rows to split.
+        fraction: share of the distinct sentences that become dev.
+        seed: seed of the hash.
 
     Raises:
-        InputError: one of the two parts would be empty.
+        InputError: `fraction` of the distinct sentences, rounded, is none or all of them.
     """
     table = rows if isinstance(rows, ExampleTable) else ExampleTable(rows)
     ranks = sorted({_rank(text, seed) for (text,) in distinct(table, "sentence")})
@@ -26,7 +31,7 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
     if not 0 < count < len(ranks):
         raise InputError(
             f"dev_fraction: expected a share that leaves sentences for training and for dev, got {fraction} of "
-            f"{len(ranks)}. Set another share, or pass a dev file"
+            f"{len(ranks)} distinct sentences. Set another share, or use a data folder with a dev file."
         )
     last = ranks[count - 1]
     return (

@@ -11,9 +11,9 @@ _DAMAGED = "is damaged, or is not {}; open it in the program that wrote it and s
 
 
 def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
-    """Yields the number and the cells of every row of the first sheet; an empty cell is None.
+    """Yields the number (from 1) and the cells of every row of the first sheet; an empty cell is None.
 
-    The value of a formula is the one that the file stores.
+    The cell of a formula has the value that the file stores. Dates and times are yielded as text.
 
     Raises:
         InputError: openpyxl is not installed.
@@ -39,7 +39,9 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yields the number (from 1) and the fields of every row, with one batch in memory at a time.
+    """Yields the number (from 1) and the fields of every row, with one batch of rows in memory at a time.
+
+    Dates and times are yielded as text.
 
     Raises:
         DataError: the file cannot be read, or is not Parquet.
@@ -67,7 +69,7 @@ def _check_file(path: Path) -> None:
 
 
 def _plain(value: object) -> object:
-    """Returns a cell with a date or time as text and a float of integer value as integer; others are unchanged."""
+    """Returns a date or time as text, a float of integer value as int, and any other value unchanged."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return str(value) if isinstance(value, datetime.date | datetime.time) else value

@@ -19,7 +19,7 @@ class Task:
         selection: name of the metric by which training selects a checkpoint.
         has_absent: whether the first label means "no opinion on this aspect".
         has_targets: whether a context also names a target, as in `location - 1 - price`.
-        complete: whether every sentence and target has a row for every aspect.
+        complete: whether every sentence and target must have a row for every aspect.
 
     Raises:
         InputError: there are no aspects or fewer than two labels, a name is empty or repeated, or `metrics` is unknown.

@@ -1,7 +1,7 @@
 """Training and loading of tokenizers without network access, and encoding of examples as model inputs.
 
-Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1, or `[CLS] sentence [SEP]` if the
-configuration has `context_standalone`. Models with contexts also get the context id.
+Inputs are `[CLS] sentence [SEP] context name [SEP]` with token types 0 and 1; or `[CLS] sentence [SEP]` if
+`context_standalone` of the configuration is True. Models with contexts also get the context id.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
 
     Args:
         texts: the training sentences, and the context names if they are part of the input.
-        vocab_size: maximum number of pieces, special tokens included; every letter is a piece, even beyond this limit.
+        vocab_size: maximum number of pieces, special tokens included. Every letter is a piece, even beyond this limit,
+            at the beginning and inside of a word.
         min_frequency: number of times that a pair of pieces must occur to be merged.
 
     Returns:
@@ -103,11 +104,12 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
 
     Args:
         path: the `vocab.txt`, or a folder with `tokenizer.json` or `vocab.txt`; nothing is downloaded.
-        lowercase: for a `vocab.txt` only; a `tokenizer.json` stores its own setting.
+        lowercase: whether a `vocab.txt` is uncased: text is lowercased and accents are removed. Ignored for a
+            `tokenizer.json`, which stores its own setting.
 
     Raises:
-        InputError: the path does not exist, the folder has no tokenizer, its file cannot be loaded, or a required
-            special token is missing.
+        InputError: the path does not exist, the folder has no tokenizer, the tokenizer's file cannot be loaded, or a
+            required special token is missing.
     """
     path = Path(path)
     if path.is_file():
@@ -140,16 +142,16 @@ def encode_examples(
     """Encodes rows as unpadded model inputs.
 
     Args:
-        rows: the examples; a row without a label gives inputs without `labels`.
+        rows: the examples, at least one; a row without a label gives inputs without `labels`.
         tokenizer: adds token types and special tokens to one or two segments.
         contexts: context names; the position is the context id. None: the model has no contexts.
         max_length: maximum number of tokens of an input, special tokens included; longer inputs are truncated with
             the strategy "longest_first".
-        context_standalone: True: the context's name is not added as second segment; only its id is given.
+        context_standalone: True: the name of the context is not added as the second segment.
 
     Returns:
-        The features of each row (`input_ids`, `token_type_ids`, and if known `labels` and `context_ids`), and the
-        number of truncated rows.
+        The features of each row, and the number of truncated rows. Features are `input_ids` and `token_type_ids`
+        (lists of int), `labels` (the class index) for a row with a label, and `context_ids` (one id) with `contexts`.
 
     Raises:
         InputError: a row's context is not among `contexts`, or `max_length` leaves no room for text.
@@ -180,7 +182,7 @@ def encode_examples(
 def check_text(argument: str, text: str) -> None:
     """Raises InputError for a text that cannot be encoded as UTF-8."""
     if half := lone_surrogate(text):
-        raise InputError(f"{argument}: expected text that UTF-8 can encode, got {half}, half of a character")
+        raise InputError(f"{argument}: expected text that UTF-8 can encode, got {half}, half of a character; remove it")
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
@@ -192,7 +194,10 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None
 
 
 def _set_text_steps(tokenizer: Tokenizer, lowercase: bool, keep_marks: bool = False) -> None:
-    """Sets BERT's normaliser, pre-tokeniser and decoder; with `keep_marks`, uncased text keeps its accents."""
+    """Sets BERT's normaliser, pre-tokeniser and decoder.
+
+    With `keep_marks`, uncased text keeps its accents, and text is normalised to NFC.
+    """
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if keep_marks else None)

@@ -1,6 +1,6 @@
 """The pipeline of transformers for the task "aspect-sentiment".
 
-`import qacg_models` registers it, so that `transformers.pipeline("aspect-sentiment", model=FOLDER)` finds it.
+`import qacg_models` registers the pipeline, so that `transformers.pipeline("aspect-sentiment", model=FOLDER)` finds it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 
-# Arguments of the models; `forward` copies other entries of a batch to the output, for `postprocess`.
+# Arguments of the models; `_forward` copies the other entries of a batch to its output, for `postprocess`.
 _INPUTS = ("input_ids", "token_type_ids", "attention_mask", "context_ids")
 
 
 class AspectSentimentPipeline(ChunkPipeline):
     """Predicts the sentiment of each aspect of a text.
 
-    A call takes a text or a list of texts, and `aspects`, names of contexts of the model (None: all; required for a
-    model without contexts). It returns, for each text, a list of {"aspect", "label", "score", "probabilities"}.
+    A call takes a text or a list of texts, and `aspects`: names of contexts of the model. None selects all contexts; a
+    model whose configuration has no contexts requires names. For each text, the call returns a list of {"aspect",
+    "label", "score", "probabilities"}, one for each aspect.
+
     Probabilities equal those of `AspectSentiment`, because `config.task_specific_params` has the contexts, the maximum
     length and the temperatures of a trained model.
     """
@@ -56,10 +58,14 @@ class AspectSentimentPipeline(ChunkPipeline):
     def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> Iterator[dict]:
         """Yields the encoded pair of the text and each aspect.
 
+        Args:
+            inputs: the text.
+            aspects: names of contexts of the model; None: all.
+
         Raises:
             TypeError: the text is not a str.
-            InputError: the text is empty or cannot be encoded as UTF-8, there are no aspects, or the model does not
-                have one of them.
+            InputError: the text is empty or cannot be encoded as UTF-8; `aspects` is empty or a str, or has a name that
+                is not a context of the model; or `aspects` is None and the configuration has no contexts.
         """
         if not isinstance(inputs, str):
             raise TypeError(f"text: expected str, got {type(inputs).__name__}")

@@ -26,7 +26,7 @@ class AspectPrediction:
     """The prediction for one aspect of a text.
 
     Attributes:
-        text: the input text; with by="sentence" one of its sentences.
+        text: the input text; with by="sentence", a sentence of the text, or a part of a sentence that is too long.
         target: name of the target; empty for a model without targets.
         aspect: name of the aspect.
         label: the most probable label.
@@ -53,7 +53,7 @@ class AspectPredictor:
     """Aspect sentiment of texts by a trained model.
 
     Args:
-        trained: the model. If it has context layers and is not int8, it is set to evaluation mode, and its context path
+        trained: the model. A model with context layers that is not int8 is set to evaluation mode, and its context path
             is folded in place (`fold_context`).
 
     Raises:
@@ -85,15 +85,16 @@ class AspectPredictor:
 
         Args:
             folder: the folder.
-            attention: attention implementation; None: the one used in training.
+            attention: attention implementation; None: the implementation used in training.
             device: device of the model, such as "cuda".
             int8: use int8 matrix products on the CPU, with torchao (`inference/int8.py`).
-            threads: CPU threads; 0: every core of the process; None: as in training.
+            threads: CPU threads; 0: torch's default, or the CPU quota if that is lower; None: as in training.
 
         Raises:
-            ModelFolderError: a file of the folder is missing, unreadable or does not fit the others.
-            InputError: the tokenizer cannot be loaded, the attention implementation, the device or int8 is not
-                available, or int8 is requested on a device other than the CPU.
+            ModelFolderError: the folder does not exist, or a file in the folder is missing, unreadable or does not fit
+                the other files.
+            InputError: the tokenizer cannot be loaded; the attention implementation, the device or int8 is not
+                available; or int8 is requested on a device other than the CPU.
         """
         trained = load_trained(folder, attention, device=device, threads=threads)
         return cls(in_int8(trained) if int8 else trained)
@@ -121,9 +122,9 @@ class AspectPredictor:
             targets: names, for a model with targets; None: the targets that occur in each text.
 
         Raises:
-            TypeError: an argument has another type.
-            InputError: there are no names, one is unknown or repeated, or `targets` is given for a model without
-                targets.
+            TypeError: an argument is not a sequence of str.
+            InputError: an argument has no names, or an unknown or repeated name; or `targets` is given for a model
+                without targets.
         """
         return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
 
@@ -141,18 +142,19 @@ class AspectPredictor:
             texts: one text, or a sequence of texts.
             aspects: names; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
-            batch_size: maximum number of pairs of text and context in one packed batch.
+            batch_size: maximum number of pairs of text and context in one packed batch; halved when memory runs out.
             by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
                 "document": one prediction from all sentences (`pieces.combine`).
 
         Returns:
-            One prediction for each target and aspect, and with by="sentence" for each sentence; for a sequence of
-            texts a list of such lists.
+            For one text, a list with a prediction for each target and aspect; with by="sentence", these predictions for
+            each sentence, one sentence after another. For a sequence of texts, a list of such lists.
 
         Raises:
             TypeError: an argument has another type.
-            InputError: a text is empty, cannot be encoded as UTF-8 or names no target; an aspect or a target is unknown
-                or repeated; `by` is unknown; or `batch_size` is below 1.
+            InputError: a text is empty or cannot be encoded as UTF-8; `targets` is None and a text contains no target
+                of the model; an aspect or a target is unknown or repeated; `targets` is given for a model without
+                targets; `by` is unknown; `batch_size` is below 1; or a single text does not fit into memory.
         """
         questions = self.questions(aspects, targets)
         if isinstance(texts, str):
@@ -171,18 +173,19 @@ class AspectPredictor:
         """Predicts texts that are given as rows, one row for each target and aspect.
 
         Args:
-            asked: the rows of each text, at least one, all with this text.
-            batch_size: maximum number of rows in a batch.
+            asked: the rows of each text: at least one row, and all rows with the same text.
+            batch_size: maximum number of rows in a batch; halved when memory runs out.
             by: "text", "sentence" or "document".
-            seen: called after every batch with its share of all rows; the shares add up to 1. None: `predict_logits`
-                shows a progress bar for many rows.
+            seen: called after every batch with the batch's share of all rows; the shares add up to 1. None:
+                `predict_logits` shows a progress bar for more than SORTED_TOGETHER rows.
 
         Returns:
-            The predictions of each text.
+            The predictions of each text, in the order of its rows; with by="sentence", for one sentence after another.
 
         Raises:
             TypeError: `batch_size` is not an integer.
-            InputError: `batch_size` is below 1, `by` is unknown, or the context of a row is unknown.
+            InputError: `batch_size` is below 1, `by` is unknown, the context of a row is unknown, or a single row does
+                not fit into memory.
         """
         if by not in BY:
             raise InputError(f"by: expected one of {', '.join(BY)}, got {by!r}")
@@ -212,7 +215,7 @@ class AspectPredictor:
         return pieces(text, tokenizer, max(room, 1))
 
     def _together(self, text: str, group: Sequence[AspectPrediction]) -> AspectPrediction:
-        """Returns the prediction of a document from those of its sentences for the same context."""
+        """Returns the prediction of a document from the predictions of its sentences for the same context."""
         probabilities = np.array([list(one.probabilities.values()) for one in group])
         by_label = dict(zip(self.labels, combine(probabilities, self.trained.task.has_absent).tolist()))
         label = max(by_label, key=by_label.__getitem__)
@@ -224,13 +227,15 @@ class AspectPredictor:
         """Predicts rows, in their order; labels of the rows are ignored.
 
         Args:
-            rows: the rows.
-            batch_size: maximum number of rows in a batch.
-            seen: called after every batch with its number of rows; None: a progress bar is shown for many rows.
+            rows: the rows; without rows, the result is an empty list.
+            batch_size: maximum number of rows in a batch; halved when memory runs out.
+            seen: called after every batch with the number of rows in it; None: a progress bar is shown for more than
+                SORTED_TOGETHER rows.
 
         Raises:
             TypeError: `batch_size` is not an integer.
-            InputError: `batch_size` is below 1, or the context of a row is unknown.
+            InputError: `batch_size` is below 1, the context of a row is unknown, or a single row does not fit into
+                memory.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
             raise TypeError(f"batch_size: expected int, got {type(batch_size).__name__}")

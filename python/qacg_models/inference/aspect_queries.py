@@ -18,9 +18,10 @@ class Questions:
 
     Attributes:
         task: labels and aspects of the model.
-        aspects: aspects for every text that does not name its own.
+        aspects: aspects for which a text is predicted, unless a call of `rows` gives an aspect.
         known_targets: targets of the model's contexts; ("",) for a model without targets.
-        targets: targets for every text that does not name its own; None: the targets that occur in the text.
+        targets: targets for which a text is predicted, unless a call of `rows` gives a target; None: the targets that
+            occur in the text.
     """
 
     task: Task
@@ -45,9 +46,9 @@ class Questions:
             targets: names; None: the targets that occur in the text.
 
         Raises:
-            TypeError: the names are a single str, or not a sequence of str.
-            InputError: there are no names, a name is repeated or unknown, or `targets` is given for a model without
-                targets.
+            TypeError: `aspects` or `targets` is a single str, or not a sequence of str.
+            InputError: `aspects` or `targets` has no names, or a repeated or unknown name; or `targets` is given for a
+                model without targets.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
@@ -66,12 +67,13 @@ class Questions:
         Args:
             text: the text.
             row_id, line: id and line number of the rows.
-            target, aspect: names for this text; None: `targets` and `aspects` of this object.
+            target, aspect: the only target and the only aspect of this text; None: `targets` and `aspects` of this
+                object.
 
         Raises:
-            TypeError: `text` is not a str.
-            InputError: the text is empty, cannot be encoded as UTF-8 or names no target, or `target` or `aspect` is
-                unknown.
+            TypeError: `text`, `target` or `aspect` is not a str.
+            InputError: the text is empty or cannot be encoded as UTF-8; `target` or `aspect` is unknown; or targets are
+                to be found in the text, and it contains none.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -87,12 +89,13 @@ class Questions:
 
         Args:
             text: the text.
-            target, aspect: names for this text; None: `targets` and `aspects` of this object.
+            target, aspect: the only target and the only aspect of this text; None: `targets` and `aspects` of this
+                object.
 
         Raises:
-            TypeError: `text` is not a str.
-            InputError: the text is empty, cannot be encoded as UTF-8 or names no target, or `target` or `aspect` is
-                unknown.
+            TypeError: `text`, `target` or `aspect` is not a str.
+            InputError: the text is empty or cannot be encoded as UTF-8; `target` or `aspect` is unknown; or targets are
+                to be found in the text, and it contains none.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")
@@ -113,8 +116,8 @@ class Questions:
         )
         if not named:
             raise InputError(
-                f"text: expected one of the targets {', '.join(self.known_targets)} in it, got {text!r}; add it to the"
-                " text, or pass targets"
+                f"text: expected one of the targets {', '.join(self.known_targets)} in the text, got {text!r}; add a"
+                " target to the text, or pass targets"
             )
         return named
 

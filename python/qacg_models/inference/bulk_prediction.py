@@ -1,9 +1,9 @@
 """Prediction of any number of texts in constant memory, with one or several processes; a killed run can be resumed.
 
-Texts are read in windows. The process whose rank is k modulo the number of processes predicts window k, and writes it
-atomically to `OUTPUT.parts/K`, where K is k in eight digits. At the end the main process joins the parts into the
-output file, and removes them. A part begins with a digest of its texts and a digest of its content, so that a resumed
-run, with any number of processes, reuses parts that are valid and writes the others again.
+Texts are read in windows. The process whose rank is k modulo the number of processes predicts window k. It writes the
+predictions atomically to the part `OUTPUT.parts/K`, where K is k in eight digits. At the end the main process joins the
+parts into the output file, and removes the parts. A part begins with a digest of its texts and a digest of its content.
+A resumed run, with any number of processes, reuses parts with valid digests and writes all other parts again.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from qacg_models.utils.output_lock import lock_output, parts_path
 
 PLAN_NAME = "plan.json"
 JOINED = "joined"
-# This file marks that all parts have been joined. With it, an output file beside the parts belongs to this run.
+# This file marks that all parts have been joined. If it exists, an output file beside the parts belongs to this run.
 DONE = "done"
 PLAN_FORMAT = 1
 
@@ -40,7 +40,7 @@ class TextProgress(Protocol):
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """Called with a number of finished texts; it can be fractional, since batches can divide the rows of a text."""
+        """Called with a number of finished texts, which is fractional if a batch has only some rows of a text."""
 
     def skip(self, texts: int) -> None:
         """Called with the number of texts that an earlier run finished."""
@@ -52,7 +52,7 @@ class BulkPrediction:
 
     Attributes:
         ask: the model.
-        questions: aspects and targets of texts that do not name their own.
+        questions: aspects and targets for which texts are predicted, except those that a request gives.
         lines: format of the output lines.
         source: file of the texts, for errors.
         window: number of texts that are read, sorted by length and predicted together.
@@ -80,8 +80,8 @@ class BulkPrediction:
         """Yields the header (empty for JSONL), then the lines of every text in order.
 
         Raises:
-            DataError: a text is empty, has an unknown aspect or target, or names no target; before the lines of its
-                window.
+            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
+                target if targets are to be found in the texts. No line of the text's window is yielded.
         """
         yield self.lines.header()
         for texts in blocks(requests, self.window):
@@ -93,10 +93,11 @@ class BulkPrediction:
         Args:
             texts: the texts of the window.
             seen: called after every batch with the (fractional) number of texts in it, and once with the number of
-                skipped texts; None: no calls.
+                skipped texts, if there are any; None: `predict_logits` shows a progress bar for many rows.
 
         Raises:
-            DataError: a text is empty, has an unknown aspect or target, or names no target.
+            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
+                target if targets are to be found in the texts.
         """
         asked = [request for request in texts if not request.skipped]
         found = iter(self.predictions(asked, seen))
@@ -118,10 +119,11 @@ class BulkPrediction:
         Args:
             texts: the texts, none of them skipped.
             seen: called after every batch with the (fractional) number of texts in it; the numbers add up to the
-                number of texts.
+                number of texts. None: `predict_logits` shows a progress bar for many rows.
 
         Raises:
-            DataError: a text is empty, has an unknown aspect or target, or names no target.
+            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
+                target if targets are to be found in the texts.
         """
         asked = []
         for request in texts:
@@ -158,8 +160,8 @@ class BulkPrediction:
             overwrite: replace an existing file or parts.
             say: called with a line for each damaged part of this process, and with a warning if the file system has no
                 locks.
-            progress: called with the number of finished texts: after every batch of this process, and for every window
-                of another process; None: no calls.
+            progress: object whose methods are called at the beginning, after every batch of this process, and for
+                every reused window and every window of another process; None: no calls.
 
         Returns:
             The number of windows that this process reused from an earlier run.
@@ -167,11 +169,12 @@ class BulkPrediction:
         Raises:
             InputError: `resume` and `overwrite` are both set; the file or its parts exist and neither is set; the parts
                 are of a run with other options; a part was damaged during the run; `output` is a folder or cannot be
-                written; or another run writes it.
-            DataError: a text is empty, has an unknown aspect or target, or names no target.
+                written; another run writes it; or a single row does not fit into memory.
+            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
+                target if targets are to be found in the texts.
         """
         if resume and overwrite:
-            raise InputError("resume, overwrite: expected one of them, got both")
+            raise InputError("resume, overwrite: expected one of them, got both; omit one")
         parts = parts_path(output)
         plan = self._plan(model_digest)
         join_group()
@@ -250,9 +253,9 @@ class _NoProgress:
 
 
 def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: bool) -> frozenset[str]:
-    """Creates the folder of parts, or opens that of an unfinished run, and writes the plan.
+    """Creates the folder of parts, or opens the folder of an unfinished run, and writes the plan.
 
-    With `overwrite` an existing folder of parts is deleted.
+    With `overwrite`, an existing folder of parts is deleted first.
 
     Returns:
         The names of the files in the folder, among them the parts of an earlier run.

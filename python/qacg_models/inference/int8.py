@@ -1,8 +1,8 @@
 """Int8 inference of a trained model's encoder, with torchao.
 
-Weights of linear layers are quantized once, with a scale per output channel; activations at every call, with a scale
-per token, so that a prediction does not depend on the rest of the batch. Embeddings, pooler, classifier and gates stay
-in float.
+Weights of linear layers are quantized once, with a scale per output channel. Activations are quantized at every call,
+with a scale per token, so that a prediction does not depend on the rest of the batch. Embeddings, pooler, classifier
+and gates stay in float.
 """
 
 import importlib.metadata
@@ -18,19 +18,22 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.quiet import quiet
 
-# The oldest tested release; some older releases compute int8 products as int32 ones on the CPU, which is slow.
+# The oldest tested release; some older releases compute int8 products as int32 products on the CPU, which is slow.
 LEAST_TORCHAO = (0, 18)
 
 
 def in_int8(trained: TrainedModel) -> TrainedModel:
     """Quantizes the encoder of a model to int8, in place, after folding its context path.
 
+    The model is also set to evaluation mode.
+
     Returns:
-        A TrainedModel with `int8` set; its model is the given one.
+        A TrainedModel with `int8` set to True and the same model object.
 
     Raises:
-        InputError: the model is not on the CPU, torchao is missing, too old or incompatible with this torch, or the CPU
+        InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or the CPU
             has no exact int8 products.
+        TypeError: a projection of the context path is not a plain nn.Linear.
     """
     device = trained.model.device.type
     if device != "cpu":
@@ -43,7 +46,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
     for layer in model.base_model.encoder.layer:
         fold = getattr(layer, "fold", None)
         for name, linear in layer.named_modules():
-            # Layers replaced by a fold are no longer called.
+            # A fold replaces the linear layers of attention.self, which are no longer called.
             if type(linear) is nn.Linear and not (fold is not None and name.startswith("attention.self.")):
                 quantize(linear)
         if fold is not None:
@@ -58,9 +61,9 @@ def load_quantizer() -> Callable[[nn.Module], None]:
         InputError: torchao is not installed, too old, or incompatible with this torch.
     """
     least = _shown(LEAST_TORCHAO)
-    install = f"pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
+    install = f"run pip install 'torchao>={least}' (the extra `int8`), or omit --int8"
     if importlib.util.find_spec("torchao") is None:
-        raise InputError(f"int8: requires torchao, which is not installed; {install}")
+        raise InputError(f"int8: expected the package torchao, got none; {install}")
     version = importlib.metadata.version("torchao")
     if tuple(int(part) for part in version.split(".")[:2]) < LEAST_TORCHAO:
         raise InputError(f"int8: expected torchao of at least {least}, got {version}; {install}")

@@ -11,14 +11,15 @@ from qacg_models.data.sentences import split_sentences
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# Unit of a prediction: the whole text, truncated to the model's length; each sentence; or all sentences combined.
+# Unit of a prediction: the whole text, truncated to the model's maximum length; each sentence; or all sentences
+# combined.
 BY = ("text", "sentence", "document")
 
 
 def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
     """Returns the sentences of a text; sentences of more than `room` tokens are divided.
 
-    They are divided between words, except words that have more than `room` tokens themselves.
+    Sentences are divided between words. Only a word of more than `room` tokens is divided inside.
 
     Args:
         text: the text, not only white space.
@@ -31,7 +32,7 @@ def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str
 def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
     encoded = tokenizer(sentence, add_special_tokens=False, truncation=False, return_offsets_mapping=True)
     places = encoded["offset_mapping"]
-    # Tokens that begin a word, or a character that consists of several tokens.
+    # Tokens with the first character of a word; a character can consist of several tokens.
     begins = [number for number, (start, _) in enumerate(places) if not start or sentence[start - 1].isspace()]
     found, first = [], 0
     while len(places) - first > room:
@@ -43,14 +44,15 @@ def _windows(sentence: str, tokenizer: PreTrainedTokenizerFast, room: int) -> li
 
 
 def combine(probabilities: np.ndarray, has_absent: bool) -> np.ndarray:
-    """Returns the probabilities of a document, computed from those of its sentences.
+    """Returns the probabilities of a document, computed from the probabilities of its sentences.
 
-    A document has an opinion if one of its sentences has one: P(no opinion) is the minimum over the sentences. The
-    other labels share the rest in proportion to the sum of their probabilities over the sentences. Without a label for
-    "no opinion" the result is the mean.
+    A document has an opinion if one of its sentences has an opinion: P(no opinion) is the minimum over the sentences.
+    The other labels share the rest in proportion to the sum of their probabilities over the sentences. If these sums
+    are all 0, the first sentence's probabilities are returned. Without a label for "no opinion", the mean over the
+    sentences is returned.
 
     Args:
-        probabilities: (S, classes) probabilities of S sentences.
+        probabilities: (S, classes) probabilities of S sentences, at least one.
         has_absent: whether class 0 means "no opinion".
 
     Returns:

@@ -2,8 +2,8 @@
 
 A spreadsheet runs a CSV cell that begins with `=`, `+`, `-` or `@` as a formula, quoted or not. By default texts are
 written unchanged, for other programs. `escape_formulas` puts an apostrophe before such cells, for spreadsheets. Cells
-that begin with a tab, a carriage return or a full-width sign get one too. White space or apostrophes may precede the
-sign (`utils.plain_text.escape_formula`).
+that begin with a tab, a carriage return or a full-width sign get an apostrophe too. White space or apostrophes may
+precede the sign (`utils.plain_text.escape_formula`).
 """
 
 import csv
@@ -25,7 +25,7 @@ DIGITS = 6  # decimals of a probability
 
 
 def certainty(probability: float, min_confidence: float | None) -> str:
-    """Returns UNCERTAIN for a probability below the threshold, else CERTAIN; without a threshold always CERTAIN."""
+    """Returns UNCERTAIN for a probability below `min_confidence`, else CERTAIN; always CERTAIN if that is None."""
     return CERTAIN if min_confidence is None or probability >= min_confidence else UNCERTAIN
 
 
@@ -46,10 +46,10 @@ class PredictionLines:
         data_format: one of FORMATS.
         task: task of the model; lines have the field `target` only if the task has targets.
         has_id: whether the input has ids.
-        by_sentence: whether each line is for one sentence. Lines then have the field `sentence`, its number, and the
-            field `text` is the sentence.
+        by_sentence: whether each line is for one sentence. Lines then have the number of the sentence as the field
+            `sentence`, and the sentence as the field `text`.
         escape_formulas: put an apostrophe before CSV cells that a spreadsheet would run as formulas.
-        others: other columns of the input; in a CSV, one with the name of an output field becomes `NAME (input)`.
+        others: other columns of the input; in a CSV, a column with the name of an output field becomes `NAME (input)`.
         min_confidence: predictions with a lower probability are marked as uncertain in the field `certainty`; None: no
             such field.
 
@@ -72,7 +72,7 @@ class PredictionLines:
 
     @property
     def written_as(self) -> str:
-        """A description of the format. An interrupted run is resumed only if it is the same."""
+        """A description of the format. An interrupted run is resumed only with the same description."""
         words = [self.data_format, *(["formulas escaped"] if self.escape_formulas else [])]
         if self.min_confidence is not None:
             words.append(f"uncertain below {self.min_confidence}")
@@ -132,9 +132,12 @@ class PredictionLines:
         return self._csv_line([*fields.values(), *cells, *others.values()])
 
     def count_uncertain(self, lines: Iterable[str]) -> tuple[int, int]:
-        """Returns the numbers of uncertain and of all predictions in the lines of a file of this format.
+        """Returns the number of uncertain predictions and the number of all predictions of a file of this format.
 
         Skipped texts are not counted. `min_confidence` must be set, since lines have no certainty without it.
+
+        Args:
+            lines: the lines of the file, with the header of a CSV.
         """
         counts: Counter[str] = Counter()
         if self.data_format == "jsonl":

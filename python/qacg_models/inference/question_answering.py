@@ -28,8 +28,8 @@ class Answer:
     Attributes:
         text: `context[start:end]`; empty for "no answer".
         start, end: character positions of the answer in the text; None for "no answer".
-        score: sum of the start logit of the first token and the end logit of the last token. Scores of answers to the
-            same question can be compared.
+        score: sum of the start logit of the first token and the end logit of the last token; for "no answer", see
+            `QuestionAnswerer.answers`. Scores of answers to the same question can be compared.
 
     Example:
         >>> Answer("a bridge", 0, 8, 4.5).text
@@ -70,7 +70,7 @@ def windows(
         stride: number of tokens that consecutive windows share.
 
     Returns:
-        The windows in the order of the text; together they contain each of its tokens.
+        The windows in the order of the text; together they contain every token of the text.
 
     Raises:
         InputError: question or text is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not fast;
@@ -115,7 +115,7 @@ class QuestionAnswerer:
         model: `QueryAttentionForQuestionAnswering`, or another model with `start_logits` and `end_logits`.
         tokenizer: the model's fast tokenizer.
         max_length: maximum number of tokens in a window; None: 384, or fewer if the encoder has fewer positions.
-        stride: number of tokens that consecutive windows share. Answers of more tokens than this may not be found,
+        stride: number of tokens that consecutive windows share. Answers of more than `stride` tokens may not be found,
             since a window boundary can divide them.
         max_answer_tokens: maximum number of tokens in an answer.
         batch_size: maximum number of windows in a batch.
@@ -175,17 +175,20 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: question or text is empty, `stride` is negative, the question leaves no room for text, or the
-                text has no tokens and "no answer" is not allowed.
+            InputError: question or text is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not fast;
+                `stride` is negative; the question leaves no room for text; or the text has no tokens and "no answer" is
+                not allowed.
         """
         return self.answers(question, context, 1)[0]
 
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
         """Returns up to `count` different answers over all windows, best first.
 
-        If the configuration has `allow_no_answer`, "no answer" is first if its score exceeds that of the best span by
-        more than `no_answer_threshold`, or if there is no span. Its score is the sum of both logits of a window's first
-        token. The minimum over all windows counts, since a window without the answer has a high score for "no answer".
+        If `allow_no_answer` of the configuration is True, "no answer" can be the first answer. This requires that there
+        is no span, or that the score of "no answer" exceeds the best span's by more than `no_answer_threshold`.
+
+        The score of "no answer" is the sum of the start and the end logit of a window's first token. The minimum over
+        all windows is used, because a window without the answer has a high score for "no answer".
 
         Args:
             question: the question.
@@ -196,8 +199,9 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: question or text is empty, `stride` is negative, the question leaves no room for text, or the
-                text has no tokens and "no answer" is not allowed.
+            InputError: question or text is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not fast;
+                `stride` is negative; the question leaves no room for text; or the text has no tokens and "no answer" is
+                not allowed.
             ValueError: `count` is below 1.
         """
         if count < 1:
@@ -244,7 +248,7 @@ class QuestionAnswerer:
 
 
 def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
-    """Pads windows to one batch of (B, L) input_ids, attention_mask and, if present, token_type_ids."""
+    """Pads one or more windows to a batch of (B, L) int64 input_ids, attention_mask and, if present, token_type_ids."""
     batch = {
         "input_ids": padded_rows([w.input_ids for w in part], pad_token_id),
         "attention_mask": padded_rows([[1] * len(w.input_ids) for w in part], 0),
@@ -255,7 +259,7 @@ def pad_windows(part: list[Window], pad_token_id: int) -> dict[str, Tensor]:
 
 
 def _trimmed(context: str, start: int, end: int) -> tuple[int, int] | None:
-    """Returns the span without surrounding spaces, which some tokenizers include in a token; None if it is empty."""
+    """Returns the span without surrounding white space, which some tokens include; None if nothing is left."""
     text = context[start:end]
     start += len(text) - len(text.lstrip())
     end -= len(text) - len(text.rstrip())

@@ -1,4 +1,4 @@
-"""Saving a trained model as a folder like that of `qacg train`, and uploading it to the Hugging Face hub."""
+"""Saving a trained model as a model folder, and uploading such a folder to the Hugging Face hub."""
 
 import tempfile
 from pathlib import Path
@@ -20,7 +20,9 @@ FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
 def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     """Writes a model folder atomically; a model folder with this name is replaced.
 
-    The weights are those in memory. run.yaml has the options of the training, but not the paths of its data.
+    The weights in memory are saved. run.yaml has the options of the training, but not the paths of the training data.
+    Side effects: the model's configuration gets the entry of `declare_task`, and the tokenizer in memory loses its
+    truncation and padding.
 
     Raises:
         InputError: the model was loaded with int8, `folder` is a file or has files that are not a model, or a file
@@ -52,7 +54,7 @@ def _write(trained: TrainedModel, new: Path) -> None:
     record = trained.record
     declare_task(trained)
     trained.model.save_pretrained(new)
-    # Encoding has set truncation and padding, which the saved tokenizer should not have.
+    # `encode_examples` sets truncation and padding, which the saved tokenizer should not have.
     trained.tokenizer.backend_tokenizer.no_truncation()
     trained.tokenizer.backend_tokenizer.no_padding()
     trained.tokenizer.save_pretrained(new)
@@ -70,14 +72,15 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
         trained: the model.
         repo_id: name of the repository, such as "me/hotel-reviews".
         private: whether a new repository is private; None: the default of the hub.
-        token: access token of the hub; None: the stored one.
+        token: access token of the hub; None: the stored token.
         message: message of the commit.
 
     Returns:
         The URL of the commit.
 
     Raises:
-        InputError: the model was loaded with int8.
+        InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
+        OSError, ValueError: huggingface_hub cannot create the repository or upload the folder.
     """
     from huggingface_hub import HfApi
 
@@ -95,7 +98,7 @@ def download(name: str, *, revision: str | None, token: str | bool | None) -> Pa
     Args:
         name: name of the repository, such as "me/hotel-reviews".
         revision: branch, tag or commit; None: the main branch.
-        token: access token of the hub; None: the stored one.
+        token: access token of the hub; None: the stored token.
 
     Raises:
         InputError: the download failed.

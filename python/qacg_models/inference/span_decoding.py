@@ -21,13 +21,16 @@ def best_spans(
     """Returns the best spans of each window, best first.
 
     Args:
-        start_logits, end_logits: (B, L).
+        start_logits, end_logits: (B, L), any floating-point dtype; scores are computed in float32.
         allowed: (B, L) booleans: tokens that can begin or end an answer.
         max_tokens: maximum number of tokens in a span.
         count: maximum number of spans for a window.
 
+    Returns:
+        For each of B windows, at most `count` spans; an empty list for a window without an allowed span.
+
     Raises:
-        ValueError: shapes differ, or a number is below 1.
+        ValueError: the shapes are not equal shapes (B, L), or `max_tokens` or `count` is below 1.
     """
     if start_logits.dim() != 2 or not start_logits.shape == end_logits.shape == allowed.shape:
         shapes = ", ".join(str(tuple(t.shape)) for t in (start_logits, end_logits, allowed))
@@ -74,6 +77,13 @@ def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> t
 
 
 def allowed_tokens(offsets: list[list[tuple[int, int] | None]], length: int, device: torch.device) -> Tensor:
-    """Returns (B, length) booleans: True for tokens that are part of the text."""
+    """Returns (B, length) booleans: True for tokens with at least one character of the text.
+
+    Args:
+        offsets: for each of B windows, the character ranges of its tokens; None for tokens that are not part of the
+            text.
+        length: number of tokens of the padded windows.
+        device: device of the result.
+    """
     rows = [[place is not None and place[0] < place[1] for place in row] for row in offsets]
     return torch.tensor([row + [False] * (length - len(row)) for row in rows], dtype=torch.bool, device=device)

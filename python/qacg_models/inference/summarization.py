@@ -37,7 +37,7 @@ def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_
         sentences: the sentences of the text.
         scores: score of each sentence; among equal scores the earlier sentence is selected.
         count: maximum number of selected sentences.
-        block_trigrams: skip a sentence that shares three consecutive words with a selected one.
+        block_trigrams: skip a sentence that shares three consecutive words with an already selected sentence.
 
     Returns:
         Indices of the selected sentences, in the order of the text.
@@ -80,7 +80,7 @@ class Document:
 def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Document:
     """Encodes the leading sentences that fit completely into `max_length` tokens.
 
-    If the first sentence does not fit, it is truncated and is the only one.
+    If the first sentence does not fit, it is truncated, and no other sentence is encoded.
 
     Args:
         sentences: the sentences of the text, at least one.
@@ -91,14 +91,15 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
         The tokens, and the index of the [CLS] of each encoded sentence.
 
     Raises:
-        InputError: there is no sentence, one is empty or cannot be encoded as UTF-8, the tokenizer has no [CLS] or
-            [SEP], or `max_length` is below 3.
+        InputError: there is no sentence, `sentences` is a str, the tokenizer has no [CLS] or [SEP], or `max_length` is
+            below 3; or a sentence, up to the first that does not fit, is not a str, is empty, or cannot be encoded as
+            UTF-8.
     """
     if isinstance(sentences, str) or not sentences:
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     if cls is None or sep is None:
-        raise InputError("tokenizer: expected a cls_token and a sep_token, got none")
+        raise InputError(f"tokenizer: expected a cls_token and a sep_token, got the ids {cls} and {sep}")
     if max_length < 3:
         raise InputError(f"max_length: expected at least 3, a token between [CLS] and [SEP], got {max_length}")
     ids: list[int] = []
@@ -106,8 +107,8 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
     positions: list[int] = []
     for i, sentence in enumerate(sentences):
         if not isinstance(sentence, str) or not sentence.strip():
-            raise InputError(f"sentences: expected text, got {sentence!r} as number {i}")
-        check_text(f"sentences: number {i}", sentence)
+            raise InputError(f"sentences[{i}]: expected text, got {sentence!r}")
+        check_text(f"sentences[{i}]", sentence)
         tokens = tokenizer(sentence, add_special_tokens=False)["input_ids"]
         if i == 0:
             tokens = tokens[: max_length - 2]
@@ -120,7 +121,10 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
 
 
 def pad_documents(documents: Sequence[Document], pad_token_id: int) -> dict[str, Tensor]:
-    """Pads documents to one batch of (B, L) ids, mask and types, and (B, S) sentence positions padded with -1."""
+    """Returns one batch of padded documents, at least one, as int64 tensors for BertSum.
+
+    The batch has (B, L) input_ids, attention_mask and token_type_ids, and (B, S) sentence_positions padded with -1.
+    """
     return {
         "input_ids": padded_rows([d.input_ids for d in documents], pad_token_id),
         "attention_mask": padded_rows([[1] * len(d.input_ids) for d in documents], 0),
@@ -202,14 +206,14 @@ class ExtractiveSummarizer:
         Args:
             document: text, which `split_sentences` divides, or a list of sentences.
             count: maximum number of sentences in the summary.
-            block_trigrams: skip a sentence that shares three consecutive words with a selected one.
+            block_trigrams: skip a sentence that shares three consecutive words with an already selected sentence.
 
         Returns:
             The summary: its sentences in the order of the text, and the score of each sentence that was read.
 
         Raises:
-            InputError: the document has no sentence or an empty one, the tokenizer has no [CLS] or [SEP], or
-                `max_length` is below 3.
+            InputError: the document has no sentence; a sentence that is read is not a str, is empty, or cannot be
+                encoded as UTF-8; the tokenizer has no [CLS] or [SEP]; or `max_length` is below 3.
             ValueError: `count` is below 1.
         """
         sentences = split_sentences(document) if isinstance(document, str) else list(document)

@@ -13,7 +13,7 @@ from qacg_models.utils.cells import markdown_table, percent
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
-    """Writes the card of a trained model, and replaces the one that `save_pretrained` of the model wrote."""
+    """Writes the card of a trained model into `folder`; replaces the card that the model's `save_pretrained` wrote."""
     with atomic_write(folder / CARD_NAME) as handle:
         handle.write(trained.model.model_card(_usage(trained), _facts(trained), ASPECT_SENTIMENT))
 
@@ -36,7 +36,8 @@ def _facts(trained: TrainedModel) -> str:
     record, task = trained.record, trained.task
     rows = ", ".join(f"{part.rows:,} rows of {split}" for split, part in record.data.items())
     parts = [
-        f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. The model supports no others.",
+        f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. The model supports no other labels or"
+        " aspects.",
         f"Data: {rows}. Checkpoint of step {record.selected.step}, selected by "
         f"{record.selected.metric.replace('_', ' ')} on {record.selected.split}.",
     ]

@@ -51,7 +51,8 @@ class TrainedModel:
         record: content of training.json.
         calibration: content of calibration.json; its temperatures apply to all probabilities.
         int8: whether the encoder uses int8 (`inference/int8.py`).
-        given_threads: number of CPU threads of predictions, 0 for one per core; None: as in training.
+        given_threads: number of CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower;
+            None: as in training.
     """
 
     model: EncoderPreTrainedModel
@@ -86,7 +87,7 @@ class TrainedModel:
 
     @property
     def contexts(self) -> tuple[str, ...]:
-        """Names of the contexts, in the order of their ids; a BERT without context ids has them too."""
+        """Names of the contexts, in the order of their ids; also for a BERT, whose configuration has no contexts."""
         return self.record.contexts
 
     @property
@@ -102,7 +103,7 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: a row's context is not one of the model's, or a single row does not fit into memory.
+            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
         """
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
@@ -114,7 +115,7 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: a row's context is not one of the model's, or a single row does not fit into memory.
+            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
         """
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
@@ -126,12 +127,16 @@ class TrainedModel:
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
         """Returns the task's metrics of the model on `rows`.
 
-        It uses the default batch size and `thread_count` threads, so that repeated calls return equal values.
+        The batch size is the default and the number of threads is `thread_count`, so that repeated calls return equal
+        values.
+
+        Args:
+            rows: labelled rows.
         """
         return self.judge(rows, self.logits(rows))(None)
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-        """Returns a function of (N) weights of the rows, or None for equal weights, that computes the task's metrics.
+        """Returns a function that computes the task's metrics from (N,) weights of the rows; None: equal weights.
 
         Args:
             rows: labelled rows.
@@ -140,7 +145,9 @@ class TrainedModel:
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
     def confusion(self, rows: Sequence[Example], logits: np.ndarray) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """Returns the confusion matrix of each aspect in `rows`: numbers of rows by true label and predicted label.
+        """Returns the confusion matrix of each aspect in `rows`, in the task's order.
+
+        A confusion matrix has the number of rows by true label (first index) and predicted label (second index).
 
         Args:
             rows: labelled rows.
@@ -169,12 +176,13 @@ def load_trained(
 
     Args:
         folder: the folder `MODEL/`.
-        attention: attention implementation; None: the one used in training.
+        attention: attention implementation; None: the implementation used in training.
         device: device of the model, such as "cuda".
-        threads: CPU threads of predictions; 0: every core of the process; None: as in training.
+        threads: CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower; None: as in
+            training.
 
     Raises:
-        ModelFolderError: a file is missing, unreadable or does not fit the others.
+        ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the other files.
         InputError: the tokenizer cannot be loaded, or the attention implementation or the device is not available.
     """
     folder = Path(folder)
@@ -224,7 +232,7 @@ def predict_logits(
 ) -> np.ndarray:
     """Returns (N, classes) float64 logits, in the order of `rows`; batches consist of rows with similar lengths.
 
-    If a batch does not fit into memory, the size of this and all later batches is halved.
+    If a batch does not fit into memory, a warning is logged and the size of this and all later batches is halved.
 
     Args:
         model, tokenizer: the model and its tokenizer.
@@ -232,11 +240,11 @@ def predict_logits(
         max_length: maximum number of tokens in an input.
         batch_size: maximum number of rows in a batch; halved when memory runs out.
         make_batch: collates features into model inputs; None: as in training (`batch_maker`).
-        seen: called after every batch with its number of rows; None: a progress bar is shown for more than
+        seen: called after every batch with the number of rows in it; None: a progress bar is shown for more than
             SORTED_TOGETHER rows.
 
     Raises:
-        InputError: a row's context is not one of the model's, or a single row does not fit into memory.
+        InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
     """
     import torch
 
@@ -311,7 +319,7 @@ def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,))
 
     Args:
         logits: (N, classes).
-        temperatures: one value for all rows; or one per class, used for the rows for which that class is predicted.
+        temperatures: one value for all rows; or one value per class, used for the rows with that predicted class.
     """
     import torch
 

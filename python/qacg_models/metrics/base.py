@@ -20,8 +20,8 @@ class Metrics:
 
     Attributes:
         TITLES: title of each metric in tables, in the order of the tables.
-        undefined: names of undefined metrics, and of undefined values that a mean leaves out, such as
-            `"sentiment_auc: safety"` (only one class occurs).
+        undefined: names of undefined metrics, and names "metric: aspect" of undefined values that a mean leaves out,
+            such as "sentiment_auc: safety".
     """
 
     TITLES: ClassVar[dict[str, str]]
@@ -39,7 +39,8 @@ class Metrics:
             path: position of the value in its file, for errors.
 
         Raises:
-            InputError: a metric is missing, unknown or not a number.
+            InputError: `content` is not a JSON object, a metric is missing, unknown or not a number, or `undefined` is
+                not a list of str.
         """
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
         values = convert_json_fields(kinds, content, path)
@@ -55,17 +56,24 @@ def plain(record: object) -> dict[str, object]:
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole, or NaN if `whole` is 0."""
+    """Returns part / whole; NaN if `whole` is 0."""
     return float(part / whole) if whole else math.nan
 
 
 def f1(precision: float, recall: float) -> float:
-    """Harmonic mean of precision and recall; 0 if both are 0."""
+    """Returns the harmonic mean of precision and recall; 0 if both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: int) -> None:
-    """Raises ValueError unless `gold` has a valid class, and `probabilities` valid numbers, for each of `rows` rows."""
+    """Raises ValueError for invalid rows.
+
+    Args:
+        gold: expected (rows,), with classes from 0 to `classes` - 1.
+        probabilities: expected (rows, classes), with finite numbers of at least 0.
+        rows: number of rows, expected to be at least 1.
+        classes: number of classes.
+    """
     if not rows:
         raise ValueError("rows: expected at least one, got none")
     if gold.shape != (rows,) or probabilities.shape != (rows, classes):
@@ -92,11 +100,12 @@ def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[lis
     """Arranges rows as a table of groups by aspects.
 
     Args:
-        groups: (N) group of each row.
-        aspects: (N) aspect of each row.
+        groups: (N,) group of each row.
+        aspects: (N,) aspect of each row.
 
     Returns:
-        The aspect names, and a (groups, aspects) array of row indices.
+        The aspect names in alphabetical order, and a (groups, aspects) array of row indices. Groups are in the order of
+        their first rows.
 
     Raises:
         ValueError: sizes differ, there are no rows, or a group lacks or repeats an aspect.

@@ -20,11 +20,11 @@ def intervals(
     """Returns percentile bootstrap intervals of every metric.
 
     Sentences, not rows, are drawn with replacement: rows of a sentence are dependent, and drawing rows would make the
-    intervals too narrow. Samples in which a metric is undefined are left out of its interval.
+    intervals too narrow. A sample in which a metric is undefined is left out of the interval of that metric.
 
     Args:
-        judge: function that computes the metrics for (N) weights of the rows.
-        sentences: (N) sentence of each row.
+        judge: function that computes the metrics for (N,) weights of the rows.
+        sentences: (N,) sentence of each row, at least one.
         repeats: number of samples.
         level: confidence level, such as 0.95.
         seed: seed of the samples.
@@ -52,10 +52,15 @@ def intervals(
 
 
 def resampled(sentences: Sequence[Hashable], repeats: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yields (N) weights of the rows for each sample.
+    """Yields (N,) float64 weights of the rows for each sample.
 
-    The weight of a row is the number of times that its sentence was drawn. Each sample draws as many sentences as there
-    are, with replacement.
+    The weight of a row is the number of times that its sentence was drawn. Each sample draws, with replacement, as many
+    sentences as there are distinct sentences.
+
+    Args:
+        sentences: (N,) sentence of each row, at least one.
+        repeats: number of samples.
+        generator: random generator, whose state changes.
     """
     numbers: dict[Hashable, int] = {}
     sentence = np.array([numbers.setdefault(text, len(numbers)) for text in sentences])

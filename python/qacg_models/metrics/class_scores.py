@@ -13,8 +13,8 @@ class ClassScores:
     """Scores of one class.
 
     Attributes:
-        precision: share of the predictions of the class that are correct; NaN if it is never predicted.
-        recall: share of the rows of the class that are predicted as such; NaN if it does not occur.
+        precision: share of the predictions of the class that are correct; NaN if the class is never predicted.
+        recall: share of the rows of the class for which the class is predicted; NaN if the class does not occur.
         f1: harmonic mean of precision and recall, 0 if no prediction is correct; NaN if the class does not occur.
         support: number of rows of the class.
     """
@@ -29,7 +29,7 @@ def confusion_matrix(gold: Sequence[int], predicted: Sequence[int], classes: int
     """Returns (classes, classes) numbers of rows by true class (first index) and predicted class.
 
     Args:
-        gold, predicted: (N) classes from 0 to `classes` - 1.
+        gold, predicted: (N,) classes from 0 to `classes` - 1.
         classes: number of classes.
     """
     pairs = np.asarray(gold, np.int64) * classes + np.asarray(predicted, np.int64)

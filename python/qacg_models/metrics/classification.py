@@ -1,7 +1,7 @@
 """Metrics of data with the user's labels and aspects; sentences need not have a row for every aspect.
 
 - accuracy: share of correct rows;
-- macro-F1: mean F1 of the labels that occur;
+- macro-F1: mean F1 of the labels that occur as true labels;
 - strict accuracy: share of sentences (and targets) with all rows correct.
 
 If a label means "no opinion", there are two more:
@@ -44,8 +44,8 @@ class ClassificationJudge:
     """Computes the metrics of fixed rows for different weights.
 
     Args:
-        groups: (N) group of each row, in any order.
-        gold: (N) true classes.
+        groups: (N,) group of each row, in any order.
+        gold: (N,) true classes.
         probabilities: (N, classes). Of tied classes the lowest index is predicted.
         has_absent: whether class 0 means "no opinion".
 
@@ -67,7 +67,7 @@ class ClassificationJudge:
             self.right_opinion = probabilities[:, 1:].argmax(axis=1) + 1 == self.gold
 
     def __call__(self, weights: np.ndarray | None = None) -> ClassificationMetrics:
-        """Returns the metrics for (N) weights, which must be equal within a group; None: each row counts once."""
+        """Returns the metrics for (N,) weights, which must be equal within a group; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         by_group = weight[self.first]
         scores = [

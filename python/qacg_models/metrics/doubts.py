@@ -1,8 +1,8 @@
 """Doubtful labels, found with the probabilities of models that were fitted to other rows (cross-fitting).
 
 The rule is that of confident learning (Northcutt, Jiang and Chuang, "Confident Learning", 2021). The threshold of a
-label is its mean probability over the rows that have this label. A row's label is doubtful if the probability of
-another label is at least the threshold of that other label, and exceeds the probability of the row's label.
+label is its mean probability over the rows that have this label. A row's label is doubtful if another label reaches its
+own threshold, and is more probable than the row's label.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Doubt:
 
 
 def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]:
-    """Returns the rows with doubtful labels, those with the largest difference of probabilities first.
+    """Returns the rows with doubtful labels; the largest difference `probability` - `given` comes first.
 
     Args:
-        labels: (N) class indices.
+        labels: (N,) class indices.
         probabilities: (N, classes) probabilities, each row from a model that was not fitted to it.
 
     Example:
@@ -62,10 +62,10 @@ def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]
 
 
 def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
-    """Returns doubtful labels according to the TF-IDF baseline; none if the rows cannot be divided into folds.
+    """Returns doubtful labels according to the TF-IDF baseline; an empty list for fewer than two distinct sentences.
 
     Args:
-        rows: labelled rows.
+        rows: labelled rows, at least one.
         task: labels and aspects of the rows.
     """
     probabilities = cross_fitted(rows, task)

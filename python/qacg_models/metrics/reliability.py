@@ -42,9 +42,9 @@ class Covered:
 
     Attributes:
         threshold: the threshold.
-        rows: number of these rows.
+        rows: number of rows whose confidence is at least the threshold.
         coverage: share of these rows among all rows.
-        accuracy: share of correct rows among these; NaN without rows.
+        accuracy: share of these rows that are predicted correctly; NaN without rows.
     """
 
     threshold: float
@@ -55,7 +55,7 @@ class Covered:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Reliability bins by increasing confidence, and the expected calibration error."""
+    """Reliability bins by increasing confidence, and the expected calibration error in [0, 1]."""
 
     bins: tuple[Bin, ...]
     error: float
@@ -65,7 +65,7 @@ def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
     """Returns reliability bins and expected calibration error.
 
     Args:
-        gold: (N) true classes.
+        gold: (N,) true classes.
         probabilities: (N, classes). Of tied classes the lowest index is predicted.
 
     Raises:
@@ -90,7 +90,7 @@ def accuracy_by_coverage(
     """Returns, for each threshold, count, share and accuracy of the rows with at least this confidence.
 
     Args:
-        gold: (N) true classes.
+        gold: (N,) true classes.
         probabilities: (N, classes). Of tied classes the lowest index is predicted.
         thresholds: thresholds of the confidence, between 0 and 1.
 
@@ -106,7 +106,7 @@ def accuracy_by_coverage(
 
 
 def _confidence(gold: Sequence[int], probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (N) confidences, and (N) booleans, True if the most probable label is correct."""
+    """Returns (N,) confidences, and (N,) booleans: True where the most probable label is correct."""
     truth, probabilities = np.asarray(gold), np.asarray(probabilities, dtype=np.float64)
     check_matrix("probabilities", probabilities)
     check_rows(truth, probabilities, len(truth), probabilities.shape[1])

@@ -2,8 +2,7 @@
 
 - aspect precision, recall and F1 of "the sentence is about this category", over all sentences and categories;
 - k-class accuracy: only rows whose true label is among k labels count, and the prediction is the most probable of these
-  k labels. For k = 4 they are positive, neutral, negative and conflict; for k = 3 without conflict, for k = 2 also
-  without neutral.
+  k labels. The labels are positive and negative for k = 2; also neutral for k = 3; also conflict for k = 4.
 """
 
 import math
@@ -25,9 +24,10 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class SemEvalMetrics(Metrics):
-    """Six shares between 0 and 1; precision and F1 are 0 if no category is predicted.
+    """Six shares between 0 and 1; aspect precision and F1 are 0 if no category is predicted.
 
-    The aspect metrics are NaN if no row has a category, and an accuracy is NaN if no row has one of its labels.
+    The aspect metrics are NaN if every true label is "none". A k-class accuracy is NaN if no true label is among the k
+    labels.
     """
 
     TITLES: ClassVar = {
@@ -52,9 +52,9 @@ class SemEvalJudge:
     """Computes the metrics of fixed rows for different weights.
 
     Args:
-        groups: (N) sentence of each row, in any order.
-        aspects: (N) category of each row; every sentence has every category once.
-        gold: (N) true classes: 0 none, 1 positive, 2 neutral, 3 negative, 4 conflict.
+        groups: (N,) sentence of each row, in any order.
+        aspects: (N,) category of each row; every sentence has every category once.
+        gold: (N,) true classes: 0 none, 1 positive, 2 neutral, 3 negative, 4 conflict.
         probabilities: (N, 5). Of tied classes the lowest index is predicted.
 
     Raises:
@@ -75,7 +75,7 @@ class SemEvalJudge:
         }
 
     def __call__(self, weights: np.ndarray | None = None) -> SemEvalMetrics:
-        """Returns the metrics for (N) weights; None: each row counts once."""
+        """Returns the metrics for (N,) weights; None: each row counts once."""
         weight = np.ones(len(self.gold)) if weights is None else np.asarray(weights, np.float64)
         hits, named, guessed = (
             (chosen * weight).sum() for chosen in (self.named & self.guessed, self.named, self.guessed)

@@ -7,7 +7,7 @@ A group is the rows of one sentence and target, one row per aspect. Definitions,
   is the harmonic mean of the two averages (not the average of F1);
 - aspect AUC: ROC AUC of "no opinion" by its probability, per aspect, averaged over aspects;
 - sentiment accuracy: accuracy of the more probable of Positive and Negative, over rows that have an opinion;
-- sentiment AUC: ROC AUC of Negative against Positive, per aspect, averaged over aspects.
+- sentiment AUC: ROC AUC of Negative against Positive over rows that have an opinion, per aspect, averaged over aspects.
 """
 
 import math
@@ -24,7 +24,10 @@ NONE, POSITIVE, NEGATIVE = 0, 1, 2
 
 @dataclass(frozen=True)
 class SentiHoodMetrics(Metrics):
-    """Five shares between 0 and 1; an AUC is averaged over the aspects for which it is defined."""
+    """Five shares between 0 and 1; an AUC is averaged over the aspects for which it is defined.
+
+    An AUC without such an aspect is NaN. Aspect macro-F1 and sentiment accuracy are NaN if no row has an opinion.
+    """
 
     TITLES: ClassVar = {
         "strict_accuracy": "strict accuracy",
@@ -46,8 +49,8 @@ class Auc:
     """Area under the ROC curve: P(score of a positive > score of a negative) + P(equal) / 2.
 
     Args:
-        truth: (N) booleans.
-        score: (N) numbers.
+        truth: (N,) booleans: True for positives.
+        score: (N,) numbers.
     """
 
     def __init__(self, truth: np.ndarray, score: np.ndarray):
@@ -56,7 +59,7 @@ class Auc:
         self.ranks = len(values)
 
     def __call__(self, weights: np.ndarray) -> float:
-        """Returns the area for (N) weights of the rows; NaN if all rows of a class have the weight 0."""
+        """Returns the area for (N,) weights of the rows; NaN if all positives or all negatives have the weight 0."""
         positive, negative = (
             np.bincount(self.rank[chosen], weights[chosen], self.ranks) for chosen in (self.truth, ~self.truth)
         )
@@ -71,14 +74,14 @@ class SentiHoodJudge:
     """Computes the five metrics of fixed rows for different weights.
 
     Args:
-        groups: (N) group of each row, in any order.
-        aspects: (N) aspect of each row; every group has every aspect once.
-        gold: (N) true classes: 0 None, 1 Positive, 2 Negative.
+        groups: (N,) group of each row, in any order.
+        aspects: (N,) aspect of each row; every group has every aspect once.
+        gold: (N,) true classes: 0 None, 1 Positive, 2 Negative.
         probabilities: (N, 3) class probabilities, or scores >= 0 with the same ranking. Of tied classes the lowest
             index is predicted.
 
     Raises:
-        ValueError: sizes differ, there are no rows, a class is not 0, 1 or 2, a probability is negative or not finite,
+        ValueError: sizes differ; there are no rows; a class is not 0, 1 or 2; a probability is negative or not finite;
             or a group lacks or repeats an aspect.
     """
 
@@ -97,7 +100,7 @@ class SentiHoodJudge:
         self.precision = self.hits / np.maximum((guess != NONE).sum(axis=1), 1)
         self.recall = self.hits / np.maximum(self.opinion.sum(axis=1), 1)
         polar = probabilities[:, POSITIVE] + probabilities[:, NEGATIVE]
-        # Where P(None) = 1 the ratio is 0/0; it counts as no preference.
+        # Where P(None) = 1, the ratio is 0/0; 0.5 then means no preference.
         safe = np.where(polar > 0, polar, 1.0)
         negative = np.where(polar > 0, probabilities[:, NEGATIVE] / safe, 0.5)[self.table]
         self.right_sentiment = (negative > 0.5) == (truth == NEGATIVE)
@@ -108,7 +111,7 @@ class SentiHoodJudge:
         ]
 
     def __call__(self, weights: np.ndarray | None = None) -> SentiHoodMetrics:
-        """Returns the metrics for (N) weights, which must be equal within a group; None: each row counts once."""
+        """Returns the metrics for (N,) weights, which must be equal within a group; None: each row counts once."""
         weight = np.ones(len(self.table)) if weights is None else np.asarray(weights, np.float64)[self.table[:, 0]]
         undefined: list[str] = []
         aspect_auc = self._mean("aspect_auc", [auc(weight) for auc in self.aspect_aucs], undefined)
@@ -128,7 +131,10 @@ class SentiHoodJudge:
         )
 
     def _mean(self, metric: str, values: list[float], undefined: list[str]) -> float:
-        """Returns the mean over the aspects whose value is defined; adds the names of the others to `undefined`."""
+        """Returns the mean over the aspects whose value is defined; NaN if there is none.
+
+        "metric: aspect" is added to `undefined` for each other aspect.
+        """
         undefined += [f"{metric}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else math.nan

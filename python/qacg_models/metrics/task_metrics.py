@@ -19,12 +19,12 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
 
 
 def titles_of(names: Collection[str]) -> dict[str, str]:
-    """Returns the titles, by metric, of the first of METRIC_CLASSES all of whose metrics are among `names`."""
+    """Returns the titles by metric of the first class in METRIC_CLASSES whose metrics are all among `names`."""
     return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= set(names))
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-    """Returns a function that computes the task's metrics for (N) weights of the rows; None: each row counts once.
+    """Returns a function that computes the task's metrics for (N,) weights of the rows; None: each row counts once.
 
     Args:
         task: the task, which selects the metrics.
@@ -45,10 +45,25 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
 
 
 def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Metrics:
-    """Returns the task's metrics; every row counts once."""
+    """Returns the task's metrics; every row counts once.
+
+    Args:
+        task: the task, which selects the metrics.
+        rows: labelled rows.
+        probabilities: (N, classes), in the order of `rows`.
+
+    Raises:
+        ValueError: sizes differ, there are no rows, a class is unknown, a probability is negative or not finite, or a
+            group lacks or repeats an aspect although the metrics require each once.
+    """
     return judge_for(task, rows, probabilities)(None)
 
 
 def majority_probabilities(label_shares: Sequence[float], rows: int) -> np.ndarray:
-    """Returns (rows, classes) probabilities of the majority baseline: the label shares of training for every row."""
+    """Returns (rows, classes) float64 probabilities of the majority baseline: the same label shares for every row.
+
+    Args:
+        label_shares: (classes,) share of each label in the training split.
+        rows: number of rows.
+    """
     return np.tile(np.asarray(label_shares, dtype=np.float64), (rows, 1))

@@ -15,9 +15,9 @@ K = 25 has about the weight of the rows of a few sentences: it dominates for few
 
 A model can be calibrated for one label and overconfident for another, for example if training oversamples rare labels:
 on SentiHood's test split the expected calibration error was 8.7 points, 4.6 with one temperature, and 1.9 with one
-temperature per predicted label. The temperature of a label is fitted to the rows for which it is predicted, with M
-the common temperature, so that a label with few rows keeps the common one. Scaling a row changes no predicted label,
-but can change the order of rows by probability, and therefore an AUC.
+temperature per predicted label. The temperature of a label is fitted to the rows for which the label is predicted. M is
+then the common temperature, so that a label with few rows keeps about the common temperature. Scaling a row changes no
+predicted label, but can change the order of rows by probability, and therefore an AUC.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,10 @@ LEAST, MOST = 0.05, 20.0
 def fit_temperatures(gold: Sequence[int], logits: np.ndarray) -> tuple[float, ...]:
     """Returns a temperature for each label, fitted to the rows for which the label is predicted.
 
+    A label that is never predicted gets the temperature that is fitted to all rows.
+
     Args:
-        gold: (N) true classes.
+        gold: (N,) true classes.
         logits: (N, classes), finite.
 
     Raises:
@@ -54,10 +56,11 @@ def fit_temperatures(gold: Sequence[int], logits: np.ndarray) -> tuple[float, ..
 def fit_temperature(gold: Sequence[int], logits: np.ndarray, mode: float = 1.0) -> float:
     """Returns the temperature with the highest posterior density, between LEAST and MOST.
 
-    Newton's method with a bracket around the root of the slope: a step that leaves the bracket becomes a bisection.
+    The function uses Newton's method with a bracket around the root of the slope. A step that leaves the bracket
+    becomes a bisection.
 
     Args:
-        gold: (N) true classes.
+        gold: (N,) true classes.
         logits: (N, classes), finite.
         mode: M, the temperature at which the prior has its mode.
 

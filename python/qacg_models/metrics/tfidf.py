@@ -1,7 +1,7 @@
 """The TF-IDF baseline: TF-IDF features with logistic regression, tuned by cross-validation on train.
 
 Features are words, word pairs, and character n-grams (2 to 5) within words, with sublinear TF-IDF. Cross-validation
-chooses C, class weights, and whether each context has its own regression or all share one.
+chooses C, class weights, and whether each context has its own regression or all contexts share one regression.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 # Limits (rows, characters of texts) of the final fit, of cross-validation, and of a joint regression, which has
-# additional weights per context. With them the baseline takes seconds, and for very large data a minute on one core.
+# additional weights per context. They limit the time of the baseline on one core to seconds, for very large data to a
+# minute.
 FITTED = (40_000, 3_000_000)
 TUNED = (2_000, 200_000)
 JOINT = (1_000, 100_000)
-MOST_GRAMS = 50_000  # number of n-grams of words, and of characters, that are kept, the most frequent first
+MOST_GRAMS = 50_000  # maximum number of word n-grams and of character n-grams; the most frequent ones are kept
 FOLDS = 5
-STEPS = 200  # L-BFGS iterations
+STEPS = 200  # maximum number of L-BFGS iterations
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,22 @@ class Setting:
         return f"C = {self.c:g}, {weights}, {'one regression' if self.joint else 'one regression per context'}"
 
 
-# The first setting is chosen if cross-validation is impossible, or if it has the same metric as another one.
+# The first setting is chosen if cross-validation is impossible; of settings with the same metric, the first is chosen.
 SETTINGS = tuple(Setting(*values) for values in product((1.0, 10.0), (True, False), (False, True)))
 
 
-# For cross-fitted probabilities: with class weights, they would not match the label shares of the data.
+# For cross-fitted probabilities; with class weights, the probabilities would not match the label shares of the data.
 UNTUNED = Setting(1.0, False, False)
 
 
 class TfidfBaseline:
-    """The tuned TF-IDF baseline; it is deterministic.
+    """The tuned TF-IDF baseline; the same rows give the same baseline.
 
-    For an unknown context it predicts the label shares of the fitted rows. If each context has its own regression, it
-    predicts the only label for a context with a single label.
+    For an unknown context, the baseline predicts the label shares of the fitted rows. If each context has its own
+    regression, the only label of a context with a single label is predicted with probability 1.
 
     Args:
-        rows: labelled training rows.
+        rows: labelled training rows, at least one.
         task: the task; its `selection` is the metric that cross-validation maximises.
         fitted: maximum number of rows and of characters; larger data is reduced to every n-th row of each context.
 
@@ -105,11 +106,11 @@ def cross_fitted(rows: Sequence[Example], task: Task) -> np.ndarray | None:
     All rows of a sentence are in the same fold.
 
     Args:
-        rows: labelled rows.
+        rows: labelled rows, at least one.
         task: the task, which has the labels.
 
     Returns:
-        (N, classes) float64, in the order of `rows`; None if there are fewer than two sentences.
+        (N, classes) float64, in the order of `rows`; None if there are fewer than two distinct sentences.
     """
     folds = fold_numbers(rows)
     if folds.max() < 1:
@@ -197,7 +198,7 @@ class _Regressions:
         return np.array([self.numbers.get(context, -1) for context in contexts])
 
     def _joined(self, features: csr_matrix, which: np.ndarray) -> csr_matrix:
-        """Returns the features; with `joint`, also a copy of them for each context, and context indicators."""
+        """Returns the features; with `joint`, also a copy of the features for each context, and context indicators."""
         if not self.joint:
             return features
         from scipy.sparse import csr_matrix, diags, hstack
@@ -207,7 +208,7 @@ class _Regressions:
 
 
 def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Setting):
-    """Returns a fitted regression; one that predicts the label shares if there is only one label or no feature."""
+    """Returns a fitted regression; the (classes,) label shares instead if there is only one label or no feature."""
     from sklearn.linear_model import LogisticRegression
 
     if len(set(labels.tolist())) < 2 or not features.shape[1]:
@@ -217,7 +218,11 @@ def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Set
 
 
 def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
-    """Returns the setting with the highest metric in cross-validation over sentences, and that metric."""
+    """Returns the setting with the highest metric in cross-validation over sentences, and that metric.
+
+    The metric is None if it is undefined for all settings, or if there are too few sentences for cross-validation. The
+    setting is then the first of the allowed settings.
+    """
     few = _some_sentences(rows, _stride(rows, TUNED))
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
     folds = fold_numbers(few)
@@ -236,9 +241,13 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
 
 
 def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
-    """Returns (N) numbers of folds from 0.
+    """Returns (N,) numbers of folds from 0 to `folds` - 1, in the order of `rows`.
 
     All rows of a sentence are in the same fold, and sentences with rare labels are distributed evenly over the folds.
+
+    Args:
+        rows: labelled rows.
+        folds: number of folds; with fewer distinct sentences, there are as many folds as sentences.
     """
     frequency = counts(rows, "label")
     rarest: dict[str, tuple[int, int | None]] = {}  # number of rows of each sentence's rarest label, and the label
@@ -262,7 +271,7 @@ def _some_sentences(rows: Sequence[Example], stride: float) -> list[Example]:
 
 
 def _thinned(rows: Sequence[Example], stride: float) -> list[Example]:
-    """Returns every `stride`-th row of each context, at least one per context."""
+    """Returns about every `stride`-th row of each context, at least one per context."""
     total, kept = counts(rows, "context"), []
     seen, taken = dict.fromkeys(total, 0), dict.fromkeys(total, 0)
     for row in rows:

@@ -8,12 +8,12 @@ from statistics import NormalDist
 def wilson_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
     """Returns the confidence interval of the share count / total (Wilson, 1927).
 
-    It lies in [0, 1], and is valid for few rows.
+    The interval lies in [0, 1], and is valid for few rows.
 
     Args:
         count: number of rows with the property.
         total: number of all rows, at least 1.
-        level: confidence level.
+        level: confidence level, between 0 and 1.
 
     Returns:
         The lower and the upper bound.

@@ -60,8 +60,9 @@ def write_analysis(
         The path of index.html.
 
     Raises:
-        InputError: there are no rows or repeated ones, the model is no QACG-BERT, a context is unknown, the threshold
-            is outside (0, 1], or the folder has other files.
+        InputError: there are no rows; a sentence has a context twice; the model is no QACG-BERT; a context is unknown;
+            `min_confidence` is outside (0, 1]; or `folder` is a file or has files that are not part of a report.
+        OSError: a file cannot be written; an earlier report is unchanged.
     """
     check_has_gate(trained)
     check_min_confidence(min_confidence)
@@ -71,7 +72,10 @@ def write_analysis(
     for row in rows:
         group = sentences.setdefault(row.sentence, [])
         if row.context in [other.context for other in group]:
-            raise InputError(f"rows: expected each context once, got {row.context!r} of {row.sentence!r} twice")
+            raise InputError(
+                f"rows: expected each context once for a sentence, got {row.context!r} of {row.sentence!r} twice;"
+                " omit one of these rows"
+            )
         group.append(row)
     report = Report(
         folder,
@@ -102,7 +106,7 @@ def write_analysis(
 
 
 def _verdict(trained: TrainedModel, maps: ExampleMaps, least: float | None) -> tuple[str, str | None]:
-    """Returns the predicted label, and "certain" or "uncertain" (None without a threshold)."""
+    """Returns the predicted label, and CERTAIN or UNCERTAIN; None instead of these if `least` is None."""
     label = trained.task.labels[int(maps.probabilities.argmax())]
     return label, None if least is None else certainty(float(maps.probabilities.max()), least)
 
@@ -195,14 +199,16 @@ def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleM
 def lambda_table(
     report: Report, section: Section, name: str, values: np.ndarray, limit: float | None = None, title: str = ""
 ) -> None:
-    """Adds a coloured table of lambda by layer and head, and writes it as figures/NAME.svg and .png.
+    """Adds a coloured table of lambda by layer and head to a section, and a plot of it to the report.
+
+    `Report.write` writes the plot as figures/NAME.svg and .png.
 
     Args:
-        report, section: report and section to which the table is added.
+        report, section: report and section to which plot and table are added.
         name: name of the files.
         values: (layers, heads).
         limit: value of the strongest colour, the same for tables to be compared; None: the largest absolute value.
-        title: title of the table, if there are several.
+        title: title of the table; empty for the only table of a section.
     """
     layers, heads = values.shape
     limit = float(np.abs(values).max()) if limit is None else limit

@@ -26,9 +26,9 @@ class ExampleMaps:
 
     Attributes:
         row: the sentence and its context.
-        tokens: (L) tokens of the input.
-        probabilities: (classes) probabilities of the labels.
-        softmax: P, (N, H, L, L), rows sum to 1.
+        tokens: the L tokens of the input.
+        probabilities: (classes,) probabilities of the labels.
+        softmax: P, (N, H, L, L); rows sum to 1.
         quasi: lambda * G, (N, H, L, L), signed.
         combined: A = P + lambda * G, (N, H, L, L), signed.
         lambdas: (N, H, L), between -1 and 1.
@@ -47,7 +47,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
     """Runs the model on one row, without padding, and returns its maps.
 
     Raises:
-        InputError: the row's context is not one of the model's, or the model is no QACG-BERT.
+        InputError: the row's context is not a context of the model, or the model is no QACG-BERT.
     """
     check_has_gate(trained)
     output, features = _run(trained, [row], output_attentions=True)
@@ -67,7 +67,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
 
 
 def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-    """Returns (layers, heads), the mean of lambda over all tokens of the rows, without padding.
+    """Returns the mean of lambda over all tokens of the rows, padding excluded; (layers, heads).
 
     Args:
         trained: a QACG-BERT.
@@ -75,7 +75,7 @@ def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int 
         batch_size: maximum number of rows in a batch.
 
     Raises:
-        InputError: a row's context is not one of the model's.
+        InputError: the context of a row is not a context of the model.
     """
     total, count = 0.0, 0
     for start in range(0, len(rows), batch_size):
@@ -96,10 +96,10 @@ def check_has_gate(trained: TrainedModel) -> None:
 
 
 def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict, list[dict]]:
-    """Returns a padded batch of rows for a model with contexts, and the features of the rows.
+    """Returns a padded batch of rows, without labels, and the features of the rows.
 
     Raises:
-        InputError: a row's context is not one of the model's.
+        InputError: the context of a row is not a context of the model.
     """
     features = trained.features(rows)
     batch = PaddingCollator(trained.tokenizer.pad_token_id)(features)

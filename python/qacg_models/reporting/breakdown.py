@@ -46,8 +46,8 @@ class Breakdown:
         labels: names of the labels.
         confusion: (labels, labels) numbers of rows by true and predicted label.
         by_label: scores of each label.
-        by_aspect: scores of each label, by aspect that occurs in the rows.
-        errors: the most confident errors, at most ERRORS.
+        by_aspect: scores of each label, for each aspect that occurs in the rows.
+        errors: the most confident errors, at most ERRORS, most confident first.
         error_count: number of all errors.
     """
 
@@ -84,7 +84,7 @@ class Breakdown:
         return ["label", *_TITLES], [[name, *_scores(one)] for name, one in zip(self.labels, self.by_label)]
 
     def aspect_cells(self) -> Cells:
-        """Returns header and rows of the table of scores by aspect and label; labels without rows are left out."""
+        """Returns header and rows of the table of scores by aspect and label, except labels that an aspect lacks."""
         rows = [
             [aspect, name, *_scores(one)]
             for aspect, scores in self.by_aspect.items()

@@ -1,4 +1,4 @@
-"""Captions of plots: one sentence that states the result, computed from the plotted numbers."""
+"""Captions of plots: one or two sentences that state the result, computed from the plotted numbers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import numpy as np
 from qacg_models.reporting.attention_maps import MARKERS, ExampleMaps
 from qacg_models.reporting.coloured_text import signed
 
-# Captions name a word if its value is at least this share of the strongest value, for words of the same sign
-# (_BESIDE) and for words of the other sign (_AGAINST).
+# The strongest word of a sign is named if its absolute value is at least _AGAINST times the largest absolute value of
+# both signs. Other words of that sign are named if their values are at least _BESIDE times the strongest word's value.
 _BESIDE, _AGAINST = 0.25, 0.1
 
 
 def loss_caption(points: Sequence[Sequence[float]]) -> str:
-    """Returns the caption of the training loss over steps, for (step, loss) pairs."""
+    """Returns the caption of the training loss over steps.
+
+    Args:
+        points: (step, loss) pairs.
+    """
     losses = [loss for _, loss in points]
     if len(losses) < 2:
         return "The training was too short for a loss curve."
@@ -47,7 +51,7 @@ def spread_caption(lambdas: Mapping[str, np.ndarray]) -> str:
     """Returns the caption of the gates of every token.
 
     Args:
-        lambdas: (layers, heads, tokens) by aspect; numbers of tokens can differ.
+        lambdas: (layers, heads, tokens) by aspect, for at least one aspect; numbers of tokens can differ.
     """
     if len(lambdas) == 1:
         (values,) = lambdas.values()
@@ -65,7 +69,12 @@ def spread_caption(lambdas: Mapping[str, np.ndarray]) -> str:
 
 
 def layer_caption(maps: ExampleMaps, layer: int) -> str:
-    """Returns the caption of the three maps of one layer (index from 0), averaged over its heads."""
+    """Returns the caption of the three maps of one layer, averaged over the heads and over the attending tokens.
+
+    Args:
+        maps: maps of one example.
+        layer: index of the layer, from 0.
+    """
     looked = words(maps.tokens, maps.combined[layer].mean((0, 1)))
     moved = words(maps.tokens, maps.quasi[layer].mean((0, 1)))
     if not looked:
@@ -79,7 +88,7 @@ def layer_caption(maps: ExampleMaps, layer: int) -> str:
 
 
 def sensitivity_caption(tokens: Sequence[str], scores: np.ndarray) -> str:
-    """Returns the caption of the squared gradients by token, (L)."""
+    """Returns the caption of the squared gradients of the L tokens, (L,)."""
     found = _strongest(words(tokens, scores), 1, 2)
     if not found:
         return "No word affects this prediction."
@@ -122,7 +131,15 @@ def words(tokens: Sequence[str], values: np.ndarray) -> list[tuple[str, float]]:
 
 
 def _strongest(found: Sequence[tuple[str, float]], sign: int, count: int) -> list[str]:
-    """Returns up to `count` words whose values have the sign, strongest first; none if all are weak."""
+    """Returns up to `count` distinct words whose values have the sign, strongest first.
+
+    Words below the thresholds _AGAINST and _BESIDE are left out.
+
+    Args:
+        found: words with their values.
+        sign: 1 or -1.
+        count: maximum number of words.
+    """
     ranked = sorted(((sign * value, word) for word, value in found if sign * value > 0), reverse=True)
     largest = max((abs(value) for _, value in found), default=0.0)
     if not ranked or ranked[0][0] < _AGAINST * largest:

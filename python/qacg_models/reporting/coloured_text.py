@@ -1,6 +1,7 @@
-"""Text with a background colour for signed values: blue above 0, orange below, stronger further from 0.
+"""Text with a background colour for signed values: blue above 0, orange below 0, stronger further from 0.
 
-Values are also shown as text or title, so that colour is not the only cue. `page/report.css` defines the colours.
+Values are also shown as text or as a tooltip, so that colour is not the only cue. `page/report.css` defines the
+colours.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], value
 
 
 def signed(value: float) -> str:
-    """Formats a number with its sign and three decimals."""
+    """Formats a number with three decimals and its sign: + or the Unicode minus sign."""
     return f"{value:+.3f}".replace("-", "−")
 
 

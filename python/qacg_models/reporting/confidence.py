@@ -29,7 +29,8 @@ class Confidence:
     """Calibration of a model on labelled rows.
 
     Attributes:
-        temperatures: temperatures of the model; None if it has none, so that `before` and `after` are equal.
+        temperatures: temperatures of the model; None for a model without temperature scaling, for which `before` and
+            `after` are equal.
         before, after: reliability without and with temperature scaling.
         covered: accuracy by coverage, with temperature scaling.
     """
@@ -41,7 +42,16 @@ class Confidence:
 
     @classmethod
     def of(cls, trained: TrainedModel, rows: Sequence[Example], logits: np.ndarray) -> Confidence:
-        """Returns the calibration for labelled rows and the model's logits, (N, classes)."""
+        """Returns the calibration of a model.
+
+        Args:
+            trained: the model, whose temperatures are used.
+            rows: labelled rows, at least one.
+            logits: (N, classes) logits of the model, in the order of `rows`.
+
+        Raises:
+            ValueError: there are no rows, sizes differ, or a row has no label.
+        """
         gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
         probabilities = probabilities_of(logits, temperatures)
         return cls(
@@ -55,7 +65,7 @@ class Confidence:
         """Returns one line with the expected calibration error."""
         before, after = (f"{100 * one.error:.1f}" for one in (self.before, self.after))
         if self.temperatures is None:
-            return f"expected calibration error: {after} points; this model has no temperature"
+            return f"expected calibration error: {after} points; this model has no temperature scaling"
         shown = ", ".join(f"{one:.3f}" for one in self.temperatures)
         return (
             f"expected calibration error: {before} points before temperature scaling, {after} after it"
@@ -98,7 +108,11 @@ class Confidence:
         }
 
     def figure(self) -> Figure:
-        """Returns a reliability diagram: accuracy by confidence above, share of rows below."""
+        """Returns a reliability diagram: accuracy by confidence above, share of rows below.
+
+        The figure of a model with temperatures has two columns of panels, before and after temperature scaling; the
+        figure of any other model has one column.
+        """
         from matplotlib.figure import Figure
 
         panels = {"without temperatures": self.after}

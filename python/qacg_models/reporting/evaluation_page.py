@@ -1,4 +1,4 @@
-"""The page of `qacg evaluate --report`: metrics and calibration."""
+"""The page of `qacg evaluate --report`: metrics, scores by label and aspect, errors, and calibration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def begin_page(folder: Path) -> Report:
     """Returns an empty page.
 
     Raises:
-        InputError: `folder` is a file, or has files that are not those of a report.
+        InputError: `folder` is a file, or has files that are not part of a report.
     """
     lead = "Written by qacg evaluate. This page loads nothing from elsewhere."
     return Report(folder, "Evaluation: metrics and calibration", lead)
@@ -36,7 +36,7 @@ class Evaluation:
     Attributes:
         described: one line with the size and the label shares of the rows.
         results: metrics of the model and its baselines, by title.
-        bounds: confidence intervals of the metrics, by title.
+        bounds: lower and upper bounds of confidence intervals, by title and metric.
         notes: lines below the table.
         breakdown: scores by label and aspect, and errors.
         confidence: calibration of the model.
@@ -51,7 +51,12 @@ class Evaluation:
 
 
 def write_page(page: Report, evaluation: Evaluation) -> Path:
-    """Fills and writes an empty page; returns its path."""
+    """Fills and writes an empty page; returns its path.
+
+    Raises:
+        InputError: the folder of the page has files that are not part of a report.
+        OSError: a file cannot be written; an earlier report is unchanged.
+    """
     section = page.section("Metrics")
     section.text(evaluation.described)
     section.table("metrics", metric_cells(evaluation.results, evaluation.bounds))
@@ -77,7 +82,7 @@ def _add_breakdown(section: Section, breakdown: Breakdown) -> None:
 
 
 def add_confidence(page: Report, section: Section, confidence: Confidence) -> None:
-    """Adds calibration error, reliability diagram, and accuracy by coverage."""
+    """Adds calibration error, reliability diagram, and accuracy by coverage to `section` of `page`."""
     section.text(confidence.note())
     page.figure(section, "reliability", confidence.figure(), confidence.caption(), READING)
     section.text("Coverage and accuracy of the predictions whose confidence is at least a threshold:")

@@ -39,8 +39,8 @@ def signed_colours() -> Colormap:
 def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
     """Returns a plot of the three maps of every head of one layer: a row per map, a column per head.
 
-    P has a scale from 0 to 1, on which the strength of the colour is the square root of the value, so that small values
-    are visible. The other two rows of panels each have one scale, symmetric about 0, up to the largest absolute value.
+    P has a scale from 0 to 1. The strength of its colour is the square root of the value, so that small values are
+    visible. The other two rows of panels each have one scale, symmetric about 0, up to the largest absolute value.
     In a panel, queries are rows and keys are columns. Markers such as [CLS] are left out.
 
     Args:
@@ -111,10 +111,11 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
 def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
     """Returns histograms of lambda over the tokens: a row of panels per layer, a column per head, an outline per name.
 
-    All panels share one axis, symmetric about 0; a line marks 0. Heights are shares of the tokens.
+    All panels share both axes. The horizontal axis is symmetric about 0, and a line marks 0. Heights are shares of the
+    tokens.
 
     Args:
-        lambdas: (layers, heads, tokens) by name; numbers of tokens can differ.
+        lambdas: (layers, heads, tokens) by name, at least one; numbers of tokens can differ.
     """
     from matplotlib.figure import Figure
 
@@ -143,7 +144,7 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
                 axis.set_title(f"head {head + 1}", fontsize=9)
             if head == 0:
                 axis.set_ylabel(f"layer {layer + 1}", fontsize=9)
-    # matplotlib hides entries whose label begins with "_", so that labels are set afterwards.
+    # matplotlib hides entries whose label begins with "_"; labels that are set afterwards are shown.
     legend = figure.legend(
         handles, [""] * len(handles), loc="outside lower center", fontsize=9, ncols=columns, frameon=False
     )
@@ -153,10 +154,10 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
 
 
 def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str) -> Figure:
-    """Returns a bar chart of token scores, a panel per name; all panels share one axis.
+    """Returns a bar chart of token scores, a panel per name; all panels share the axis of the scores.
 
     Args:
-        scores: tokens and their (L) signed values, by name.
+        scores: L tokens and their (L,) signed values, by name, at least one.
         title: name of the score.
     """
     from matplotlib.figure import Figure
@@ -209,7 +210,7 @@ def _label(axis, tokens: list[str], left: bool, below: bool) -> None:
 
 
 def _mark_ends(axis: Axes, tokens: list[str], kept: list[int]) -> None:
-    """Draws a thin line where the text ends and the name of the context begins."""
+    """Draws thin lines, across and down, between the words of the text and those of the context's name."""
     for place, (before, after) in enumerate(pairwise(kept)):
         if "[SEP]" in tokens[before:after]:
             axis.axvline(place + 0.5, color="0.6", linewidth=0.5)

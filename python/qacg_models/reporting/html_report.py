@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_NAME = "index.html"
-# This file lists the files of a report. A new report replaces a folder only if it has this file and no unlisted ones.
+# This file lists the files of a report. A new report replaces a folder with files only if the folder has this file, and
+# no files that are missing from the list.
 MARKER_NAME = "qacg-report.json"
 # With this policy browsers block everything that is not in the page itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 _STYLE, _SCRIPT = (Path(__file__).with_name("page") / name for name in ("report.css", "report.js"))
-_SMALLEST = (
-    8  # height in CSS pixels: plots shrink with the page until their smallest text has it; narrower pages scroll
-)
+# Smallest height of a plot's text, in CSS pixels. Plots shrink with the page until their smallest text has this height;
+# on narrower pages they scroll.
+_SMALLEST = 8
 
 
 @dataclass
@@ -66,7 +67,12 @@ class Section:
         self.parts.append(f"<pre>{html.escape(text)}</pre>")
 
     def table(self, name: str, cells: tuple[list[str], list[list[str]]]) -> None:
-        """Adds a table, also as `name` to tables.json."""
+        """Adds a table to the page, and its rows to tables.json as `name`.
+
+        Args:
+            name: accessible name of the table.
+            cells: header and rows.
+        """
         header, rows = cells
         self.parts.append(framed(html_table(header, rows), name))
         self.data[name] = [dict(zip(header, row)) for row in rows]
@@ -87,15 +93,21 @@ class Section:
 
 
 def framed(markup: str, name: str, role: str = "group") -> str:
-    """Returns HTML in a frame that scrolls horizontally, also by keyboard."""
+    """Returns HTML in a frame that scrolls horizontally, also by keyboard.
+
+    Args:
+        markup: the HTML.
+        name: accessible name of the frame.
+        role: ARIA role of the frame.
+    """
     return f'<div class="frame" role="{role}" aria-label="{html.escape(name)}" tabindex="0">{markup}</div>'
 
 
 class Report:
-    """Collects sections and plots, and writes the report folder atomically.
+    """Collects sections and plots; `write` writes them as a report folder, atomically.
 
     Args:
-        folder: folder of the report; an earlier report, with the marker file `qacg-report.json`, is replaced.
+        folder: folder of the report; `write` replaces an earlier report, which has the file `qacg-report.json`.
         title: title of the page.
         lead: one line below the title.
         style, script: additional CSS and JavaScript.
@@ -112,12 +124,12 @@ class Report:
         _check_replaceable(self.folder)
 
     def section(self, title: str) -> Section:
-        """Adds a section to the page."""
+        """Adds a section to the page, and returns it."""
         self.sections.append(Section(title))
         return self.sections[-1]
 
     def figure(self, section: Section, name: str, figure: Figure, caption: str, reading: str = "") -> None:
-        """Shows a plot in a section; `write` also writes it as figures/NAME.svg and .png.
+        """Shows a plot in a section; `write` also writes figures/NAME.svg and figures/NAME.png.
 
         Args:
             section: section in which the plot is shown.
@@ -131,7 +143,7 @@ class Report:
         section.picture(framed(svg, caption, role="img"), caption, reading)
 
     def keep(self, name: str, figure: Figure) -> None:
-        """Adds a plot that `write` writes as figures/NAME.svg and .png, and that the page does not show."""
+        """Adds a plot that the page does not show; `write` writes figures/NAME.svg and figures/NAME.png."""
         _show_dollars(figure)
         # The layout takes most of the time, and matplotlib would repeat it for every output format.
         if figure.get_layout_engine() is not None:
@@ -223,7 +235,9 @@ def _check_replaceable(folder: Path) -> None:
         kinds = {"format": int, "files": tuple[str, ...]}
         known = convert_json_fields(kinds, read_json_as(dict[str, object], marker))["files"]
     except InputError as error:
-        raise InputError(f"{marker}: expected the list of a report's files ({error}); choose another folder") from None
+        raise InputError(
+            f"{marker}: expected the list of a report's files, got other content ({error}); choose another folder"
+        ) from None
     if added := [name for name in _files(folder) if name not in known]:
         raise InputError(
             f"{folder}: expected a report and nothing else, got {added[0]} too, which a new report would delete;"
@@ -232,7 +246,7 @@ def _check_replaceable(folder: Path) -> None:
 
 
 def _show_dollars(figure: Figure) -> None:
-    """Escapes `$` in all texts of a plot, which matplotlib would read as the start of a formula."""
+    """Turns off formulas in all texts of a plot, so that matplotlib shows `$` unchanged."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -240,7 +254,7 @@ def _show_dollars(figure: Figure) -> None:
 
 
 class Kept(NamedTuple):
-    """A plot of a report, and its SVG without a background, which is drawn once for the page and the file."""
+    """A plot of a report, and its SVG without a background. The SVG is drawn once, for the page and for the file."""
 
     figure: Figure
     svg: str
@@ -277,7 +291,7 @@ def _inline(svg: str, figure: Figure) -> str:
 
 
 def _smallest_letters(figure: Figure) -> float:
-    """Returns the size in points of the smallest text of a plot."""
+    """Returns the size in points of the smallest visible text of a plot; 10 if there is no text."""
     from matplotlib.text import Text
 
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]

@@ -1,7 +1,8 @@
 """Interactive viewer of attention maps by layer and head, as HTML with JSON data.
 
-The data are P and lambda * G of every layer and head, as 16-bit integers with the largest absolute value as scale; A is
-their sum. `page/viewer.js` draws them, `page/viewer.css` styles them.
+The data are P and lambda * G of every layer and head, as 16-bit integers. The step of the integers is the largest
+absolute value of an example's P or lambda * G, divided by 32767. `page/viewer.js` computes A as the sum, and draws the
+maps; `page/viewer.css` has their style.
 """
 
 from __future__ import annotations

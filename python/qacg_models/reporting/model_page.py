@@ -51,13 +51,13 @@ class Runtime:
 
 
 def read_runtime(path: Path) -> Runtime:
-    """Reads the files from the archive of the npm package.
+    """Reads the files of onnxruntime-web from the archive of its npm package.
 
     Args:
         path: path of `RUNTIME_ARCHIVE`, which `npm pack` writes.
 
     Raises:
-        InputError: the file does not exist, or is another package or version.
+        InputError: the file does not exist, cannot be read as such an archive, or has another version of the files.
     """
     advice = f"Run npm pack onnxruntime-web@{RUNTIME_VERSION}, and pass --runtime {RUNTIME_ARCHIVE}."
     if not path.is_file():
@@ -72,7 +72,7 @@ def read_runtime(path: Path) -> Runtime:
     for content, (name, digest) in zip(found, _RUNTIME_FILES.items()):
         if hashlib.sha256(content).hexdigest() != digest:
             expected = f"the {name} of onnxruntime-web {RUNTIME_VERSION}"
-            raise InputError(f"runtime: expected {expected}, got another one in {path}. {advice}")
+            raise InputError(f"runtime: expected {expected}, got another file in {path}. {advice}")
     return Runtime(*found)
 
 
@@ -109,6 +109,9 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
         facts: the result of `page_facts`.
         model: the model as ONNX, with the inputs and the output of `qacg export --to onnx`.
         runtime: the result of `read_runtime`.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     texts = Section("Texts", [(_FOLDER / "inputs.html").read_text(encoding="utf-8")])
     summary = Section("Summary", ['<div id="summary"><p class="note">No texts have been predicted.</p></div>'])
@@ -121,7 +124,8 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
     about.text("The labels are those of qacg predict --int8, except where two labels have similar probabilities.")
     about.text(VALIDITY)
     about.text(
-        "The page contains the model and its runtime. It connects to nothing: its content security policy forbids it."
+        "The page contains the model and its runtime. Its content security policy forbids connections to other"
+        " computers."
     )
     about.text(
         f"The runtime is ONNX Runtime Web {RUNTIME_VERSION}, copyright Microsoft Corporation, under the MIT license."

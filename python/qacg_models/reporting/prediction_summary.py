@@ -18,14 +18,23 @@ from qacg_models.utils.plain_text import unescape_formula
 
 MOST_GROUPS = 1_000  # maximum number of values of a column with their own counts; further values are counted together
 OTHER, NO_DATE, EMPTY = "(other values)", "(no readable date)", "(empty)"
-TELLING = 3  # maximum number of sentences for each aspect and label
-_LONGEST = 400  # maximum number of characters of such a sentence
+TELLING = 3  # maximum number of example sentences for each aspect and label
+_LONGEST = 400  # maximum number of characters of an example sentence
 _GERMAN = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A prediction read from a file; `label` is empty for a skipped text."""
+    """A prediction read from a file.
+
+    Attributes:
+        text: the text, or the sentence.
+        context: name of the context, as `Task.context` returns it.
+        label: the predicted label; empty for a skipped text.
+        probability: probability of the label; 0 for a skipped text.
+        uncertain: whether the prediction is marked as uncertain.
+        others: cells of the other columns of the input, by name.
+    """
 
     text: str
     context: str
@@ -37,7 +46,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Share:
-    """A label's share of the predictions for an aspect, with Wilson's 95 % interval."""
+    """A label's share of the predictions for an aspect, with Wilson's 95 % interval.
+
+    Attributes:
+        label: the label.
+        count: number of predictions with the label.
+        total: number of all predictions for the aspect, at least 1.
+        lower, upper: bounds of the interval, in [0, 1].
+    """
 
     label: str
     count: int
@@ -58,9 +74,10 @@ class Summary:
     Attributes:
         labels: labels of the model, in their order.
         has_absent: whether the first label means "no opinion".
-        group_column, date_column: columns of the input by which predictions are grouped; None: none.
-        counts: predictions by context and label.
-        by_group, by_month: predictions by value, context and label.
+        group_column, date_column: columns of the input by which predictions are also counted; None: no such counts.
+        counts: number of predictions by context and label.
+        by_group, by_month: number of predictions by value or month, context and label; at most MOST_GROUPS values or
+            months, and OTHER for the rest.
         skipped: number of texts without a prediction.
         uncertain: number of predictions marked as uncertain.
     """
@@ -77,7 +94,7 @@ class Summary:
     _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
 
     def add(self, one: Prediction) -> None:
-        """Counts a prediction, or a skipped text."""
+        """Counts a prediction or a skipped text, and keeps the text if it is among the most probable of its label."""
         if not one.label:
             self.skipped += 1
             return
@@ -105,14 +122,18 @@ class Summary:
         return sum(counts.total() for counts in self.counts.values())
 
     def shares(self, counts: Counter[str]) -> list[Share]:
-        """Returns the share of every label."""
+        """Returns the share of every label.
+
+        Args:
+            counts: number of predictions by label, at least one in all.
+        """
         total = counts.total()
         return [Share(name, counts[name], total, *wilson_interval(counts[name], total)) for name in self.labels]
 
     def telling(self, context: str, label: str) -> list[tuple[float, str]]:
-        """Returns (probability, sentence) of the at most TELLING most probable sentences of a label, highest first.
+        """Returns (probability, sentence) of the most probable sentences of a label, highest probability first.
 
-        They are distinct, and truncated to 400 characters.
+        There are at most TELLING sentences. They are distinct, and truncated to 400 characters.
         """
         return sorted(self._telling.get((context, label), ()), reverse=True)
 
@@ -155,7 +176,12 @@ def summarize(
 
 
 def read_predictions(handle: Iterable[str], lines: PredictionLines) -> Iterator[Prediction]:
-    """Yields the predictions of the lines of a file."""
+    """Yields the predictions and skipped texts of the lines of a file.
+
+    Args:
+        handle: the lines, with the header of a CSV.
+        lines: format of the file.
+    """
     if lines.data_format == "jsonl":
         for line in handle:
             found = json.loads(line)

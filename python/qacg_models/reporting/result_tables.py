@@ -91,7 +91,7 @@ _ENDINGS = {
 def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
     """Returns a line for each split on which the TF-IDF baseline is better than the model, and advice.
 
-    Both are compared by the metric that selected the checkpoint. The list is empty if there is no such split.
+    The comparison uses the metric that selected the checkpoint. The list is empty if there is no such split.
     """
     name = record.selected.metric
     lines = []
@@ -117,7 +117,14 @@ def _advice(record: TrainingRecord) -> str:
 
 
 def baseline_comparison(record: TrainingRecord, split: str) -> str:
-    """Returns one line with the metrics in which the model is better than TF-IDF, and with the other metrics."""
+    """Returns one line with the metrics in which the model is better than TF-IDF, and with the other metrics.
+
+    Metrics that are undefined for the model or the baseline are left out.
+
+    Args:
+        record: record of the training.
+        split: split of the metrics, for which `record` has TF-IDF metrics.
+    """
     model, baseline = record.metrics[split], record.tfidf[split]
     better, worse = [], []
     for name, title in model.TITLES.items():

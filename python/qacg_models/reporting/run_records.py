@@ -20,7 +20,10 @@ _MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_laye
 
 
 def row_of(record: TrainingRecord) -> dict:
-    """Returns the run record of a training record, without local paths."""
+    """Returns the run record of a training record, without local paths.
+
+    Only the last two parts of the path of the initial checkpoint are kept, as `pretrained`.
+    """
     plain = record.to_json()
     options = plain["options"]
     begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
@@ -39,9 +42,13 @@ def row_of(record: TrainingRecord) -> dict:
 
 
 def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
-    """Appends the records of a run's seeds to the folder's file for their task, model and protocol.
+    """Appends the records of a run's seeds to a file named after their task, model and protocol.
 
     Records that the file already has, for example after a resumed run, are not appended again.
+
+    Args:
+        folder: folder of the file, which is created if it does not exist.
+        records: at least one record; all have the same task, model and protocol.
 
     Returns:
         The path of the file.
@@ -92,12 +99,14 @@ def markdown(rows: Sequence[dict], split: str | None = None) -> str:
         split: split of the metrics; None: test, or dev if no record has a test split.
 
     Raises:
-        InputError: records are from several machines, have no metrics on `split`, or repeat a seed.
+        InputError: the records are from several machines; a record has no metrics on `split`; or two records that agree
+            in model, start and options have the same seed.
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
         raise InputError(
-            f"rows: expected records of one machine, since times of machines differ, got {len(machines)} machines"
+            f"rows: expected records of one machine, since times of machines differ, got {len(machines)} machines; pass"
+            " the files of one machine"
         )
     split = split or ("test" if any("test" in row["metrics"] for row in rows) else "dev")
     sets: dict[tuple, list[dict]] = {}
@@ -119,7 +128,9 @@ def _table(rows: Sequence[dict], split: str) -> str:
     for chosen in kinds.values():
         row, seeds = chosen[0], sorted(row["seed"] for row in chosen)
         if len(set(seeds)) < len(seeds):
-            raise InputError(f"rows: expected each seed of {row['backbone']} once, got {seeds}")
+            raise InputError(
+                f"rows: expected each seed of {row['backbone']} once, got {seeds}; remove repeated records"
+            )
         name = ", ".join([row["backbone"], *_differing(row, rows)])
         known = [name, row["pretrained"] or "scratch", row["protocol"], row["options"]["attention"]]
         figures = [_mean_and_deviation([one["metrics"][split][key] for one in chosen], 100) for key in titles]
@@ -145,7 +156,10 @@ def _kind(row: dict) -> str:
 
 
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
-    """Returns the options in which a record differs from others with the same protocol and kind of start."""
+    """Returns "name value" of the options in which a record differs from records with the same protocol.
+
+    Only records are compared that both start from pretrained weights, or both from scratch.
+    """
     alike = [
         other
         for other in rows

@@ -11,7 +11,7 @@ from qacg_models.reporting.html_report import Section, framed, page_html
 from qacg_models.reporting.prediction_summary import EMPTY, NO_DATE, OTHER, Share, Summary
 from qacg_models.utils.atomic_files import atomic_write
 
-SHOWN_GROUPS = 30
+SHOWN_GROUPS = 30  # maximum number of values of the group column on the page
 READING = (
     "The 95 % intervals (Wilson's) account for the random choice of the texts, but not for wrong predictions of the"
     " model, which qacg evaluate measures."
@@ -33,6 +33,9 @@ def write_summary(path: Path, summary: Summary, source: str, unit: str = "text")
         summary: the counts.
         source: description of where the texts are from, for the lead.
         unit: unit of a prediction: "text", "sentence" or "document".
+
+    Raises:
+        InputError: the file cannot be written.
     """
     lead = f"Predictions for {source}, written by qacg predict. This page loads nothing from elsewhere."
     sections = [_overview(summary, unit)]
@@ -48,7 +51,7 @@ def write_summary(path: Path, summary: Summary, source: str, unit: str = "text")
 def _overview(summary: Summary, unit: str) -> Section:
     section = Section("Aspects and labels")
     facts = [f"{summary.total:,} predictions, one for each {unit} and aspect"]
-    facts += [f"{summary.skipped:,} {unit}s were skipped, since a cell was empty"] if summary.skipped else []
+    facts += [f"{summary.skipped:,} texts were skipped, since a cell was empty"] if summary.skipped else []
     facts += [f"{summary.uncertain:,} of the predictions are uncertain"] if summary.uncertain else []
     section.text(f"{'; '.join(facts)}.")
     for context, counts in summary.counts.items():

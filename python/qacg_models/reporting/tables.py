@@ -14,7 +14,12 @@ CARD = 40  # if a cell has more than this number of characters, the rows of its 
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a text table; columns of numbers are right-aligned."""
+    """Returns a text table; columns of numbers are right-aligned.
+
+    Args:
+        header: titles of the columns.
+        rows: the cells of each row, at least one row.
+    """
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     numbers = _number_columns(rows)
@@ -34,7 +39,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Se
 
     Args:
         header: titles of the columns.
-        rows: the cells of each row.
+        rows: the cells of each row, at least one row.
         classes: a CSS class for each row; empty: no classes.
     """
     numbers = _number_columns(rows)
@@ -66,8 +71,9 @@ def metric_cells(
     """Returns header and rows of a table of metrics in per cent.
 
     Args:
-        results: metrics by name, all of the same class.
-        bounds: confidence intervals by name and metric; rows with lower and upper bounds follow the row of such a name.
+        results: metrics by name, at least one name, all of the same class.
+        bounds: confidence intervals by name and metric; a row with the lower and a row with the upper bounds follow
+            the row of each of these names.
     """
     titles = next(iter(results.values())).TITLES
     rows = []
@@ -81,7 +87,7 @@ def metric_cells(
 def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
     """Returns one line for each result that has undefined metrics."""
     return [
-        f"{name}: undefined, since only one class occurs: {', '.join(result.undefined)}"
+        f"{name}: undefined for these rows and labels: {', '.join(result.undefined)}"
         for name, result in results.items()
         if result.undefined
     ]

@@ -18,9 +18,9 @@ class TokenScores:
     """Scores of the L tokens of one row for the predicted label.
 
     Attributes:
-        tokens: (L) tokens of the input.
-        sensitivity: (L) squared norms of d logit / d embedding.
-        relevance: (L) signed shares of the logit, which sum to it, up to `eps` of the relevance rules.
+        tokens: the L tokens of the input.
+        sensitivity: (L,) squared norms of d logit / d embedding.
+        relevance: (L,) signed shares of the logit; their sum is the logit, up to `eps` of the relevance rules.
     """
 
     tokens: list[str]
@@ -32,7 +32,7 @@ def token_scores(trained: TrainedModel, row: Example) -> TokenScores:
     """Runs the model on one row, without padding, and returns both scores of its tokens.
 
     Raises:
-        InputError: the row's context is not one of the model's.
+        InputError: the row's context is not a context of the model.
     """
     batch, features = padded_inputs(trained, [row])
     return TokenScores(

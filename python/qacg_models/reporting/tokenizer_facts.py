@@ -21,7 +21,7 @@ _ADVICE = "Use --to onnx, and the tokenizer of the model's folder."
 def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
     """Returns vocabulary, special tokens, normalization, and classes of characters of a WordPiece tokenizer.
 
-    The classes are ranges of code points, computed by the tokenizer itself:
+    The classes are ranges of code points, computed with the normalizer and the pre-tokenizer of the library tokenizers:
 
     - dropped: characters that are removed, such as control characters.
     - ideographs: characters that are words by themselves.
@@ -29,7 +29,7 @@ def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
     - punctuation: characters that are pieces by themselves.
 
     Raises:
-        InputError: the tokenizer is not BERT's.
+        InputError: the model, the normalizer, the pre-tokenizer or the special tokens are not those of BERT.
     """
     known = json.loads(tokenizer.backend_tokenizer.to_str())
     model, special = known["model"], known["added_tokens"]

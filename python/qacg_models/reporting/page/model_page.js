@@ -4,8 +4,8 @@
 const MOST_TOKENS = 1024; // maximum number of tokens in a batch; the page handles events between batches
 const WINDOW = 256; // number of texts that are sorted by length together
 const SHOWN = 200; // maximum number of predictions in the table
-const TELLING = 3; // maximum number of sentences for each aspect and label
-const LONGEST = 400; // maximum number of characters of such a sentence
+const TELLING = 3; // maximum number of example sentences for each aspect and label
+const LONGEST = 400; // maximum number of characters of an example sentence
 const DIGITS = 6; // decimals of a probability
 
 const get = (id) => document.getElementById(id);
@@ -37,7 +37,7 @@ async function unpack(id) {
 }
 
 async function load() {
-  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old; use one of 2023 or later");
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old; use a browser of 2023 or later");
   const [runtime, wasm, model] = [await unpack("runtime"), await unpack("wasm"), await unpack("model")];
   const address = URL.createObjectURL(new Blob([runtime], { type: "text/javascript" }));
   ort = await import(address);
@@ -99,7 +99,8 @@ function probabilitiesOf(logits) {
   return powers.map((value) => value / sum);
 }
 
-// Adds label and probabilities to each row of a window; calls `seen` with the number of rows after every batch.
+// Adds label and probabilities to each row of a window; calls `seen` with the number of rows after every batch. Ends
+// early if the user stops it.
 async function predictRows(rows, seen) {
   const order = [...rows].sort((one, other) => one.ids.length - other.ids.length);
   for (let start = 0; start < order.length && !stopped; ) {
@@ -117,7 +118,8 @@ async function predictRows(rows, seen) {
   }
 }
 
-// Predictions of texts { line, text, others }; each text gets `rows`, or `problem`.
+// Predicts texts { line, text, others }. Adds `rows` to each text (empty without a prediction), and `problem` (empty with
+// a prediction). Returns the finished texts, their number, and the number of truncated texts.
 async function predict(texts, aspects) {
   let [finished, cut] = [0, 0];
   const done = [];

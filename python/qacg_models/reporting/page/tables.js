@@ -2,7 +2,7 @@
 // (inference/prediction_format.py).
 
 const DELIMITERS = [",", ";", "\t", "|"];
-// What a spreadsheet would run as a formula (utils/plain_text.py).
+// Cells that a spreadsheet would run as a formula (utils/plain_text.py).
 const FORMULA = /^'*(?:[\t\r]|[\p{White_Space}\x1c-\x1f\0]*[=+\-@＝＋－＠])/u;
 
 class TableError extends Error {}
@@ -71,8 +71,8 @@ function firstRecord(text, delimiter) {
   return [];
 }
 
-// The delimiter of a CSV. The first rule that applies decides: a first line sep=; of Excel, the delimiter with which the
-// header has the expected column, the delimiter with which the header has the most fields.
+// The delimiter of a CSV. A first line such as sep=; of Excel gives it. Otherwise it is the delimiter with which the
+// header has the most fields, among those with which the header has the expected column, or among all if there are none.
 function findDelimiter(text, column) {
   const declared = /^"?sep=(.)"?\s*\n/i.exec(text);
   if (declared) return { delimiter: declared[1], rest: text.slice(declared[0].length), before: 1 };
@@ -82,7 +82,7 @@ function findDelimiter(text, column) {
   return { delimiter, rest: text, before: 0 };
 }
 
-// Column names, with a number appended to repeated ones.
+// Column names, with a number appended to repeated names.
 function distinct(names) {
   const found = [];
   for (const given of names) {
@@ -102,7 +102,8 @@ function readCsv(content, column) {
     if (fields.every(isBlank)) continue;
     if (names === null) names = distinct(fields.map((field) => field.trim()));
     else if (fields.length > names.length || fields.length < Math.min(2, names.length)) {
-      const advice = `put fields that contain ${shown(delimiter)} into quotation marks`;
+      const mark = shown(delimiter);
+      const advice = `put fields that contain ${mark} into quotation marks, and separate fields by ${mark}`;
       throw new TableError(`line ${line}: expected ${names.length} fields as in the header, got ${fields.length}; ${advice}`);
     } else rows.push({ line, cells: [...fields, ...Array(names.length - fields.length).fill("")] });
   }
@@ -110,7 +111,7 @@ function readCsv(content, column) {
   return { names, rows };
 }
 
-// The lines of a text file; blank ones are ignored.
+// The lines of a text file; blank lines are ignored.
 function readLines(content) {
   const lines = withoutReturns(content).split("\n");
   return lines.map((text, place) => ({ line: place + 1, text })).filter(({ text }) => !isBlank(text));

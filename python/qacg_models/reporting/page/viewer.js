@@ -154,7 +154,7 @@ function scaleOf(data, kind, limit) {
   return scale;
 }
 
-// One head with its tokens. Arrow keys move a cursor over the cells; `report` receives its cell.
+// One head with its tokens. Arrow keys move a cursor over the cells; `report` receives the cell of the cursor.
 function labelledMap(row, canvas, width, name, report) {
   const length = row.tokens.length;
   const least = window.innerWidth < 640 ? 13 : 9; // touch needs larger cells; the map scrolls in its frame
@@ -205,7 +205,7 @@ function labelledMap(row, canvas, width, name, report) {
   return box;
 }
 
-// All heads of a layer as buttons that enlarge them.
+// All heads of a layer as buttons; a click enlarges the head.
 function headGrid(data, row, kind, limit, layer, report, enlarge) {
   const grid = make("div", "heads");
   grid.style.gridTemplateColumns = `repeat(${Math.min(data.heads, 4)}, minmax(0, 1fr))`;

@@ -3,7 +3,8 @@
 
 const WHITE_SPACE = /\p{White_Space}+/u;
 
-// An expression for one character, or for one or more, of ranges [first, last] of code points; null without ranges.
+// A regular expression for one character, or (suffix "+") for one or more characters, of ranges [first, last] of code
+// points; an empty text without ranges.
 function classOf(ranges, suffix = "") {
   const escaped = (code) => `\\u{${code.toString(16)}}`;
   const inside = ranges.map(([first, last]) => `${escaped(first)}-${escaped(last)}`).join("");
@@ -35,7 +36,8 @@ class WordPiece {
     return facts.lowercase ? Array.from(text, (letter) => letter.toLowerCase()).join("") : text;
   }
 
-  // Ids of a word: the longest known piece, then the longest known piece of the rest, and so on.
+  // Adds the ids of a word to `into`: the longest known piece, then the longest known piece of the rest, and so on. For a
+  // word that is too long, or has an unknown part, adds the id of the unknown token.
   word(text, into) {
     const ends = [0]; // of letters, in code units
     for (const letter of text) ends.push(ends.at(-1) + letter.length);
