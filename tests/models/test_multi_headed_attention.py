@@ -357,7 +357,7 @@ GOOD = torch.zeros(B, H, 4, D)
             "predefined_graph_1": torch.zeros(B, L, 4)
         },
         "ValueError: type: expected 'self', 'context' or None, got 'memory'": {"type": "memory"},
-        "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). A layer_cache with type None": {
+        "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). With a layer_cache and type None": {
             "layer_cache": _cache()
         },
         "ValueError: value: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {

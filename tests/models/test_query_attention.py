@@ -405,7 +405,7 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: start_positions: expected a tensor with end_positions, got None": {
             "end_positions": torch.tensor([1, 2])
         },
-        "ValueError: start_positions: expected shape (2,), got shape (1,)": {
+        "ValueError: start_positions: expected shape (2,) or (2, 1), got shape (1,)": {
             "start_positions": torch.tensor([1]),
             "end_positions": torch.tensor([2]),
         },
