@@ -228,7 +228,7 @@ def test_report_failed_restore_names_the_old_report(tmp_path, monkeypatch):
     Report(tmp_path / "report", "first", "").write()
     before = contents(tmp_path / "report")
     failing_renames(monkeypatch, 2, 3)
-    with raises("InputError: Its content is in ...old; move it back") as caught:
+    with raises("InputError: Its content is in ...old; rename that folder to") as caught:
         Report(tmp_path / "report", "second", "").write()
     (kept,) = re.findall(r"is in (\S+);", str(caught.value))
     assert contents(Path(kept)) == before

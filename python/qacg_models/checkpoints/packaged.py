@@ -32,7 +32,7 @@ def is_installed(name: str) -> bool:
     """Returns whether the package of a name in PACKAGED is installed."""
     try:
         found = find_spec(PACKAGED[name].module)
-    except ValueError:  # a module of that name without a spec
+    except ValueError:  # a loaded module of that name has no spec
         return False
     return found is not None and bool(found.submodule_search_locations)
 
@@ -55,6 +55,7 @@ def located(name: str) -> Path:
     folder = Path(found.submodule_search_locations[0]) / packaged.folder
     if not (folder / "config.json").is_file():
         raise InputError(
-            f"from: expected {folder} in the package {packaged.package}, got none. Install another release."
+            f"from: expected {folder} in the package {packaged.package}, got none with a config.json. Install another "
+            "release."
         )
     return folder

@@ -10,6 +10,8 @@ from qacg_models.errors import InputError
 def check_writable(name: str, path: Path | str) -> None:
     """Checks that a file or folder can be created at `path`, without creating it.
 
+    A temporary file is created in the folder of `path`, or in the nearest parent that exists, and deleted.
+
     Args:
         name: name of the argument, for the error.
         path: the path to check.
