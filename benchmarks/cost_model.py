@@ -86,7 +86,7 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
         measured: records of one implementation, dtype, pass and thread count, with full lengths and without dropout.
 
     Raises:
-        ValueError: there are too few cases, or records of several kinds.
+        ValueError: there are too few cases, or records of several kinds, of other lengths or with dropout.
     """
     kinds = {
         (one.implementation, one.dtype, one.mode, one.device, one.origin.machine.get("threads"), one.flops_per_entry)

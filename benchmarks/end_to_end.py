@@ -2,8 +2,8 @@
 
 A training step is forward, loss and backward with dropout; inference is a forward. All implementations run the same
 batches of sentences. The same command resumes an interrupted run: it does not measure a size and mode again for which
-there are records of the same commit. `--count-lengths` only prints the number of sentences of each length, as in
-`sentihood_lengths.json`.
+there are records of the same machine, versions and commit. `--count-lengths` only prints the number of sentences of
+each length, as in `sentihood_lengths.json`.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
 Trains with the defaults of `qacg train`, the smallest sizes first, fits the TF-IDF baseline on the same data, and adds
 a record for each training run to DIR. The same command resumes an interrupted run, also within a training run.
-`--table` only prints the stored records. `--baseline-only` trains nothing and fits the baseline of every record again.
+`--table` only prints the stored records. `--baseline-only` trains nothing, and fits the baseline of the records of
+`--texts` again.
 """
 
 import argparse

@@ -127,7 +127,7 @@ class Comparison:
 
 
 def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """Compares all contestants on a data set; returns None if there are no results.
+    """Compares all contestants on a data set; returns None if none of them has results on its test split.
 
     Args:
         data: name of the data set.
@@ -137,7 +137,7 @@ def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1
 
     Raises:
         DataError: the data set does not exist.
-        ValueError: a result is of another test split.
+        ValueError: the scores of a result do not have the shape of the test split.
     """
     evaluated = [one for one in results if one.trial.data == data and one.scores is not None and not one.trial.check]
     if not evaluated:
@@ -161,7 +161,7 @@ def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 100
 
     Raises:
         DataError: the data set does not exist.
-        ValueError: a result is of another test split.
+        ValueError: the scores of a result do not have the shape of the test split.
     """
     found: dict[str, dict[int, Result]] = {name: {} for name in VARIANTS}
     for one in results:

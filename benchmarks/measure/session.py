@@ -1,7 +1,7 @@
 """Measures a list of cases within a time limit and stores each record at once.
 
-Cases beyond the time limit, and cases that an implementation does not support, are reported as missing. An interrupted
-run resumes: cases that have records are not measured again.
+Cases beyond the time limit, and cases that an implementation does not support, are reported as missing. Cases that have
+records from an interrupted run, which `records.Writer` keeps, are not measured again.
 """
 
 import time
@@ -125,7 +125,7 @@ def time_records(
 def measure_overhead(
     case: Case, name: str, call: Call, source: records.Origin, repeats: int = _OVERHEAD_CALLS
 ) -> records.OverheadRecord:
-    """Measures the time until a call returns. In modes with a backward, the call saves tensors for it."""
+    """Measures the time until a call returns. In modes with a backward, the call saves tensors for the backward."""
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
     microseconds = []
     with torch.set_grad_enabled(case.mode != FORWARD):
@@ -177,7 +177,7 @@ class Session:
 
         Args:
             item: what to measure; nothing is done if its records exist.
-            label: printed before the result, to show progress.
+            label: text that is printed before the result, to show progress.
         """
         case = item.case
         reasons = {name: IMPLEMENTATIONS[name].unsupported(case) for name in item.implementations}

@@ -98,7 +98,8 @@ def work_of(launch: Launch) -> Work:
 def estimate_launch(launch: Launch, architecture: str) -> Estimate:
     """Compiles a launch for a chip and analyses it.
 
-    The kernel FEW_PROGRAMS has only the blocks of the launch on each multiprocessor; others have as many as fit.
+    The kernel FEW_PROGRAMS has only the blocks of the launch on each multiprocessor; other kernels have as many blocks
+    as fit.
     """
     compiled = compiled_for(launch, architecture)
     blocks = math.ceil(launch.programs / CHIPS[architecture].multiprocessors)
@@ -169,6 +170,9 @@ def estimate_program(
             of instructions; a single path if all are equal.
         iterations: two numbers of iterations; the difference of their clocks gives the clocks of an iteration.
         most_blocks: limit on the resident blocks per multiprocessor, for launches with few blocks.
+
+    Raises:
+        ValueError: not even one block fits a multiprocessor.
     """
     resident = resident_blocks(chip, used.registers, warps, used.shared, used.tensor_columns)
     resident = min(resident, most_blocks)

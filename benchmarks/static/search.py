@@ -19,7 +19,7 @@ _FORWARD_STACK, _BACKWARD_STACK = 32, 120
 
 
 class Choice(NamedTuple):
-    """The best entry of a key, the present one (None if the chip cannot run it), and the number of tried entries."""
+    """The best entry of a key, the present entry (None if it cannot run), and the number of estimated entries."""
 
     best: EstimatedEntry
     before: EstimatedEntry | None

@@ -55,7 +55,7 @@ class Target:
     Attributes:
         case: the case to measure.
         stretch: whether the target exceeds what a release requires.
-        kind: kind of the records that it reads: TIME, OVERHEAD or MEMORY.
+        kind: kind of the records that the target reads: TIME, OVERHEAD or MEMORY.
     """
 
     case: Case
@@ -63,7 +63,7 @@ class Target:
     kind: ClassVar[str] = TIME
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
-        """The cases and implementations that are compared; the first pair is the one that has to meet the target."""
+        """The cases and implementations that are compared; the first pair has to meet the target."""
         return [(self.case, backend)]
 
     def items(self, backend: str) -> list[Item]:

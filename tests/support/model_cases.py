@@ -138,4 +138,4 @@ CASES = {
         {"heads": 2, "ff_size": 20},
     ),
 }
-TASKS = {name: case for name, case in CASES.items() if case.labels}  # the others are inside these
+TASKS = {name: case for name, case in CASES.items() if case.labels}  # the other models are parts of these
