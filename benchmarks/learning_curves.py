@@ -1,6 +1,6 @@
 """Quality of the default training by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
 
-Trains with the defaults of `qacg train`, the smallest sizes first, fits the TF-IDF baseline on the same data, and adds
+Trains with the defaults of `qacg train`, the smallest sizes first, and fits the TF-IDF baseline on the same data. Adds
 a record for each training run to DIR. The same command resumes an interrupted run, also within a training run.
 `--table` only prints the stored records. `--baseline-only` trains nothing, and fits the baseline of the records of
 `--texts` again.

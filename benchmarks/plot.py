@@ -1,7 +1,7 @@
 """Plots records: `python -m benchmarks.plot speed-ups FILES -o speed.svg`, or `rates` for a GPU. Requires matplotlib.
 
 `speed-ups` draws bars of the speed-up over eager, one panel per dtype, pass and dropout. `rates` draws TFLOP/s over
-length, one panel per head size and pass, with the rate of a large matrix product in the same run as a line.
+length, one panel per head size and pass. A dotted line is the rate of a large matrix product in the same run.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Compares times with the cost model: `python -m benchmarks.scaling FILES -o scaling.svg`. Requires matplotlib.
 
-Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants,
-the share of each term in the model's time for the main shapes, its prediction for packed sentences, to which it was not
-fitted, and the efficiency of threads. Draws the time over length, head size, batch, heads and threads. Dots are medians
-with their quartiles. Lines are the model; over threads, they are the time with the fewest threads, scaled by the
-inverse number of threads.
+Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants, the
+share of each term in the model's time for the main shapes, and the efficiency of threads. It also prints the model's
+prediction for packed sentences, to which it was not fitted. Draws the time over length, head size, batch, heads and
+threads. Dots are medians with their quartiles. Lines are the model; over threads, they are the time with the fewest
+threads, scaled by the inverse number of threads.
 """
 
 import argparse

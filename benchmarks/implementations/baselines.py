@@ -1,8 +1,8 @@
 """The baselines: eager PyTorch, torch.compile, a composition of library kernels, and softmax attention alone.
 
 The composition computes the softmax map with `scaled_dot_product_attention`. On a CPU it computes the sigmoid map in
-chunks, and packed sequences one after another. On a GPU it computes the sigmoid map with FlexAttention: if the scores
-are log sigmoid(t), their softmax is sigmoid(t) divided by the sum of sigmoids, and that sum is exp(logsumexp).
+chunks, and packed sequences one after another. On a GPU it computes the sigmoid map with FlexAttention, with the scores
+log sigmoid(t). Their softmax is sigmoid(t) divided by the sum of sigmoids, and this sum is exp(logsumexp).
 """
 
 import inspect

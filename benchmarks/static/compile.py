@@ -42,8 +42,8 @@ class Resources(NamedTuple):
         tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
         wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
             whether the kernel has matrix instructions (MFMA, WMMA).
-        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier groups: the
-            least over its waits, and for the kernels of `cuda_kernels` the most. Always 0 on AMD GPUs.
+        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier groups. It is
+            the least over the waits, and for the kernels of `cuda_kernels` the most. Always 0 on AMD GPUs.
         spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, those of the
             whole kernel are counted. For the kernels of `cuda_kernels`, those that the first warp issues are counted.
     """

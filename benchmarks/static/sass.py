@@ -170,8 +170,8 @@ def indices(
     """Yields the indices of the instructions that a warp issues in a full call, with loops repeated.
 
     A forward branch is taken in two cases only. In the first, the code after it never reaches the main loop (without a
-    loop, the last product). In the second, it skips another loop of products, because a call with a key mask runs
-    either the loop with mask checks or the one without. So code for cases that a full call does not have is left out.
+    loop, the last product). In the second, it skips another loop of products. A call with a key mask runs either the
+    loop with mask checks or the loop without. So code for cases that a full call does not have is left out.
 
     Args:
         program: the instructions of the kernel.

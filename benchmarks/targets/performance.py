@@ -6,8 +6,8 @@
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
 CPU targets of time are shares of the fastest matrix product of the machine, or ratios to another implementation or
-dtype. Multiples of eager's speed are stretch targets only, because eager spends most of its time on new memory, and
-that time varies by half between runs.
+dtype. Multiples of eager's speed are stretch targets only. Eager spends most of its time on new memory, and this time
+varies by half between runs.
 """
 
 from benchmarks import model_steps

@@ -73,8 +73,8 @@ def _errors(build, implementation, dtype, results, truth):
             layer = name.rpartition(".")[0]
             largest[layer] = max(largest.get(layer, 0.0), float(leaf.grad.abs().max()))
         for name, leaf in weights.items():
-            # A bias may cancel to nothing (the pooler's score, which a softmax follows): the terms of its sum
-            # are as large as those of the weight.
+            # The gradient of a bias may be a sum whose terms cancel, as for the pooler's score before a softmax. The
+            # terms are as large as those of the weight.
             scale = largest[name.rpartition(".")[0]]
             judged, eager = (gradients[kind][name] for kind in (implementation, "eager"))
             errors[f"gradient of {name}"] = _in_roundings(judged, eager, leaf.grad, scale, dtype)

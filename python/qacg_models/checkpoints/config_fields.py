@@ -42,14 +42,14 @@ def configuration(
     Args:
         config_class: class of the configuration.
         source: the checkpoint.
-        overrides: fields that replace those of the checkpoint.
+        overrides: fields that replace the fields of the checkpoint.
 
     Returns:
         The configuration, and notes about inferred and dropped fields.
 
     Raises:
-        CheckpointError: there is no configuration file, its model type is that of another architecture, it has neither
-            a model type nor the number of heads, or a field is unknown or invalid.
+        CheckpointError: there is no configuration file, or it is for another architecture, or a field is unknown or
+            invalid. The number of heads is required if the file has no model type.
     """
     if source.fields is None:
         raise CheckpointError(
@@ -150,7 +150,7 @@ def size_in_tensors(source: Source, field: str) -> int | None:
 
 
 def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozenset[str]) -> None:
-    """Raises CheckpointError for the first size that differs in the tensors, except those in `may_differ`.
+    """Raises CheckpointError for the first size that differs from the tensors; sizes in `may_differ` are skipped.
 
     Fields that change no shape are compared with the configuration file of the checkpoint, if there is one.
     """

@@ -119,8 +119,8 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     _check_length(path)
     try:
         with safe_open(path, framework="pt") as opened:
-            # Copies: the tensors lie in the mapped file, and safetensors 0.4 overwrites a file in place, so that saving
-            # a model to the file that it was loaded from would change its weights.
+            # Copies, since the tensors lie in the mapped file, and safetensors 0.4 overwrites a file in place. Saving a
+            # model to the file that it was loaded from would change its weights.
             return {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118, it is not a dict
     except SafetensorError as error:
         raise CheckpointError(f"{path}: is damaged ({error})") from None

@@ -1,4 +1,4 @@
-"""Assigns the tensors of a checkpoint to those of a model; reports missing, unexpected and reshaped tensors."""
+"""Assigns the tensors of a checkpoint to a model; reports missing, unexpected and reshaped tensors."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def fit(
     permissions: Permissions,
     not_needed: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], Report]:
-    """Returns the tensors of a model from those of a checkpoint.
+    """Returns the tensors for a model from the tensors of a checkpoint.
 
     Args:
         source: the checkpoint.

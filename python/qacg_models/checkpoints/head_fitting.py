@@ -1,4 +1,4 @@
-"""Assigns the tensors of a checkpoint to those of a model with a head over any encoder."""
+"""Assigns the tensors of a checkpoint to a model with a head over any encoder."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ def fit_head(
     initialize_missing: bool,
     ignore_mismatched_sizes: bool,
 ) -> tuple[dict[str, Tensor], Report]:
-    """Returns the tensors of a model from those of a checkpoint.
+    """Returns the tensors for a model from the tensors of a checkpoint.
 
     Args:
         found: tensors of the checkpoint by their names in it.
@@ -47,8 +47,8 @@ def fit_head(
         The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: tensors of the encoder are missing or unused, the head is incomplete, two tensors have the same
-            name in this package, or a tensor has another shape or values that are not finite.
+        CheckpointError: tensors of the encoder are missing or unused, or the head is incomplete. Or two tensors have
+            the same name in this package, or a tensor has another shape or values that are not finite.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases

@@ -58,7 +58,7 @@ class HeadCheckpointLoading(ReportedLoading):
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
             ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
-            OSError: there is no such path, and the download from the hub failed.
+            OSError: the path does not exist, and the download from the hub failed.
         """
 
         def read(path, *model_args, use_safetensors, variant, **options):
@@ -131,7 +131,7 @@ class HeadCheckpointLoading(ReportedLoading):
         initialize_missing: bool,
         ignore_mismatched_sizes: bool,
     ) -> tuple[dict[str, Tensor], Report]:
-        """Returns the tensors of a model of this class from those of a checkpoint; see `fit_head`."""
+        """Returns the tensors for a model of this class from the tensors of a checkpoint; see `fit_head`."""
         with torch.device("meta"):
             skeleton = cls(copy.deepcopy(config), *model_args)
         return fit_head(

@@ -1,6 +1,6 @@
-"""Tensor names of models with a head over any encoder, and those of published BertSum checkpoints.
+"""Tensor names of models with a head over any encoder, and of published BertSum checkpoints.
 
-In this package the tensors of the encoder have the base prefix of the model, and those of the head have none.
+In this package, tensors of the encoder have the base prefix of the model, and tensors of the head have no prefix.
 
 | layout | tensor of the encoder, for BertSum | tensor of the head |
 |---|---|---|

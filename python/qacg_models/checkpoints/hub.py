@@ -21,7 +21,7 @@ class HubOptions:
 def locate(
     name: str | Path, *, subfolder: str, use_safetensors: bool | None, variant: str | None, options: HubOptions
 ) -> Path:
-    """Returns the file or folder of a checkpoint; downloads the checkpoint if there is no such path.
+    """Returns the file or folder of a checkpoint; downloads the checkpoint if `name` is no existing path.
 
     Only weights and configuration are downloaded.
 
@@ -33,7 +33,7 @@ def locate(
         options: options of the download.
 
     Raises:
-        OSError: there is no such path, and the download failed.
+        OSError: the path does not exist, and the download failed.
     """
     if Path(name).exists():
         return Path(name) / subfolder

@@ -15,11 +15,11 @@ class Report:
         source: the file or index.
         layout: description of the tensor names in the source.
         model: the class of the model.
-        loaded: tensors with values from the source, including reshaped ones.
+        loaded: tensors with values from the source, reshaped tensors included.
         missing: tensors of the model without values from the source: the source lacks them, or has another size.
         unexpected: names in the source of tensors that the model does not have.
-        unused: names in the source of tensors that the model does not require: optimizer state, buffers that are
-            computed from the sizes, a pooler or its gate.
+        unused: names in the source of tensors that the model does not require. They are optimizer state, buffers that
+            are computed from the sizes, a pooler or its gate.
         reshaped: tensors whose shape or values differ from the source, and biases of zeros that were added or dropped,
             with a note of the change.
         notes: other decisions, one sentence each.

@@ -26,7 +26,7 @@ class Prepared:
 
     Attributes:
         config: configuration of the model.
-        tensors: the tensors for the model, by their names in this package; without those that the checkpoint lacks.
+        tensors: the tensors for the model, by their names in this package; without tensors that the checkpoint lacks.
         own_names: names in this package, by names in the model. The names in a base model lack the prefix `bert.`.
         report: the report about every tensor.
     """
@@ -55,8 +55,8 @@ def prepare(
     Args:
         model_class: class of the model.
         source: the checkpoint.
-        config: configuration of the model; None builds one from that of the checkpoint and `overrides`.
-        overrides: fields that replace those of the checkpoint; ignored with `config`.
+        config: configuration of the model; None builds one from the file of the checkpoint and `overrides`.
+        overrides: fields that replace the fields of the checkpoint; ignored with `config`.
         permissions: what the user permits.
         model_options: arguments of the constructor in addition to the configuration.
 
@@ -85,7 +85,7 @@ def prepare(
 
 
 class CheckpointLoading(ReportedLoading):
-    """Mixin that precedes PreTrainedModel: loads checkpoints of several programs, and incomplete ones if permitted."""
+    """Mixin that precedes PreTrainedModel: loads checkpoints of several programs, also incomplete ones if permitted."""
 
     @classmethod
     def from_pretrained(
@@ -103,7 +103,8 @@ class CheckpointLoading(ReportedLoading):
     ):
         """Loads a checkpoint of this package, of the released code, or of a BERT.
 
-        The released code is that of QACG-BERT or CG-BERT. Checkpoints of BERT are those of TensorFlow or transformers.
+        The released code is the published code of QACG-BERT or CG-BERT. A checkpoint of a BERT is from TensorFlow or
+        transformers.
 
         A logger reports loaded, missing, unexpected and reshaped tensors, as a warning unless all tensors match. Parts
         that the checkpoint does not contain (a head, a pooler, the context for a plain BERT) keep their initial values.
@@ -131,7 +132,7 @@ class CheckpointLoading(ReportedLoading):
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
             ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
-            OSError: there is no such path, and the download from the hub failed.
+            OSError: the path does not exist, and the download from the hub failed.
         """
         permissions = Permissions(
             initialize_missing=initialize_missing,
@@ -174,8 +175,8 @@ class CheckpointLoading(ReportedLoading):
         Args:
             source: the checkpoint.
             *model_args: arguments of the constructor after the configuration.
-            config: configuration of the model; None builds one from that of the checkpoint and `overrides`.
-            overrides: fields that replace those of the checkpoint; ignored with `config`.
+            config: configuration of the model; None builds one from the file of the checkpoint and `overrides`.
+            overrides: fields that replace the fields of the checkpoint; ignored with `config`.
             permissions: what the user permits for tensors that do not fit.
             **kwargs: options of transformers' from_pretrained, and arguments of the constructor.
 

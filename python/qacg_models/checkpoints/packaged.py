@@ -41,7 +41,7 @@ def located(name: str) -> Path:
     """Returns the path of a checkpoint that is given as a path or as a name in PACKAGED.
 
     Raises:
-        InputError: the package is not installed, or has no such checkpoint.
+        InputError: the package is not installed, or lacks the checkpoint.
     """
     if name not in PACKAGED:
         return Path(name)

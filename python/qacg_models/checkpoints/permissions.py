@@ -18,7 +18,7 @@ class Permissions:
         initialize_missing: initialise missing tensors of the backbone, and of incomplete other parts, at random.
         truncate_positions: drop the last rows of the position table.
         truncate_contexts: drop the last rows of the context table.
-        resize_vocabulary: drop the last rows of the word table, or add new ones.
+        resize_vocabulary: drop the last rows of the word table, or add new rows.
         ignore_mismatched_sizes: initialise a head of another size at random.
     """
 

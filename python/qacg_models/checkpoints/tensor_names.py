@@ -72,7 +72,7 @@ class Layout:
         """Returns the layout of a checkpoint with these names.
 
         Raises:
-            CheckpointError: the names are those of no BERT, or of several.
+            CheckpointError: the names are not those of a BERT, or there are several encoders.
         """
         names = list(names)
         tensorflow = any("/" in name for name in names)

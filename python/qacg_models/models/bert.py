@@ -3,8 +3,11 @@
 The files of the other encoders describe their differences from this BERT. Parameters have the names of published BERT
 checkpoints, so state dicts of such checkpoints load unchanged.
 
-Differences from transformers' BERT: ids and lengths beyond the tables raise ValueError (ids on the CPU only), the
-embedding of padding is trained, and the attention output of a query that sees no key is 0.
+Differences from transformers' BERT:
+
+- ids and lengths beyond the tables raise ValueError (ids on the CPU and outside torch.compile only);
+- the embedding of padding is trained;
+- the attention output of a query that sees no key is 0.
 """
 
 from typing import ClassVar
@@ -101,9 +104,9 @@ class BertModel(BertPreTrainedModel):
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the pooler is "cls",
-                the batch is packed (by cu_seqlens or `config.unpad`) and output_hidden_states is False, the last layer
-                computes the steps after its attention for first tokens only.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the steps after the attention of the last layer run
+                for first tokens only, unless output_hidden_states is True.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Hidden states of padding
                 are computed too, whatever `config.unpad` is.
             output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,

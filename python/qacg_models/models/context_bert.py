@@ -86,9 +86,9 @@ class ContextBertModel(EncoderPreTrainedModel):
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the pooler is "cls",
-                the batch is packed (by cu_seqlens or `config.unpad`) and output_hidden_states is False, the last layer
-                computes the steps after its attention for first tokens only.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the steps after the attention of the last layer run
+                for first tokens only, unless output_hidden_states is True.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each. QACG-BERT has the
@@ -153,7 +153,7 @@ class ContextBertModel(EncoderPreTrainedModel):
 
         Args:
             attention: the attention matrix of the layer, or None; maps are None then.
-            others: maps and gates of a layer with a context. The returned gates have the shapes of its gates.
+            others: maps and gates of a layer with a context; the returned gates have the shapes of its gates.
         """
         gates = others[len(self.map_fields) :]
         zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))

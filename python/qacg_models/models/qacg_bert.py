@@ -1,7 +1,7 @@
 """QACG-BERT (Wu and Ong, 2021): BERT whose self-attention adds a gated sigmoid map over a context.
 
-Its attention matrix is A = softmax(T) + lambda * alpha * sigmoid(Tc). T are the scores of queries and keys, Tc those of
-context queries and context keys, and lambda is the gate of each query (`qacg_kernels/MATH.md`, eq. 1 to 8).
+Its attention matrix is A = softmax(T) + lambda * alpha * sigmoid(Tc) (`qacg_kernels/MATH.md`, eq. 1 to 8). T are the
+scores of queries and keys, Tc are the scores of context queries and context keys. lambda is the gate of each query.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class QACGBertModelOutput(ModelOutput):
     Tuples have one entry per layer, and `hidden_states` has one more. They are None unless requested. In layers below
     `config.context_from_layer`, quasi_maps and lambdas are 0.
 
-    For a packed batch, hidden states are (T, hidden_size), lambdas (T, H), and attention matrices (B, H, L, L) with
-    L = max_seqlen, 0 beyond the length of a sequence.
+    In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention matrices are then (B, H, L, L)
+    with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
@@ -54,8 +54,8 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
     """Output of `QACGBertForSequenceClassification`.
 
     Tuples have one entry per layer, and `hidden_states` has one more. In layers below `config.context_from_layer`,
-    quasi_maps and lambdas are 0. For a packed batch, hidden states are (T, hidden_size), lambdas (T, H), and attention
-    matrices (B, H, L, L) with L = max_seqlen, 0 beyond the length of a sequence.
+    quasi_maps and lambdas are 0. In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention
+    matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.

@@ -1,7 +1,7 @@
 """Query Attention for extractive question answering, over any encoder.
 
 The question becomes one vector, q = mean over its tokens of W_q h. Every token of the sequence gets a weight
-a = softmax(W_k h . q), and the first and last token of the answer are predicted from a * W_v h:
+a = softmax(W_k h . q). The first and last token of the answer are predicted from a * W_v h:
 - "linear": Linear(dropout(gelu(a * W_v h)));
 - "convolutional": Linear(dropout([relu(conv_1), relu(conv_3), relu(conv_5)] of a * W_v h)), widths 1, 3 and 5.
 A second head predicts the type of the question from q.

@@ -124,9 +124,9 @@ class BertEncoder(nn.Module):
                 packing.
 
         Returns:
-            Two lists. The first has the input and the hidden states after each layer; with first_only those of the last
-            layer are (B, hidden). The second has A of each layer after dropout and head_mask, (B, H, L, L), with
-            L = max_seqlen if packed, or None.
+            Two lists. The first has the input and the hidden states after each layer; with first_only the states after
+            the last layer are (B, hidden). The second has A of each layer after dropout and head_mask, (B, H, L, L)
+            with L = max_seqlen if packed, or None.
         """
         every_hidden, every_map = [hidden_states], []
         for i, layer in enumerate(self.layer):

@@ -46,7 +46,7 @@ class PositionwiseFeedForward(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """Sinusoidal position embeddings: sin in even columns, cos in odd ones (Vaswani et al., 2017).
+    """Sinusoidal position embeddings: sin in even columns, cos in odd columns (Vaswani et al., 2017).
 
     Wavelengths range from 2 pi to 20000 pi.
 
@@ -260,7 +260,7 @@ class TransformerInterEncoder(nn.Module):
         output_attentions: bool = False,
         return_dict: bool = False,
     ) -> Tensor | TransformerInterEncoderOutput:
-        """Scores every sentence in the context of the others.
+        """Scores every sentence in the context of the other sentences.
 
         Args:
             top_vecs: (B, S, d_model), one vector per sentence; S at most 5,000.

@@ -1,10 +1,12 @@
 """A context layer and the projections after it, separate or folded into one product (qacg_kernels/MATH.md).
 
-With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq, where X are the hidden states and E is
-the context embedding. Folded, it is (Uq Wx) X plus Uq (We E + b + E) + uq, which is the same for all tokens of a
-sequence. The context key is folded in the same way. Queries, keys, values, context queries and context keys then take
-five H x H products per token instead of six; H is the hidden size. `fold_context` folds weights once, for inference,
-and needs two products per question. `project_apart` folds them within a call of more than 2 H tokens, and needs three.
+X are the hidden states, E is the context embedding, and W = [We | Wx]. The context query of a layer is
+Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus Uq (We E + b + E) + uq. The second term is equal for all
+tokens of a sequence. The context key is folded in the same way.
+
+With the hidden size H, queries, keys, values, context queries and context keys then take five H x H products per token
+instead of six. `fold_context` folds weights once, for inference, and requires two products per question.
+`project_apart` folds weights within a call of more than 2 H tokens, and requires three products per question.
 
 The products of the tokens do not depend on E. So in the first layer with a context they are computed once for each
 text, whatever the number of questions about the text (`Projections`).

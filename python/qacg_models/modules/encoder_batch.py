@@ -72,9 +72,9 @@ class EncoderBatch:
         return questions, SharedTexts(questions.with_filler(text_ids), rows, self.layout)
 
     def rounded(self) -> "EncoderBatch":
-        """Returns the packed batch with filler, so that T is one of 16 multiples between two powers of 2.
+        """Returns the packed batch with filler, so that T is one of 16 numbers between two powers of 2.
 
-        A batch of such a size, or of less than 32 tokens, is returned itself.
+        A batch whose T is one of these numbers, or less than 32, is returned unchanged.
         """
         packing, tokens = self.layout, self.layout.sequences.shape[0]
         filler = -tokens % (1 << max(0, tokens.bit_length() - 5))
@@ -101,7 +101,7 @@ class EncoderBatch:
         return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
 
     def without_filler(self, x: Tensor) -> Tensor:
-        """Returns the values of the caller's sequences, (B, ...), the first ones of x."""
+        """Returns the values of the caller's sequences, (B, ...), which are the first rows of x."""
         return x[: self.size] if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:

@@ -100,7 +100,7 @@ def span_loss(
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean cross-entropy over the rows whose label is not -100; 0 if there are no such rows."""
+    """Returns the mean cross-entropy over the rows whose label is not -100; 0 without such rows."""
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     return total / (labels != IGNORED).sum().clamp_min(1)
 

@@ -116,7 +116,7 @@ class SharedTexts(NamedTuple):
     packing: Packing | None
 
     def gathered(self, x: Tensor) -> Tensor:
-        """Returns the values of the questions, (N, L, ...) or packed (T, ...), from those of the texts."""
+        """Returns the values of the questions, (N, L, ...) or packed (T, ...), from x, the values of the texts."""
         return x.index_select(0, self.rows)
 
 

@@ -74,7 +74,7 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Deletes a folder, if it exists, and the rest of it that an interrupted deletion left.
+    """Deletes a folder, if it exists, and what an interrupted deletion has left of it.
 
     The folder is renamed first, so that a partly deleted folder never has this name.
 
@@ -209,7 +209,7 @@ def _why_not_writable(folder: Path) -> str | None:
 
 
 def follow_umask(paths: Iterable[Path]) -> None:
-    """Sets the permissions of files to those that the umask allows.
+    """Gives files the permissions that the umask allows for new files.
 
     safetensors creates files that only their owner can read.
     """

@@ -62,9 +62,9 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     """Converts a JSON value to a type.
 
     Args:
-        kind: int, float, str, bool, None, object, or a union of these; or a tuple, a dict with str keys or a dataclass
-            of such types, or its union with None. Lists become tuples. For a float, an int is converted, and infinity
-            and NaN are errors. A dataclass requires every field and accepts no others.
+        kind: int, float, str, bool, None, object, or a union of these types. Or a tuple, a dict with str keys or a
+            dataclass, whose members have accepted types, or its union with None. Lists become tuples. For a float, an
+            int is converted, and infinity and NaN are errors. A dataclass requires all its fields and no others.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: functions that convert other types, called with the value and its path.
