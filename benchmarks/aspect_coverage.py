@@ -1,10 +1,10 @@
 """Counts the categories of labelled data sets that `qacg suggest` finds without the labels.
 
-A proposal of `qacg suggest` has nouns, and its sentences are those with one of the nouns. A category is covered if it
-is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the command prints how
-many categories proposals of the same sizes with random sentences cover, as the mean of 20 draws. SentiHood is used
-twice, with the four categories of the published task and with all twelve labelled categories. The sentences about
-hotels are invented, and no choice in `qacg suggest` depended on their words.
+A proposal of `qacg suggest` has nouns, and its sentences are the sentences with one of the nouns. A category is covered
+if it is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the command
+prints how many categories proposals of the same sizes with random sentences cover, as the mean of 20 draws. SentiHood
+is used twice, with the four categories of the published task and with all twelve labelled categories. The sentences
+about hotels are invented, and no choice in `qacg suggest` depended on their words.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """

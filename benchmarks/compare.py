@@ -43,7 +43,7 @@ class Change:
         high: the new third quartile over the old first quartile.
         within: whether the change is within the noise of a run: the medians' intervals overlap, or for memory the
             values differ by at most _MEMORY_SLACK_MB.
-        control: whether the implementation and torch's version are the same in both sets.
+        control: whether the implementation is one of _CONTROLS, and the version of torch is equal in both sets.
         contended: whether other processes used more than MOST_CONTENTION of the CPU in either run.
     """
 

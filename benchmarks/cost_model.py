@@ -70,7 +70,7 @@ def _features(case: Case, flops_per_entry: int) -> tuple[float, ...]:
 
 
 def too_few(cases: Collection[Case]) -> str | None:
-    """Why these cases do not determine the constants; None if they do. See also `Model.head_dims`."""
+    """The reason why `cases` do not determine the constants; None if they do. See also `Model.head_dims`."""
     if len(cases) <= _TERMS:
         return f"cases: expected more than the {_TERMS} constants, got {len(cases)}"
     lengths = {case.shape.length for case in cases}

@@ -53,7 +53,7 @@ def append(folder: Path, row: dict) -> None:
 
 
 def replace_all(folder: Path, rows: Iterable[dict]) -> None:
-    """Replaces the file of a folder atomically by these records."""
+    """Replaces the records in the file of a folder atomically by `rows`."""
     with atomic_write(folder / FILE) as handle:
         handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
@@ -110,7 +110,7 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
     """Fits the baseline of the records of `kinds` again, and stores its metrics, the commit and the date in them.
 
     Raises:
-        ValueError: the data files differ from those of the training.
+        ValueError: the data files differ from the data files of the training.
     """
     rows, found = read(out), {}
     made = {"commit": commit(), "written": now()}

@@ -415,7 +415,7 @@ def threads_of(record: Record) -> int:
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """The records with the most threads of their machine. Those with fewer threads are for `scaling.py` only."""
+    """The records with the most threads of their machine. Only `scaling.py` reads records with fewer threads."""
     most: dict[str, int] = {}
     for record in records:
         machine = record.origin.machine["cpu"]

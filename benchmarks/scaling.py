@@ -46,7 +46,7 @@ def select(measured: Sequence[records.Record], implementation: str, dtype: str) 
 
 
 def with_most_threads(measured: Iterable[records.TimeRecord]) -> list[records.TimeRecord]:
-    """The latest record of each case, among those with the most threads."""
+    """The latest record of each case, among the records with the most threads."""
     return list({one.case: one for one in records.at_most_threads(list(measured))}.values())
 
 
@@ -138,8 +138,8 @@ def _per_query(record: records.TimeRecord) -> float:
 def _grouped(measured: Sequence[records.TimeRecord], by: str, along: str) -> Series:
     """Groups records into series by the field `by`; a series has one record for each value of the field `along`.
 
-    If several records have the same value, the series has the one with the largest batch times heads. Series of one
-    record are left out; of the others, evenly spaced ones are kept, as many as there are colours.
+    Of several records with the same value, the series has the record with the largest batch times heads. Series of one
+    record are left out. If there are more series than colours, evenly spaced series are kept.
     """
     best: dict[tuple, records.TimeRecord] = {}
     for one in sorted(measured, key=lambda one: one.batch * one.heads):

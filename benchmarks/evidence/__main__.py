@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
 def missing_trials(out: Path, only: list[str] | None = None) -> Iterator[Trial]:
     """Yields the training runs without a result, in order, or in the order of `only`.
 
-    Results are read again before each run, because those of the searches choose the settings of later runs.
+    Results are read again before each run, because results of the searches choose the settings of later runs.
 
     Raises:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.

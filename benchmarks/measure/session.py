@@ -148,10 +148,10 @@ def measure_overhead(
 
 
 class Session:
-    """Measures items in order, and collects their records and the reasons for those that are missing.
+    """Measures items in order, and collects their records and the reasons for missing records.
 
     Attributes:
-        records: all records in the writer's file; those of an earlier run come first.
+        records: all records in the writer's file; records of an earlier run come first.
         missing: a line for each case or implementation without a record, with the reason.
         wrong: a line for each implementation whose results break the error rule or fail the strict self-check.
     """
@@ -173,7 +173,7 @@ class Session:
         self.add(tried)
 
     def measure(self, item: Item, label: str = "") -> None:
-        """Measures an item. An implementation that fails is left out, and the others are measured without it.
+        """Measures an item. An implementation that fails is left out, and the other implementations are measured.
 
         Args:
             item: what to measure; nothing is done if its records exist.
@@ -218,7 +218,7 @@ class Session:
         )
 
     def _each(self, case: Case, measurements: dict[str, Callable[[], records.Record]]) -> list[records.Record]:
-        """Runs the measurements one after another and returns the records of those that succeed."""
+        """Runs the measurements one after another and returns the records of the successful ones."""
         found = []
         for name, measure in measurements.items():
             try:

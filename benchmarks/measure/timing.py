@@ -55,7 +55,7 @@ class CpuContention:
 
     @classmethod
     def _read(cls) -> tuple[float, float, float] | None:
-        """CPU seconds since boot, those of them that were not idle, and those of this process; None if unknown."""
+        """CPU seconds since boot: in total, not idle, and of this process; None if unknown."""
         if not cls._STAT.exists():
             return None
         # user, nice, system, idle, iowait, irq, softirq, steal; the guest fields after them are part of user.

@@ -1,4 +1,4 @@
-"""Implementations of whole model steps. All have the same weights, except plain BERT, which is another model."""
+"""Implementations of whole model steps. They have the same weights, except plain BERT, which is another model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.static` compiles a kernel for every entry of a tile table, or with `--backend cuda` every kernel
 of csrc/cuda on tensor cores. It disassembles them, counts the instructions, and simulates a multiprocessor's scheduler.
-The rates are predictions; ratios are more reliable than absolute values. Another Triton, such as that of `make
+The rates are predictions; ratios are more reliable than absolute values. Another Triton, such as the version of `make
 check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
 """
 

@@ -44,8 +44,9 @@ class Resources(NamedTuple):
             whether the kernel has matrix instructions (MFMA, WMMA).
         loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier groups. It is
             the least over the waits, and for the kernels of `cuda_kernels` the most. Always 0 on AMD GPUs.
-        spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, those of the
-            whole kernel are counted. For the kernels of `cuda_kernels`, those that the first warp issues are counted.
+        spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
+            instructions outside of loops. For the kernels of `cuda_kernels`, it counts the spills that the first warp
+            issues.
     """
 
     registers: int
@@ -82,7 +83,7 @@ class AbsentGPU:
 def kernels_of(
     action: Callable[[], object], table: Table, architecture: str, is_chosen: Callable[[str], bool]
 ) -> dict[str, object]:
-    """Runs `action` with the tiles of `table`, compiles kernels instead of launching them, and returns the chosen ones.
+    """Runs `action` with the tiles of `table`, compiles chosen kernels instead of launching them, and returns them.
 
     Args:
         action: a function that calls the Triton backend.

@@ -111,7 +111,7 @@ class Need(NamedTuple):
 
 
 def unit_of(instruction: Instruction) -> str:
-    """The unit of an instruction; instructions without an entry, also skipped ones, count as integer work."""
+    """The unit of an instruction; skipped instructions and instructions without an entry count as integer work."""
     return _UNIT_OF.get(instruction.stem, INTEGER)
 
 

@@ -34,7 +34,7 @@ _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
 @dataclass(frozen=True)
 class Estimate:
-    """The analysis of a kernel on one chip; attributes that are not listed are those of Resources.
+    """The analysis of a kernel on one chip; `Resources` describes the attributes that are not listed.
 
     Attributes:
         warps: warps per block.

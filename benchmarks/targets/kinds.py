@@ -39,7 +39,7 @@ def _latest(kind: str, case: Case, name: str, measured: Sequence[records.Record]
 def time_ratio(one: records.TimeRecord, other: records.TimeRecord) -> float:
     """The time of one case divided by that of another, which ran in other rounds.
 
-    The machine's speed may differ between the rounds, so each time is divided by that of the matrix product in the same
+    The machine's speed may differ between the rounds, so each time is divided by the time of the matrix product in its
     rounds. If the cases have different dtypes, and so different products, the times are compared directly.
     """
     ratio = one.median_ms / other.median_ms

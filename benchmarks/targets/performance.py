@@ -115,7 +115,7 @@ NEVER_SLOWER, CLEARLY_FASTER, TWICE_AS_FAST = 1.0, 1.2, 2.0
 
 
 def _corner_factor(case: Case) -> float:
-    """The required speed-up over eager in a corner case: the one that inference reaches with AVX2, and 1 in training.
+    """The required speed-up over eager in a corner case: what inference reaches with AVX2, and 1 in training.
 
     With one query, memory bandwidth limits both eager and the kernels. Many tiny heads are limited by arithmetic and
     launch overhead. With several queries, each key is used several times.

@@ -30,7 +30,7 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
         gradient_band: allowed error of gradients in addition to the rule, in units in the last place of the largest
             element.
         draws: number of draws of weights; medians of their errors are compared. With few elements, the error of a
-            single draw is too random. The largest of several is too: one error in eight is three times the others.
+            single draw is too random, and so is the largest error of several draws.
     """
     found = {}
     for seed in range(1, draws + 1):
