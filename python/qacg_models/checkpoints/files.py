@@ -123,7 +123,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             # model to the file that it was loaded from would change its weights.
             return {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118, it is not a dict
     except SafetensorError as error:
-        raise CheckpointError(f"{path}: is damaged ({error})") from None
+        raise CheckpointError(f"{path}: is damaged ({error}). Copy or download the file again.") from None
 
 
 def _check_length(path: Path) -> None:
@@ -135,17 +135,23 @@ def _check_length(path: Path) -> None:
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if size < 8 or not 0 < length <= min(size - 8, _LONGEST_HEADER):
-            raise CheckpointError(f"{path}: is damaged: its {size} bytes begin with no valid header")
+            raise CheckpointError(
+                f"{path}: is damaged: its {size} bytes begin with no valid header. Copy or download the file again."
+            )
         try:
             header = parse_json(opened.read(length).decode())
             ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
             whole = 8 + length + max(ends.values(), default=0)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise CheckpointError(f"{path}: is damaged: its header cannot be read ({error})") from None
+            raise CheckpointError(
+                f"{path}: is damaged: its header cannot be read ({error}). Copy or download the file again."
+            ) from None
     if size < whole:
         cut = sorted((end, name) for name, end in ends.items() if 8 + length + end > size)
         names = [name for _, name in cut]
-        raise CheckpointError(f"{path}: is truncated after {size} of {whole} bytes, in {some(names)}")
+        raise CheckpointError(
+            f"{path}: is truncated after {size} of {whole} bytes, in {some(names)}. Copy or download the file again."
+        )
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
@@ -167,7 +173,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             replaced[name] = _replacement(name)
         except Exception as error:  # a damaged pickle can raise any exception
             reason = str(error).partition(". ")[0].partition("\n")[0] or type(error).__name__
-            raise CheckpointError(f"{path}: is damaged or no torch file: {reason}") from None
+            raise CheckpointError(f"{path}: is damaged or not a torch file: {reason}") from None
     for key in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]

@@ -158,7 +158,7 @@ def head_configuration(
     path = config_file(weights, config)
     if path is None:
         raise CheckpointError(
-            f"{weights}: expected config.json or bert_config.json beside it, got none. Pass a path as config."
+            f"{weights}: expected config.json or bert_config.json beside it, got none. Pass a file as config."
         )
     try:
         return config_class.from_dict({**read_json(path), **fields})

@@ -98,7 +98,7 @@ BACKBONES = {entry.backbone: entry for entry in MODELS if entry.backbone is not 
 
 
 def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
-    """Imports and registers the modules of a model, which takes seconds; returns the class of the model."""
+    """Imports the module of a model, which takes seconds, registers its classes, and returns the model's class."""
     register_with(entry.name)
     return getattr(importlib.import_module(entry.module), entry.name)
 

@@ -102,7 +102,9 @@ class ContextFold(nn.Module):
         layers = {role: attention.layer(role) for role in (*_OWN_ROLES, *CONTEXT_ROLES)}
         for name, layer in {**layers, "context layer": context_layer}.items():
             if type(layer) is not nn.Linear:
-                raise TypeError(f"{name}: expected a plain nn.Linear to fold, got {type(layer).__name__}")
+                raise TypeError(
+                    f"{name}: expected a plain nn.Linear to fold, got {type(layer).__name__}. Merge or remove adapters."
+                )
         self.num_heads = attention.num_heads
         own, context = ([layers[role] for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
         repeats = attention.num_heads if attention.context_projection == "head" else 1

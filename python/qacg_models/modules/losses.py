@@ -51,7 +51,7 @@ def has_answers(start_positions: object, end_positions: object) -> bool:
     """Returns whether both answer positions are given; raises ValueError if only one of the two is."""
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
-        raise ValueError(f"{missing}_positions: expected a tensor with {given}_positions, got None. Pass both or none.")
+        raise ValueError(f"{missing}_positions: expected a tensor with {given}_positions, got None. Pass both.")
     return start_positions is not None
 
 
