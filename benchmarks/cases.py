@@ -129,7 +129,7 @@ class Case:
 
 
 def grid(shapes, dtypes, modes, dropouts, lengths=(FULL,)) -> list[Case]:
-    """Cases of all combinations of the arguments, except inference with dropout."""
+    """CPU cases of all combinations of shapes, dtypes, modes, dropouts and lengths, except inference with dropout."""
     return [
         Case(shape, dtype, mode, dropout, "cpu", form)
         for shape, dtype, mode, dropout, form in product(shapes, dtypes, modes, dropouts, lengths)

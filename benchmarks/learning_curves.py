@@ -62,6 +62,11 @@ def table(rows: Sequence[dict], kinds: Iterable[str], sizes: Sequence[int]) -> s
     """A Markdown table of macro-F1 on the test split in per cent, mean and standard deviation over seeds.
 
     Minutes are CPU time, which other processes do not lengthen; for a run that was resumed they are wall time.
+
+    Args:
+        rows: the records.
+        kinds: kinds of text, in the order of the table.
+        sizes: numbers of sentences, in the order of the table.
     """
     header = ["text", "sentences", "TF-IDF", *(f"{start}{unit}" for start in STARTS for unit in ("", ", minutes"))]
     lines = []
@@ -89,7 +94,14 @@ SIZES = (50, 100, 300, 1000, 5000)
 
 
 def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) -> bool:
-    """Trains once and stores the record; returns False if the data has fewer sentences than the key."""
+    """Trains once and stores the record; returns False if the data has fewer sentences than the key.
+
+    Args:
+        out: folder of the records, and of unfinished runs.
+        key: the training run, as `key_of` returns it.
+        data: folder of the published data sets, or None.
+        options: training options; initial weights and seed are taken from the key.
+    """
     from qacg_models.training import train  # imports transformers
 
     kind, size, start, seed = key
@@ -107,7 +119,12 @@ def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) ->
 
 
 def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
-    """Fits the baseline of the records of `kinds` again, and stores its metrics, the commit and the date in them.
+    """Fits the baseline of stored records again, and stores its metrics, the commit and the date in the records.
+
+    Args:
+        out: folder of the records.
+        data: folder of the published data sets, or None.
+        kinds: kinds of text whose records are changed.
 
     Raises:
         ValueError: the data files differ from the data files of the training.

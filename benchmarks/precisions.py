@@ -81,7 +81,13 @@ def _of_file(trained: TrainedModel, path: Path, write: Callable) -> Answer:
 
 
 def measure(folder: Path, examples: Sequence[Example], repeats: int) -> list[dict]:
-    """Measures each precision after one warm-up round and returns the records."""
+    """Measures each precision after one warm-up round and returns the records.
+
+    Args:
+        folder: folder of the trained model.
+        examples: the examples.
+        repeats: number of measured rounds.
+    """
     with tempfile.TemporaryDirectory() as work:
         found = answers(folder, Path(work))
         given = {name: answer(examples) for name, answer in found.items()}

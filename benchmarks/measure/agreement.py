@@ -41,6 +41,11 @@ def require_parity(device: str = "cpu", backends: Iterable[str] | None = None) -
 def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> None:
     """Checks calls with `disagreements`.
 
+    Args:
+        calls: the calls, by name of the implementation.
+        case: the case.
+        inputs: inputs of the case.
+
     Raises:
         ParityError: a call is wrong; the message has its name, the tensor, the error and the allowed error.
     """
@@ -55,6 +60,11 @@ def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[st
     The output and gradients are checked for the first head of the first sequence and for the last head of the last
     sequence. EAGER is not checked. Only the parity report checks gradients of gate vectors, which are sums over all
     heads, and calls with dropout, in which the implementations drop different entries.
+
+    Args:
+        calls: the calls, by name of the implementation.
+        case: the case.
+        inputs: inputs of the case.
 
     Returns:
         A line about the first wrong tensor or the exception, by name of each wrong implementation; empty with dropout.

@@ -259,6 +259,11 @@ def _measure_bytes(case: Case, build: Callable[[Case], Call]) -> _Bytes:
 def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRecord:
     """Measures peak memory on the CPU by running this module in a new process.
 
+    Args:
+        case: the case.
+        name: name of the implementation.
+        threads: number of torch's threads in the new process.
+
     Raises:
         ValueError: the case has another number of keys than of queries, or gate vectors.
         RuntimeError: the process failed; the message is its error output.

@@ -53,6 +53,16 @@ def measure(
 ) -> list[records.StepRecord]:
     """Checks that the implementations agree, times them interleaved in all dtypes, and returns a record for each.
 
+    Args:
+        size: name of the model's size.
+        mode: TRAINING or INFERENCE.
+        names: names of implementations; those that do not support the mode are left out.
+        dtypes: "float32", or "bfloat16" for autocast.
+        batches: the batches of a repeat.
+        sentences: sentences from which other batches are drawn for the check.
+        effort: how long to measure.
+        source: origin of the records.
+
     Raises:
         benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
     """

@@ -110,7 +110,15 @@ def estimate_launch(launch: Launch, architecture: str) -> Estimate:
 def estimate_code(
     compiled: object, architecture: str, warps: int, work: Work, most_blocks: int = MOST_WARPS
 ) -> Estimate:
-    """Analyses a compiled kernel. Results are cached in build/, with the machine code and the model's source as key."""
+    """Analyses a compiled kernel. Results are cached in build/, with the machine code and the model's source as key.
+
+    Args:
+        compiled: the compiled kernel of Triton.
+        architecture: the chip, a key of CHIPS.
+        warps: warps per block.
+        work: the work of the kernel per tile.
+        most_blocks: limit on the resident blocks per multiprocessor.
+    """
     settings = repr((architecture, warps, work, most_blocks)).encode()
     key = hashlib.sha256(compiled.asm["cubin"] + settings + _sources()).hexdigest()
     file = _CACHE / f"{key[:32]}.json"

@@ -153,6 +153,11 @@ def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozen
     """Raises CheckpointError for the first size that differs from the tensors; sizes in `may_differ` are skipped.
 
     Fields that change no shape are compared with the configuration file of the checkpoint, if there is one.
+
+    Args:
+        config: configuration of the model.
+        source: the checkpoint.
+        may_differ: names of fields whose sizes may differ from the tensors.
     """
     for field in (*_SIZES, "num_hidden_layers"):
         size, found = getattr(config, field, None), size_in_tensors(source, field)

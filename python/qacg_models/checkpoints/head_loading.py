@@ -131,7 +131,10 @@ class HeadCheckpointLoading(ReportedLoading):
         initialize_missing: bool,
         ignore_mismatched_sizes: bool,
     ) -> tuple[dict[str, Tensor], Report]:
-        """Returns the tensors for a model of this class from the tensors of a checkpoint; see `fit_head`."""
+        """Returns the tensors for a model of this class from the tensors of a checkpoint.
+
+        The constructor gets `config` and `model_args`. `fit_head` describes the other arguments, the result and errors.
+        """
         with torch.device("meta"):
             skeleton = cls(copy.deepcopy(config), *model_args)
         return fit_head(
@@ -150,7 +153,13 @@ class HeadCheckpointLoading(ReportedLoading):
 def head_configuration(
     config_class: type[PreTrainedConfig], weights: Path, config: str | Path | None, fields: Mapping[str, object]
 ) -> PreTrainedConfig:
-    """Returns the configuration in the file or folder `config`, or beside the weights, changed by `fields`.
+    """Returns the configuration of a model with a head.
+
+    Args:
+        config_class: class of the configuration.
+        weights: the file of weights.
+        config: the configuration file or its folder; None: one of CONFIG_NAMES beside the weights.
+        fields: fields that replace the fields in the file.
 
     Raises:
         CheckpointError: there is no configuration file, or a field is unknown or invalid.

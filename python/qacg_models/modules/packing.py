@@ -33,7 +33,13 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
-        """Returns the packing of `total` tokens without checking the arguments; see `packing_of`."""
+        """Returns a packing without checks; `packing_of` checks the arguments.
+
+        Args:
+            cu_seqlens: (B + 1,) int32 or int64 offsets.
+            max_seqlen: at least the length of the longest sequence.
+            total: T, the number of tokens.
+        """
         tokens = torch.arange(total, device=cu_seqlens.device)
         # The first offset above the index of a token is the end of its sequence; empty sequences are skipped.
         sequences = torch.searchsorted(cu_seqlens[1:].long(), tokens, right=True)

@@ -196,7 +196,14 @@ def _padding_pays(packing: Packing) -> bool:
 def lambda_of_rows(
     query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: GateParameters
 ) -> Tensor:
-    """Returns lambda, (..., H), from the queries and keys at the same positions, (..., H, D) each.
+    """Returns lambda, (..., H), for query rows.
+
+    Args:
+        query: the queries, (..., H, D).
+        key: the keys at the positions of the queries, of the same shape.
+        context_query: the context queries, of the same shape.
+        context_key: the context keys at the positions of the queries, of the same shape.
+        gate: the parameters of lambda.
 
     As in the kernels, the computation is in float32, or in float64 for float64 inputs. The result has the dtype of the
     queries.

@@ -53,7 +53,10 @@ def softmax_attention(
 def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0.
 
-    `mask` is None, or boolean and broadcastable to the result, True where attention is allowed.
+    Args:
+        query: (B, H, L, D).
+        key: (B, H, S, D).
+        mask: None, or boolean and broadcastable to the result, True where attention is allowed.
     """
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
     if mask is None:

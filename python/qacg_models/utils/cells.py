@@ -22,7 +22,13 @@ def mean_and_deviation(values: Sequence[float], scale: float) -> str:
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """Returns a Markdown table: the first `texts` columns are left-aligned, the other columns right-aligned."""
+    """Returns a Markdown table.
+
+    Args:
+        header: names of the columns.
+        lines: cells of each line, as many as in `header`.
+        texts: number of columns of text, which come first and are left-aligned; other columns are right-aligned.
+    """
     rule = "|" + "---|" * texts + "---:|" * (len(header) - texts)
     heading, *body = (f"| {' | '.join(cells)} |" for cells in (header, *lines))
     return "\n".join([heading, rule, *body])
