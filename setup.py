@@ -7,12 +7,13 @@ Environment:
                           also with a torch without CUDA, for use with another torch), 0 (never)
     CUDA_HOME             folder of the CUDA toolkit (also CUDA_PATH); by default that of the nvcc on the path, else
                           /usr/local/cuda, else a toolkit that pip installed
-    TORCH_CUDA_ARCH_LIST  GPUs to build for; by default those of "8.0 9.0 10.0+PTX 12.0" that nvcc supports
+    TORCH_CUDA_ARCH_LIST  GPUs to build for, from 8.0; by default those of "8.0 9.0 10.0+PTX 12.0" that nvcc supports,
+                          with +PTX at the newest if nvcc does not support 10.0
     CXX                   the C++ compiler; by default c++, g++ or clang++
     MAX_JOBS              number of compile jobs at a time
     DEBUG                 1 for -O0 -g, and line numbers in GPU code
-    QACG_BUILD_FOR        platform tag of the wheel (native/platforms.py), for which the package ziglang compiles;
-                          any for a wheel without libraries
+    QACG_BUILD_FOR        platform tag of the wheel (distributions/native/platforms.py), for which the package ziglang
+                          compiles the CPU library only; any for a wheel without libraries
 The build does not look for a GPU, so a machine without one can build for others.
 """
 

@@ -1,10 +1,10 @@
-"""How many of a data set's categories `qacg suggest` finds without seeing the labels.
+"""Counts the categories of labelled data sets that `qacg suggest` finds without the labels.
 
-A proposal of `qacg suggest` has nouns, and its sentences are those with one of the nouns. A category is covered if it
-is the most frequent one among the sentences of some proposal. For comparison, the command prints how many categories
-random sentences cover with proposals of the same sizes, in a mean of 20 draws. SentiHood is used twice, with the four
-categories of the published task and with all twelve labelled categories. The sentences about hotels are invented, and
-no choice in `qacg suggest` depended on their words.
+A proposal of `qacg suggest` has nouns, and its sentences are the sentences with one of the nouns. A category is covered
+if it is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the command
+prints how many categories proposals of the same sizes with random sentences cover, as the mean of 20 draws. SentiHood
+is used twice, with the four categories of the published task and with all twelve labelled categories. The sentences
+about hotels are invented, and no choice in `qacg suggest` depended on their words.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
@@ -27,7 +27,7 @@ Labelled = list[tuple[str, set[str]]]
 
 
 def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> set[str]:
-    """The categories that are the most frequent one, without a tie, among the sentences of at least one list.
+    """The categories that are the most frequent, without a tie, among the sentences of at least one list.
 
     Args:
         picked: lists of sentence indices.
@@ -42,7 +42,13 @@ def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> 
 
 
 def by_chance(sizes: Sequence[int], categories: Sequence[set[str]], draws: int = DRAWS) -> float:
-    """The mean number of categories that random picks with these numbers of sentences cover."""
+    """The mean number of categories that lists of random sentences cover, over `draws` draws.
+
+    Args:
+        sizes: number of sentences of each list.
+        categories: the categories of each sentence.
+        draws: number of draws, with a fixed seed.
+    """
     chance = random.Random(0)
     numbers = range(len(categories))
     return sum(len(covered([chance.sample(numbers, size) for size in sizes], categories)) for _ in range(draws)) / draws
@@ -69,7 +75,7 @@ def read_semeval(folder: Path) -> Labelled:
 
 
 def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set[str]]) -> str:
-    """Formats the coverage of a data set as a line of text."""
+    """Formats the coverage of a data set, and that of random sentences, as a line of text."""
     known = set().union(*categories)
     found = covered([one.picked for one in proposals], categories)
     chance = by_chance([len(one.picked) for one in proposals], categories)
@@ -80,8 +86,8 @@ def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set
     )
 
 
-# Invented sentences about hotels. The rarest category is in one of sixty sentences; some adjectives belong to one
-# category, others to all; every third sentence has nouns of no category ("my sister", "the brochure").
+# Invented sentences about hotels. The rarest category is in about one of 34 sentences. Some adjectives belong to one
+# category, others to all. About every third sentence has nouns of no category ("my sister", "the brochure").
 HOTEL_SENTENCES = 3000
 # By category: its relative frequency, its nouns, and the adjectives that occur with these nouns only.
 CATEGORIES = {
@@ -120,8 +126,8 @@ def hotel_sentences(count: int = HOTEL_SENTENCES, seed: int = 0) -> list[tuple[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--aspects", type=int, metavar="N", help=f"proposals (default: at most {ASPECTS})")
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="has sentihood/ and semeval2014/")
+    parser.add_argument("--aspects", type=int, metavar="N", help=f"number of proposals (default: at most {ASPECTS})")
     arguments = parser.parse_args()
     sentihood = read_sentihood(arguments.data / "sentihood")
     semeval = read_semeval(arguments.data / "semeval2014")

@@ -129,7 +129,7 @@ class Case:
 
 
 def grid(shapes, dtypes, modes, dropouts, lengths=(FULL,)) -> list[Case]:
-    """Cases of all combinations of the arguments, except inference with dropout."""
+    """CPU cases of all combinations of shapes, dtypes, modes, dropouts and lengths, except inference with dropout."""
     return [
         Case(shape, dtype, mode, dropout, "cpu", form)
         for shape, dtype, mode, dropout, form in product(shapes, dtypes, modes, dropouts, lengths)
@@ -138,7 +138,7 @@ def grid(shapes, dtypes, modes, dropouts, lengths=(FULL,)) -> list[Case]:
 
 
 _HISTOGRAM = Path(__file__).with_name("sentihood_lengths.json")
-LONGEST = 128  # longer sentences of the histogram are truncated
+LONGEST = 128  # the longest length in the histogram, which counts longer sentences as truncated to it
 
 
 @functools.cache
@@ -150,9 +150,9 @@ def histogram() -> dict[int, int]:
 
 @functools.cache
 def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
-    """Lengths of `count` sentences: quantiles of the histogram in random order, except that the longest comes last.
+    """Lengths of `count` sentences: quantiles of the histogram in random order, and last the length `longest`.
 
-    If `longest` differs from the longest of the histogram, all lengths are scaled in proportion.
+    Lengths are scaled by longest / LONGEST.
     """
     lengths, counts = zip(*histogram().items())
     up_to = list(accumulate(counts))
@@ -184,7 +184,10 @@ class Inputs(NamedTuple):
 
 
 def draw(case: Case, generator: torch.Generator) -> Inputs:
-    """Draws inputs on the case's device: from N(0, 1), but lambda uniform in [-1, 1] and gate vectors N(0, 1 / D)."""
+    """Draws inputs on the case's device: from N(0, 1), but lambda uniform in [-1, 1] and gate vectors N(0, 1 / D).
+
+    Operands require gradients unless the mode is FORWARD. The upstream gradient is 0 at padding.
+    """
     batch, heads, length, head_dim = case.shape
     rows = (sum(case.sequence_lengths), heads) if case.lengths == PACKED else (batch, heads, length)
 
@@ -228,9 +231,9 @@ _MOST_SETS = 8
 
 
 def draw_sets(case: Case, seed: int = 0) -> list[Inputs]:
-    """Draws two to eight sets of inputs, of 1 GiB at most unless two are larger.
+    """Draws two to eight sets of inputs, of 1 GiB in total at most unless two sets are larger.
 
-    Alternating between them keeps each out of the cache.
+    Calls that alternate between the sets do not find their inputs in the cache.
     """
     generator = torch.Generator(case.device).manual_seed(seed)
     first = draw(case, generator)

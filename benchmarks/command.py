@@ -1,4 +1,4 @@
-"""Options and exit statuses that all commands that measure have in common."""
+"""Options and exit statuses that benchmark commands have in common."""
 
 import argparse
 import sys
@@ -12,18 +12,22 @@ INTERRUPTED = 130  # the exit status that shells report after Ctrl-C
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that all commands that measure have: --out, --threads and --quick."""
+    """Adds the options --out, --threads and --quick of commands that measure on the CPU."""
     parser.add_argument("--out", metavar="DIR", help="folder for the records; by default they are only printed")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads of torch")
     parser.add_argument("--quick", action="store_true", help="few repeats, to check that everything runs")
 
 
 def exit_status(action: Callable[[], int]) -> int:
-    """Runs a command's action and returns its exit status; prints errors of measurements and Ctrl-C as a message."""
+    """Runs a command's action and returns its exit status.
+
+    ParityError, OSError, ValueError and RuntimeError are printed to stderr, and the status is 1. Ctrl-C prints a
+    message, and the status is INTERRUPTED. Other exceptions are not caught.
+    """
     try:
         return action()
     except KeyboardInterrupt:
-        print("interrupted; --out has the records so far; the same command resumes, except for run", flush=True)
+        print("interrupted; --out has the records so far; the same command resumes, except benchmarks.run", flush=True)
         return INTERRUPTED
     except ParityError as error:
         print(f"parity fails, so there are no measurements:\n{error}", file=sys.stderr)

@@ -2,8 +2,8 @@
 
 A change counts if it exceeds the noise within a run and the noise between runs. It exceeds the first if the intervals
 median +- 1.57 IQR / sqrt(n) do not overlap; for equal medians they overlap in 95 of 100 cases (McGill, Tukey and Larsen
-1978). It exceeds the second if it is larger than nine tenths of the changes of the controls. Controls are
-implementations that are the same in both sets, such as eager.
+1978). It exceeds the second if it is larger than 2% and than nine tenths of the changes of the controls. Controls are
+implementations that are the same in both sets, such as eager, with the same version of torch.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Change:
         high: the new third quartile over the old first quartile.
         within: whether the change is within the noise of a run: the medians' intervals overlap, or for memory the
             values differ by at most _MEMORY_SLACK_MB.
-        control: whether the implementation and torch's version are the same in both sets.
+        control: whether the implementation is one of _CONTROLS, and the version of torch is equal in both sets.
         contended: whether other processes used more than MOST_CONTENTION of the CPU in either run.
     """
 
@@ -62,7 +62,7 @@ class Change:
         return self.new / self.old
 
     def verdict(self, noise: float) -> str:
-        """Returns "better", "WORSE" or "within noise"; `noise` is a logarithm of a ratio."""
+        """Returns "better", "WORSE" or "within noise"; `noise` is the logarithm of the largest ratio between runs."""
         if self.within or abs(math.log(self.ratio)) <= noise:
             return "within noise"
         return "better" if self.ratio < 1 else "WORSE"
@@ -157,7 +157,10 @@ def _machines(measured: Sequence[records.Record]) -> str:
 
 
 def noise_between_runs(found: Sequence[Change]) -> float:
-    """The noise between runs: the |log(ratio)| that 90% of the controls do not exceed, at least _LEAST_NOISE."""
+    """The noise between runs: the |log(ratio)| that 90% of the controls do not exceed, at least _LEAST_NOISE.
+
+    Without controls it is _LEAST_NOISE.
+    """
     moved = sorted(abs(math.log(change.ratio)) for change in found if change.control)
     if not moved:
         return _LEAST_NOISE
@@ -172,7 +175,7 @@ def lines(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[
     """
     found = changes(old, new)
     if not found:
-        raise ValueError("OLD and NEW: expected a measurement in common, got none. Measure the same cases again")
+        raise ValueError("OLD and NEW: expected a measurement in common, got none. Measure the same cases again.")
     noise = noise_between_runs(found)
     controls = sum(change.control for change in found)
     text = [f"old: {_sources(old)}", f"new: {_sources(new)}"]
@@ -207,7 +210,9 @@ def load(path: str) -> list[records.Record]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description="What changed between records.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare", description="Prints what changed between two sets of records."
+    )
     parser.add_argument("old", help="a file of records, or a folder of such files")
     parser.add_argument("new", help="records of the other commit, as a file or a folder")
     options = parser.parse_args(arguments)

@@ -70,7 +70,7 @@ def _features(case: Case, flops_per_entry: int) -> tuple[float, ...]:
 
 
 def too_few(cases: Collection[Case]) -> str | None:
-    """Why these cases do not determine the constants; None if they do. See also `Model.head_dims`."""
+    """The reason why `cases` do not determine the constants; None if they do. See also `Model.head_dims`."""
     if len(cases) <= _TERMS:
         return f"cases: expected more than the {_TERMS} constants, got {len(cases)}"
     lengths = {case.shape.length for case in cases}
@@ -86,7 +86,7 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
         measured: records of one implementation, dtype, pass and thread count, with full lengths and without dropout.
 
     Raises:
-        ValueError: there are too few cases, or records of several kinds.
+        ValueError: there are too few cases, or records of several kinds, of other lengths or with dropout.
     """
     kinds = {
         (one.implementation, one.dtype, one.mode, one.device, one.origin.machine.get("threads"), one.flops_per_entry)

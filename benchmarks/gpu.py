@@ -1,9 +1,9 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
 Measures the plan of `plans.py` within a time limit. Then it prints the performance targets and a comparison of the
-measurements with the predictions of `benchmarks.static` for Triton, and draws a plot. An implementation with wrong
-results in a case is not measured there, and the exit status is then not 0: each case is checked before it is timed, and
-the self-check of the kernels is strict (gradients of gate vectors, dropout).
+measurements with the predictions of `benchmarks.static` for Triton, and draws a plot. Each case is checked before it is
+timed. The strict self-check of the kernels covers what this check does not: gradients of gate vectors, and dropout. An
+implementation with wrong results in a case is not measured in it, and the exit status is then 1.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def available_on(device: torch.device) -> tuple[str, ...]:
 def report(
     session: Session, backends: tuple[str, ...], device_name: str, writer: records.Writer, architecture: str
 ) -> None:
-    """Prints targets, predictions and cases that were not measured, stores the text, and draws the plot."""
+    """Prints targets, predictions and cases that were not measured; stores the text and the plot beside the records."""
     lines = []
     for backend in backends:
         results = on_device([target.judge(backend, session.records) for target in TARGETS["gpu"]], device_name)
@@ -106,7 +106,7 @@ def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
 
 
 def load_predictions(architecture: str) -> list[dict[str, object]]:
-    """Reads the predictions of `benchmarks.static` for a chip, after a record of their origin; [] without a file."""
+    """Reads the predictions of `benchmarks.static` for a chip. The first record is their origin; [] without a file."""
     path = PREDICTIONS / f"{architecture}.jsonl"
     if not path.exists():
         return []

@@ -63,7 +63,10 @@ def steps(out: Path) -> Iterator[Step]:
 
 
 def run_step(step: Step, out: Path, seconds: float) -> dict[str, object]:
-    """Runs a step for at most min(`seconds`, `step.seconds`); returns its entry of the manifest."""
+    """Runs a step for at most min(`seconds`, `step.seconds`); returns its entry of the manifest.
+
+    The output of the step is written to NAME.txt in `out`.
+    """
     start, limit = time.monotonic(), min(step.seconds, seconds)
     with (out / f"{step.name}.txt").open("w", encoding="utf-8") as log:
         try:
@@ -109,7 +112,7 @@ def problems(folder: Path) -> list[str]:
     except (OSError, ValueError) as error:
         return [f"{MANIFEST}: expected a JSON object, got {error}"]
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        return [f"{MANIFEST}: expected a JSON object of format {FORMAT}, got another"]
+        return [f"{MANIFEST}: expected a JSON object of format {FORMAT}, got another content"]
     found = [
         f"{MANIFEST}: expected the field {name!r}, got none"
         for name in ("device", "origin", "steps")

@@ -1,8 +1,9 @@
 """Quality of the default training by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
 
-Trains with the defaults of `qacg train`, the smallest sizes first, fits the TF-IDF baseline on the same data, and adds
+Trains with the defaults of `qacg train`, the smallest sizes first, and fits the TF-IDF baseline on the same data. Adds
 a record for each training run to DIR. The same command resumes an interrupted run, also within a training run.
-`--table` only prints the stored records. `--baseline-only` trains nothing and fits the baseline of every record again.
+`--table` only prints the stored records. `--baseline-only` trains nothing, and fits the baseline of the records of
+`--texts` again.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def append(folder: Path, row: dict) -> None:
 
 
 def replace_all(folder: Path, rows: Iterable[dict]) -> None:
-    """Replaces the file of a folder atomically by these records."""
+    """Replaces the records in the file of a folder atomically by `rows`."""
     with atomic_write(folder / FILE) as handle:
         handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
@@ -61,6 +62,11 @@ def table(rows: Sequence[dict], kinds: Iterable[str], sizes: Sequence[int]) -> s
     """A Markdown table of macro-F1 on the test split in per cent, mean and standard deviation over seeds.
 
     Minutes are CPU time, which other processes do not lengthen; for a run that was resumed they are wall time.
+
+    Args:
+        rows: the records.
+        kinds: kinds of text, in the order of the table.
+        sizes: numbers of sentences, in the order of the table.
     """
     header = ["text", "sentences", "TF-IDF", *(f"{start}{unit}" for start in STARTS for unit in ("", ", minutes"))]
     lines = []
@@ -88,7 +94,14 @@ SIZES = (50, 100, 300, 1000, 5000)
 
 
 def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) -> bool:
-    """Trains once and stores the record; returns False if the data has fewer sentences than the key."""
+    """Trains once and stores the record; returns False if the data has fewer sentences than the key.
+
+    Args:
+        out: folder of the records, and of unfinished runs.
+        key: the training run, as `key_of` returns it.
+        data: folder of the published data sets, or None.
+        options: training options; initial weights and seed are taken from the key.
+    """
     from qacg_models.training import train  # imports transformers
 
     kind, size, start, seed = key
@@ -106,10 +119,15 @@ def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) ->
 
 
 def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
-    """Fits the baseline of the records of `kinds` again, and stores its metrics, the commit and the date in them.
+    """Fits the baseline of stored records again, and stores its metrics, the commit and the date in the records.
+
+    Args:
+        out: folder of the records.
+        data: folder of the published data sets, or None.
+        kinds: kinds of text whose records are changed.
 
     Raises:
-        ValueError: the data files differ from those of the training.
+        ValueError: the data files differ from the data files of the training.
     """
     rows, found = read(out), {}
     made = {"commit": commit(), "written": now()}

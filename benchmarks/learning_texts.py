@@ -19,7 +19,7 @@ from qacg_models.data.example import Example
 from qacg_models.data.splitting import split_dev
 
 LABELS = ("none", "positive", "negative")
-# One of this many pairs of a thing and a verdict is held out for the test split.
+# About one of this many pairs of a thing and a verdict is held out for the test split.
 HELD_OUT = 4
 
 
@@ -96,7 +96,7 @@ def reviews(
     Args:
         count: number of texts.
         seed: seed of the choice; training texts of two seeds may overlap.
-        held_out: whether to use only pairs of a thing and a verdict that are held out, or only the others.
+        held_out: True: only pairs of a thing and a verdict that are held out; False: only the other pairs.
         language: the words.
     """
     draw, seen = random.Random(f"{seed} {held_out}"), set()

@@ -1,4 +1,4 @@
-"""The cases that the suite, the GPU benchmark and the corner cases measure, in order.
+"""The cases of the suite, of the GPU benchmark and of the corner targets, in the order of measurement.
 
 The most important cases come first, so that a run that is interrupted has them.
 """
@@ -70,9 +70,10 @@ class Stage:
 
 
 def suite_shape(length: int, head_dim: int) -> Shape:
-    """Returns a shape of about 2,048 tokens: 2048 // length sequences, at least 1 and at most 64.
+    """Returns the shape of the suite for a length: 2048 // length sequences, at least 1 and at most 64.
 
-    heads x head_dim is 768 or, if a map would have more than _MOST_ENTRIES entries, less, with at least one head.
+    heads x head_dim is 768. If a map of all heads would then have more than _MOST_ENTRIES entries, there are fewer
+    heads, at least one.
     """
     batch = max(1, min(64, _SUITE_TOKENS // length))
     heads = min(_HIDDEN // head_dim, max(1, _MOST_ENTRIES // (batch * length * length)))

@@ -1,7 +1,7 @@
 """Plots records: `python -m benchmarks.plot speed-ups FILES -o speed.svg`, or `rates` for a GPU. Requires matplotlib.
 
 `speed-ups` draws bars of the speed-up over eager, one panel per dtype, pass and dropout. `rates` draws TFLOP/s over
-length, one panel per head size and pass, with the rate of a large matrix product in the same run as a line.
+length, one panel per head size and pass. A dotted line is the rate of a large matrix product in the same run.
 """
 
 import argparse
@@ -80,6 +80,7 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
         palette: LIGHT or DARK.
 
     Raises:
+        ImportError: matplotlib is not installed.
         ValueError: no record has a ratio to eager, or the records have more than one origin.
     """
     plt = pyplot()
@@ -163,6 +164,7 @@ def draw_rates(measured: Sequence[records.Record], path: str) -> None:
     """Draws TFLOP/s over length, one panel per head size and pass; the suffix of `path` is the format.
 
     Raises:
+        ImportError: matplotlib is not installed.
         ValueError: there is no record to draw, or the records have more than one origin.
     """
     plt = pyplot()
@@ -200,7 +202,7 @@ def draw_rates(measured: Sequence[records.Record], path: str) -> None:
 
 def _draw_lines(axis, here: list[records.TimeRecord]) -> None:
     for name, (colour, marker) in _STYLES.items():
-        # If several batches have the same length, the largest one, which fills the GPU.
+        # Of several batches of the same length, the largest is drawn, which fills the GPU.
         best: dict[int, records.TimeRecord] = {}
         for one in sorted((r for r in here if r.implementation == name), key=lambda r: r.batch * r.heads):
             best[one.length] = one
@@ -216,7 +218,7 @@ def _draw_lines(axis, here: list[records.TimeRecord]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description="Plots of records.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description="Draws plots of records.")
     parser.add_argument(
         "kind", choices=("speed-ups", "rates"), help="what to draw: the speed-up over eager, or TFLOP/s"
     )

@@ -1,9 +1,9 @@
 """Speed and agreement of a trained model in float32, bfloat16 and int8 on this CPU.
 
 Runs examples of a labelled file with `AspectSentiment` in float32, bfloat16 (autocast) and int8, and with the exported
-ONNX file in float32 and int8, all interleaved. A record has the examples per second, the share of labels that are equal
-to float32's, and the largest difference of a probability. With one thread, seconds are CPU time, which other processes
-do not lengthen. `--table` only prints the stored records.
+ONNX file in float32 and int8. All runs are interleaved. A record has the examples per second, the share of labels that
+are equal to float32's, and the largest difference of a probability. With one thread, seconds are CPU time, which other
+processes do not lengthen. `--table` only prints the stored records.
 
     python -m benchmarks.precisions MODEL ... --data FOLDER/test_NLI_M.tsv --out DIR
 """
@@ -81,7 +81,13 @@ def _of_file(trained: TrainedModel, path: Path, write: Callable) -> Answer:
 
 
 def measure(folder: Path, examples: Sequence[Example], repeats: int) -> list[dict]:
-    """Measures each precision after one warm-up round and returns the records."""
+    """Measures each precision after one warm-up round and returns the records.
+
+    Args:
+        folder: folder of the trained model.
+        examples: the examples.
+        repeats: number of measured rounds.
+    """
     with tempfile.TemporaryDirectory() as work:
         found = answers(folder, Path(work))
         given = {name: answer(examples) for name, answer in found.items()}

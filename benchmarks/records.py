@@ -170,7 +170,7 @@ class MemoryRecord(CaseRecord):
     gradient_mb: float
     forward_extra_mb: float
     backward_extra_mb: float
-    extra_mb: float  # the larger of the two
+    extra_mb: float  # the larger of forward_extra_mb and backward_extra_mb
     control_mb: float  # the result of the same method for an allocation of 64 MB
     method: str
     kind: str = "memory"
@@ -216,7 +216,7 @@ class StepRecord:
     repeats: int
     cpu_contention: float | None
     sentences_per_second: float
-    ratio_to_released: float | None  # to the released operations in float32, on padded batches
+    ratio_to_released: float | None  # median of the released operations in float32, padded, over this median
     kind: str = "step"
 
     def __str__(self) -> str:
@@ -365,7 +365,10 @@ def _same_sources(one: Origin, other: Origin) -> bool:
 
 
 def by_case(records: Sequence[TimeRecord]) -> dict[Case, dict[str, TimeRecord]]:
-    """Groups records by case, then by implementation, in the order of their first appearance."""
+    """Groups records by case, then by implementation, in the order of their first appearance.
+
+    Of several records with the same case and implementation, the last is kept.
+    """
     cases: dict[Case, dict[str, TimeRecord]] = {}
     for record in records:
         cases.setdefault(record.case, {})[record.implementation] = record
@@ -391,7 +394,9 @@ def require_one_origin(records: Sequence[Record]) -> None:
     """
     origins = (record.origin for record in records)
     if len({str((one.machine, one.versions, one.commit, one.dirty)) for one in origins}) > 1:
-        raise ValueError("records: expected one machine, version and commit, got several. Pass the records of one only")
+        raise ValueError(
+            "records: expected one machine, version and commit, got several. Pass the records of one only."
+        )
 
 
 def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[Record]:
@@ -410,7 +415,7 @@ def threads_of(record: Record) -> int:
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """The records with the most threads of their machine. Those with fewer threads are for `scaling.py` only."""
+    """The records with the most threads of their machine. Only `scaling.py` reads records with fewer threads."""
     most: dict[str, int] = {}
     for record in records:
         machine = record.origin.machine["cpu"]

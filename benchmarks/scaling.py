@@ -1,9 +1,10 @@
 """Compares times with the cost model: `python -m benchmarks.scaling FILES -o scaling.svg`. Requires matplotlib.
 
-Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants,
-the share of each term in the model's time for the main shapes, and its prediction for packed sentences, to which it was
-not fitted. Draws the time over length, head size, batch, heads and threads. Dots are medians with their quartiles.
-Lines are the model; over threads, they are the time with the fewest threads, scaled by the inverse number of threads.
+Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants, the
+share of each term in the model's time for the main shapes, and the efficiency of threads. It also prints the model's
+prediction for packed sentences, to which it was not fitted. Draws the time over length, head size, batch, heads and
+threads. Dots are medians with their quartiles. Lines are the model; over threads, they are the time with the fewest
+threads, scaled by the inverse number of threads.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def select(measured: Sequence[records.Record], implementation: str, dtype: str) 
 
 
 def with_most_threads(measured: Iterable[records.TimeRecord]) -> list[records.TimeRecord]:
-    """The latest record of each case, among those with the most threads."""
+    """The latest record of each case, among the records with the most threads."""
     return list({one.case: one for one in records.at_most_threads(list(measured))}.values())
 
 
@@ -97,6 +98,7 @@ def draw(measured: Sequence[records.Record], implementation: str, dtype: str, pa
     """Draws a row of panels for each pass, and returns the report; the suffix of `path` is the format.
 
     Raises:
+        ImportError: matplotlib is not installed.
         ValueError: there are no times to select, their origins differ, or no pass has enough cases for the model.
     """
     times = select(measured, implementation, dtype)
@@ -136,8 +138,8 @@ def _per_query(record: records.TimeRecord) -> float:
 def _grouped(measured: Sequence[records.TimeRecord], by: str, along: str) -> Series:
     """Groups records into series by the field `by`; a series has one record for each value of the field `along`.
 
-    If several records have the same value, the series has the one with the largest batch times heads. Series of one
-    record are left out; of the others, evenly spaced ones are kept, as many as there are colours.
+    Of several records with the same value, the series has the record with the largest batch times heads. Series of one
+    record are left out. If there are more series than colours, evenly spaced series are kept.
     """
     best: dict[tuple, records.TimeRecord] = {}
     for one in sorted(measured, key=lambda one: one.batch * one.heads):

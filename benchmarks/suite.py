@@ -1,8 +1,8 @@
 """The benchmark suite on the CPU: `python -m benchmarks.suite --out DIR [--minutes N] [--parts targets ...]`.
 
-Measures the plan of `plans.py` in order and stores each record at once, in one file per number of threads. After the
-time limit it starts no new cases, and prints the performance targets. The same command resumes an interrupted run, if
-the sources have not changed.
+Measures the plan of `plans.py` in order and stores each record at once, in one file per number of threads. It starts no
+new case after the time limit. At the end it prints the performance targets. The same command resumes an interrupted
+run, if the checkout has no local changes and neither commit nor versions have changed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class Suite:
             writer = records.Writer(self._folder, self._name, source, resume=True)
             kept = f", {len(writer.kept)} records kept" if writer.kept else ""
             if source.dirty:
-                kept = "; starts anew, as after any local change"
+                kept = "; keeps no earlier records, since the checkout has local changes"
             print(f"{threads} threads: {writer.path}{kept}", flush=True)
             session = Session(writer, source, self._effort, self.budget)
             session.measure_ceilings(MAIN_DTYPES, "cpu")
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu")
     options = parser.parse_args(arguments)
     if options.out is None:
-        parser.error("--out: expected a folder for the records, got none. An interrupted run resumes from it")
+        parser.error("--out: expected a folder for the records, got none. An interrupted run resumes from this folder.")
     reasons = IMPLEMENTATIONS[options.backend].unsupported(Case(SENTENCES))
     if reasons:
         print(f"--backend: {options.backend!r} is not available on this machine: {'; '.join(reasons)}", file=sys.stderr)

@@ -17,7 +17,7 @@ def markdown(measured: Sequence[records.Record]) -> str:
     """Formats tables of times, host overhead, memory, whole steps and ceilings.
 
     Times are medians in milliseconds, with the speed-up over eager and the share of the matrix-product ceiling. If an
-    implementation was not measured in a case, its cell is empty.
+    implementation was not measured in a case, its cell is empty. Without records the result is "".
 
     Raises:
         ValueError: the records come from more than one machine, thread count, version or commit.
@@ -154,7 +154,9 @@ def _three_digits(number: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="Markdown tables of records.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.table", description="Prints records as Markdown tables."
+    )
     parser.add_argument(
         "files", nargs="+", help="files of records of one machine and commit; uses only those with the most threads"
     )

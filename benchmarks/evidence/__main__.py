@@ -1,8 +1,8 @@
-"""Does quasi-attention help? `make evidence`, or `python -m benchmarks.evidence --data DIR --out DIR`.
+"""Studies whether quasi-attention helps: `make evidence`, or `python -m benchmarks.evidence --data DIR --out DIR`.
 
-Trains every model of the study with several seeds on one core, stores metrics and test scores, and writes tables and a
-figure. The same command resumes an interrupted run. Several processes can share the training: each trains the trials
-of its `--only`.
+Trains every model of the study with several seeds, each run with one thread. Stores metrics and test scores, and writes
+tables and a figure. The same command resumes an interrupted run. Several processes can share the training: each trains
+the trials of its `--only`.
 """
 
 import argparse
@@ -22,7 +22,10 @@ TABLES, FIGURE, UNFINISHED = "evidence.md", "evidence.svg", "unfinished"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description="Does quasi-attention help?")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.evidence",
+        description="Studies whether quasi-attention helps: trains models and compares their metrics.",
+    )
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"folder of {'/ and '.join(DATA)}/")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results, tables and figure")
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
@@ -49,7 +52,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def missing_trials(out: Path, only: list[str] | None = None) -> Iterator[Trial]:
-    """Yields the training runs without a result, in order. Results of the searches choose the settings of later runs.
+    """Yields the training runs without a result, in order, or in the order of `only`.
+
+    Results are read again before each run, because results of the searches choose the settings of later runs.
 
     Raises:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.
@@ -73,7 +78,7 @@ def _chosen(results: Mapping[str, Result]) -> dict[str, str]:
 
 
 def write_tables(data: Path, out: Path) -> None:
-    """Writes the tables, and the figure if there is a difference to draw."""
+    """Writes and prints the tables; draws the figure if two models can be compared."""
     results = load(out)
     compared = [found for name in DATA if (found := compare(name, list(results.values()), data)) is not None]
     variants = compare_variants(list(results.values()), data)

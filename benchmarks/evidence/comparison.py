@@ -44,8 +44,8 @@ class Difference:
 class Draws:
     """Metrics of every training run on resampled sentences (paired bootstrap, Efron 1979).
 
-    Each repeat draws sentences, which are the same for all models, since a sentence may be hard for all of them. For
-    each model it also draws as many seeds as the model has, independently.
+    Each repeat draws the same sentences for all models, since a sentence may be hard for all models. For each model it
+    also draws as many seeds as the model has, independently.
 
     Args:
         judges: for each model one function per seed, which returns metrics for weights of the examples.
@@ -127,7 +127,7 @@ class Comparison:
 
 
 def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """Compares all contestants on a data set; returns None if there are no results.
+    """Compares all contestants on a data set; returns None if none of them has results on its test split.
 
     Args:
         data: name of the data set.
@@ -137,7 +137,7 @@ def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1
 
     Raises:
         DataError: the data set does not exist.
-        ValueError: a result is of another test split.
+        ValueError: the scores of a result do not have the shape of the test split.
     """
     evaluated = [one for one in results if one.trial.data == data and one.scores is not None and not one.trial.check]
     if not evaluated:
@@ -152,7 +152,7 @@ def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1
 
 
 def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
-    """Compares the variants of the contestant CHECKED, with the seeds that all variants have; None without such seeds.
+    """Compares the variants of the contestant CHECKED, with the seeds that all variants have; None if there are none.
 
     Args:
         results: results of all training runs.
@@ -161,7 +161,7 @@ def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 100
 
     Raises:
         DataError: the data set does not exist.
-        ValueError: a result is of another test split.
+        ValueError: the scores of a result do not have the shape of the test split.
     """
     found: dict[str, dict[int, Result]] = {name: {} for name in VARIANTS}
     for one in results:

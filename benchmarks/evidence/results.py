@@ -48,7 +48,7 @@ def as_scores(probabilities: np.ndarray) -> np.ndarray:
 
 
 def store(folder: Path, result: Result) -> None:
-    """Writes the files of a training run; last the one with the metrics, because it marks the run as complete."""
+    """Writes the files of a training run. The metrics come last, because their file marks the run as complete."""
     folder.mkdir(parents=True, exist_ok=True)
     if result.scores is not None:
         with atomic_write_bytes(folder / f"{result.trial.name}{SCORES}") as handle:

@@ -60,9 +60,10 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 def gate_statistics(trained: TrainedModel, examples: Sequence[Example]) -> list[dict[str, float | list[float]]] | None:
     """Statistics of the quasi-attention map of each layer, over the tokens of the first EXAMPLES examples.
 
-    For lambda these are the mean, the standard deviation, quantiles at QUANTILES and the share below 0. For the query
-    rows of lambda G they are the sum of absolute values, which is 1 for the softmax map, and the standard deviation
-    over the keys divided by the mean, which is 0 for a uniform map. Returns None for a model without the map.
+    The statistics of lambda are the mean, the standard deviation, quantiles at QUANTILES and the share below 0. The
+    statistics of lambda G are two means over its query rows. The first is the sum of the absolute values of a row,
+    which is 1 for the softmax map. The second is the standard deviation over the keys divided by the mean, which is 0
+    for a uniform map. Returns None for a model without the map.
     """
     model = trained.model
     if not isinstance(model, QACGBertForSequenceClassification) or model.config.quasi_scale == 0:

@@ -1,8 +1,8 @@
 """The baselines: eager PyTorch, torch.compile, a composition of library kernels, and softmax attention alone.
 
 The composition computes the softmax map with `scaled_dot_product_attention`. On a CPU it computes the sigmoid map in
-chunks, and packed sequences one after another. On a GPU it computes the sigmoid map with FlexAttention: if the scores
-are log sigmoid(t), their softmax is sigmoid(t) divided by the sum of sigmoids, and that sum is exp(logsumexp).
+chunks, and packed sequences one after another. On a GPU it computes the sigmoid map with FlexAttention, with the scores
+log sigmoid(t). Their softmax is sigmoid(t) divided by the sum of sigmoids, and this sum is exp(logsumexp).
 """
 
 import inspect
@@ -44,7 +44,15 @@ def eager_attention(
     dropout_p: float = 0.0,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Quasi-attention as models usually compute it: both maps in memory, padding masked by adding -10000."""
+    """Quasi-attention as models usually compute it: both maps are in memory, and a mask is added to both scores.
+
+    Args:
+        query, key, value: (B, H, L, D), or (B, H, S, D) for key and value.
+        context_query, context_key: of the shapes of query and key.
+        *gate: lambda (B, H, L), or the four gate vectors (D).
+        dropout_p: dropout probability of the attention matrix.
+        bias: -10000 at hidden keys and 0 at other keys, broadcastable to (B, H, L, S); None: no mask.
+    """
     scale = query.shape[-1] ** -0.5
     scores = query @ key.transpose(-1, -2) * scale
     context_scores = context_query @ context_key.transpose(-1, -2) * scale
@@ -116,7 +124,14 @@ def _each_sequence(lengths: list[int], query, key, value, context_query, context
 
 
 def flex_composition(softmax, flex, query, key, value, context_query, context_key, *gate) -> Tensor:
-    """The composition on a GPU: `softmax` computes softmax attention, `flex` the sigmoid map."""
+    """The composition on a GPU.
+
+    Args:
+        softmax: function that computes softmax attention.
+        flex: FlexAttention, which computes sigmoid attention.
+        query, key, value, context_query, context_key: (B, H, L, D) each.
+        *gate: lambda (B, H, L), or the four gate vectors (D).
+    """
     quasi, aux = flex(context_query, context_key, value, score_mod=_log_sigmoid, return_aux=AuxRequest(lse=True))
     gate_lambda = lambda_of(query, key, context_query, context_key, gate)
     total = torch.exp(aux.lse).unsqueeze(-1)

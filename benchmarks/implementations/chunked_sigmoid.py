@@ -50,7 +50,7 @@ def _sigmoid_map(query: Tensor, key: Tensor, hidden: Tensor | None) -> Tensor:
 
 
 def _product(total: Tensor, a: Tensor, b: Tensor, first: bool = True, scale: float = 1.0) -> None:
-    """Writes scale * a b to `total` for the first chunk, and adds it for later ones."""
+    """Writes scale * a b to `total` for the first chunk, and adds it to `total` for later chunks."""
     if total.dtype == a.dtype:
         total.baddbmm_(a, b, beta=0 if first else 1, alpha=scale)
     elif first:

@@ -58,7 +58,7 @@ class Implementation:
         name: its name in records and tables.
         build: returns the call for a case; called once per case.
         unsupported: returns the reasons why a case is not supported; empty if it is.
-        computes_quasi: False for softmax attention alone, which is half the work.
+        computes_quasi: False for softmax attention alone, which has fewer FLOP.
     """
 
     name: str

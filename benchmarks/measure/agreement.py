@@ -17,10 +17,14 @@ class ParityError(RuntimeError):
 
 
 def require_parity(device: str = "cpu", backends: Iterable[str] | None = None) -> int:
-    """Runs the package's parity report for some backends, by default all, and returns the number of its checks.
+    """Runs the package's parity report and returns the number of its checks.
+
+    Args:
+        device: device of the calls.
+        backends: names of backends; None: all that are available.
 
     Raises:
-        ParityError: a check fails.
+        ParityError: a check fails, or there is no check.
     """
     checks = list(parity_report(backends, device))
     failed = [
@@ -35,7 +39,12 @@ def require_parity(device: str = "cpu", backends: Iterable[str] | None = None) -
 
 
 def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> None:
-    """Raises an error if `disagreements` finds a wrong call.
+    """Checks calls with `disagreements`.
+
+    Args:
+        calls: the calls, by name of the implementation.
+        case: the case.
+        inputs: inputs of the case.
 
     Raises:
         ParityError: a call is wrong; the message has its name, the tensor, the error and the allowed error.
@@ -48,12 +57,17 @@ def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> Non
 def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[str, str]:
     """Finds implementations whose results break the package's error rule, or whose call raises.
 
-    Output and gradients of the first head of the first sequence and the last head of the last one are checked. Two
-    things are checked by the parity report only: gradients of gate vectors, which are sums over all heads, and calls
-    with dropout, in which the implementations drop different entries.
+    The output and gradients are checked for the first head of the first sequence and for the last head of the last
+    sequence. EAGER is not checked. Only the parity report checks gradients of gate vectors, which are sums over all
+    heads, and calls with dropout, in which the implementations drop different entries.
+
+    Args:
+        calls: the calls, by name of the implementation.
+        case: the case.
+        inputs: inputs of the case.
 
     Returns:
-        By name of each wrong implementation, a line on its first wrong tensor or its exception.
+        A line about the first wrong tensor or the exception, by name of each wrong implementation; empty with dropout.
     """
     if case.dropout:
         return {}

@@ -146,14 +146,25 @@ def _brgemm_products(dtype: str) -> list[Product]:
 def ceiling_record(
     product: str, dtype: str, device: str, rates: list[float], source: records.Origin
 ) -> records.CeilingRecord:
-    """The record of a timed matrix product, made from its measured rates in GFLOP/s."""
+    """Makes the record of a timed matrix product.
+
+    Args:
+        product: name of the product.
+        dtype: dtype of the operands.
+        device: device of the product.
+        rates: measured rates in GFLOP/s.
+        source: origin of the record.
+    """
     quartiles = records.Quartiles.of(rates)
     values = (records.rounded(rate) for rate in (quartiles.median, quartiles.q1, quartiles.q3))
     return records.CeilingRecord(source, product, dtype, device, *values, len(rates))
 
 
 def measure(dtype: str, source: records.Origin, device: str = "cpu") -> tuple[Product, list[records.CeilingRecord]]:
-    """Returns the product of a dtype with the fastest median, and records of all products that were tried."""
+    """Returns the fastest product of a dtype, by its median rate, and records of all products that were tried.
+
+    Prints the record of the fastest product. Without brgemm, prints the reason and tries only products of torch.
+    """
     if device == "cpu":
         products = [_square(_SQUARE, dtype, device), *(_batched(tile, dtype) for tile in _TILES)]
         try:

@@ -198,10 +198,10 @@ class PeakMeter:
 
 
 def control() -> int:
-    """Measures a known allocation with this method and returns the bytes.
+    """Measures an allocation of known size by `PeakMeter`, and returns the measured bytes.
 
     Raises:
-        NotMeasurableError: the result is wrong.
+        NotMeasurableError: the result differs from the known size, or the peak cannot be reset.
     """
 
     def allocate() -> None:
@@ -259,9 +259,14 @@ def _measure_bytes(case: Case, build: Callable[[Case], Call]) -> _Bytes:
 def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRecord:
     """Measures peak memory on the CPU by running this module in a new process.
 
+    Args:
+        case: the case.
+        name: name of the implementation.
+        threads: number of torch's threads in the new process.
+
     Raises:
-        ValueError: the case has another number of keys, or gate vectors.
-        RuntimeError: the process failed; the message is its output.
+        ValueError: the case has another number of keys than of queries, or gate vectors.
+        RuntimeError: the process failed; the message is its error output.
     """
     if case.keys is not None or case.gate != LAMBDA:
         raise ValueError(f"case: expected as many keys as queries and a lambda tensor, got {case}")

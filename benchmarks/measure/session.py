@@ -1,7 +1,7 @@
 """Measures a list of cases within a time limit and stores each record at once.
 
-Cases beyond the time limit, and cases that an implementation does not support, are reported as missing. An interrupted
-run resumes: cases that have records are not measured again.
+Cases beyond the time limit, and cases that an implementation does not support, are reported as missing. Cases that have
+records from an interrupted run, which `records.Writer` keeps, are not measured again.
 """
 
 import time
@@ -50,7 +50,13 @@ def time_case(
 ) -> list[records.TimeRecord]:
     """Checks that the implementations agree on the case, times them interleaved, and returns a record for each.
 
-    If a matrix product is given, it runs in the same rounds, and each record has its share of the ceiling.
+    Args:
+        case: the case.
+        names: names of the implementations.
+        effort: how long to measure.
+        source: origin of the records.
+        product: a matrix product that runs in the same rounds, so that each record has its share of the ceiling; or
+            None.
 
     Raises:
         benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
@@ -72,7 +78,16 @@ def time_calls(
     source: records.Origin,
     product: ceiling.Product | None = None,
 ) -> list[records.TimeRecord]:
-    """Times calls that have been checked, interleaved with the matrix product; returns a record for each call."""
+    """Times calls that have been checked, interleaved with the matrix product; returns a record for each call.
+
+    Args:
+        case: the case.
+        calls: the calls, by name of the implementation.
+        sets: sets of inputs, which the rounds use one after another.
+        effort: how long to measure.
+        source: origin of the records.
+        product: the matrix product, or None.
+    """
     steps = {name: timing.make_step(call, case, sets) for name, call in calls.items()}
     if product is not None:
         steps[product.name] = product.step
@@ -94,7 +109,16 @@ def time_records(
     source: records.Origin,
     matrix_peak_gflops: float | None = None,
 ) -> list[records.TimeRecord]:
-    """Makes the records of one case from the seconds that `timing.interleave` returned."""
+    """Makes the records of one case from the seconds that `timing.interleave` returned.
+
+    Args:
+        case: the case.
+        implementations: the implementations by name.
+        seconds: seconds of each round, by name of the implementation.
+        cpu_contention: share of the CPU that other processes used; None if unknown.
+        source: origin of the records.
+        matrix_peak_gflops: rate of the matrix product in the same rounds; None without it.
+    """
     found = []
     for name, own in seconds.items():
         quartiles = records.Quartiles.of([1e3 * s for s in own])
@@ -125,7 +149,15 @@ def time_records(
 def measure_overhead(
     case: Case, name: str, call: Call, source: records.Origin, repeats: int = _OVERHEAD_CALLS
 ) -> records.OverheadRecord:
-    """Measures the time until a call returns. In modes with a backward, the call saves tensors for it."""
+    """Measures the time until a call returns. In modes with a backward, the call saves tensors for the backward.
+
+    Args:
+        case: the case.
+        name: name of the implementation.
+        call: the call of the implementation.
+        source: origin of the record.
+        repeats: number of measured calls, after a warm-up.
+    """
     inputs = draw(case, torch.Generator(case.device).manual_seed(0))
     microseconds = []
     with torch.set_grad_enabled(case.mode != FORWARD):
@@ -148,10 +180,10 @@ def measure_overhead(
 
 
 class Session:
-    """Measures items in order, and collects their records and the reasons for those that are missing.
+    """Measures items in order, and collects their records and the reasons for missing records.
 
     Attributes:
-        records: all records in the writer's file; those of an earlier run come first.
+        records: all records in the writer's file; records of an earlier run come first.
         missing: a line for each case or implementation without a record, with the reason.
         wrong: a line for each implementation whose results break the error rule or fail the strict self-check.
     """
@@ -173,11 +205,11 @@ class Session:
         self.add(tried)
 
     def measure(self, item: Item, label: str = "") -> None:
-        """Measures an item. An implementation that fails is left out, and the others are measured without it.
+        """Measures an item. An implementation that fails is left out, and the other implementations are measured.
 
         Args:
             item: what to measure; nothing is done if its records exist.
-            label: printed before the result, to show progress.
+            label: text that is printed before the result, to show progress.
         """
         case = item.case
         reasons = {name: IMPLEMENTATIONS[name].unsupported(case) for name in item.implementations}
@@ -218,7 +250,7 @@ class Session:
         )
 
     def _each(self, case: Case, measurements: dict[str, Callable[[], records.Record]]) -> list[records.Record]:
-        """Runs the measurements one after another and returns the records of those that succeed."""
+        """Runs the measurements one after another and returns the records of the successful ones."""
         found = []
         for name, measure in measurements.items():
             try:

@@ -1,4 +1,4 @@
-"""Times implementations interleaved in one process, with other inputs in every round."""
+"""Times implementations interleaved in one process, with another set of inputs in every round."""
 
 import gc
 import os
@@ -43,7 +43,10 @@ class CpuContention:
         self._start = self._read()
 
     def share(self) -> float | None:
-        """The share of the CPU time since then that other processes used, 0 to 1; None if it is unknown."""
+        """The share of the CPU time since the creation of the object that other processes used, 0 to 1.
+
+        None if it is unknown, as on systems without /proc/stat.
+        """
         now = self._read()
         if self._start is None or now is None:
             return None
@@ -52,7 +55,7 @@ class CpuContention:
 
     @classmethod
     def _read(cls) -> tuple[float, float, float] | None:
-        """CPU seconds since boot, those of them that were not idle, and those of this process; None if unknown."""
+        """CPU seconds since boot: in total, not idle, and of this process; None if unknown."""
         if not cls._STAT.exists():
             return None
         # user, nice, system, idle, iowait, irq, softirq, steal; the guest fields after them are part of user.
@@ -75,7 +78,7 @@ class _WallClock:
 class _DeviceClock:
     """Measures the time between two events in the device's stream.
 
-    Before that it clears a buffer that is larger than any L2 cache. This evicts the inputs. It also keeps the device
+    `start` first clears a buffer that is larger than any L2 cache. This evicts the inputs. It also keeps the device
     busy while the host queues the call, so that the time of a short kernel does not include host overhead.
     """
 

@@ -1,4 +1,4 @@
-"""Names of the implementations and modes of whole model steps, as records have them."""
+"""Names of the implementations and modes of whole model steps, as in records."""
 
 TRAINING = "training"  # forward, loss and backward, without the optimizer
 INFERENCE = "inference"

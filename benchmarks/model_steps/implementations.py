@@ -1,4 +1,4 @@
-"""Implementations of whole model steps. All have the same weights, except plain BERT, which is another model."""
+"""Implementations of whole model steps. They have the same weights, except plain BERT, which is another model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,7 +77,12 @@ class Builder:
         self._weights = self.model("fused", weights=None).state_dict()
 
     def model(self, implementation: str, weights: dict[str, Tensor] | None = None) -> nn.Module:
-        """Makes a QACG-BERT with these weights, or with initial weights when None."""
+        """Makes a QACG-BERT.
+
+        Args:
+            implementation: the attention implementation.
+            weights: the weights by name, which the model shares; None: initial weights.
+        """
         config = qacg_models.QACGBertConfig(**self._sizes, contexts=self._contexts, attn_implementation=implementation)
         if weights is None:
             return qacg_models.QACGBertForSequenceClassification(config)

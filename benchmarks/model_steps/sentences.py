@@ -16,7 +16,7 @@ VOCABULARY = 30522  # BERT's; a tokenizer that is trained on the split uses fewe
 
 @dataclass(frozen=True)
 class Batch:
-    """The same sentences twice: padded to the longest one, and packed."""
+    """A batch of sentences in two forms: padded to the longest sentence, and packed."""
 
     padded: dict[str, torch.Tensor]
     packed: dict[str, object]

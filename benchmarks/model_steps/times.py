@@ -53,6 +53,16 @@ def measure(
 ) -> list[records.StepRecord]:
     """Checks that the implementations agree, times them interleaved in all dtypes, and returns a record for each.
 
+    Args:
+        size: name of the model's size.
+        mode: TRAINING or INFERENCE.
+        names: names of implementations; those that do not support the mode are left out.
+        dtypes: "float32", or "bfloat16" for autocast.
+        batches: the batches of a repeat.
+        sentences: sentences from which other batches are drawn for the check.
+        effort: how long to measure.
+        source: origin of the records.
+
     Raises:
         benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
     """
@@ -138,8 +148,8 @@ def step_records(
 def require_agreement(builder: Builder, runners: dict[str, Runner], batches: list[Batch], dtype: str) -> None:
     """Compares logits and all gradients of all implementations by the package's error rule, without dropout.
 
-    A parameter is compared over all layers together, and a small one also over all batches, because the error of a
-    single number, such as a gate's bias, does not show the size of rounding errors. Plain BERT is another model and has
+    A parameter is compared over all layers together, and a small parameter also over all batches. The error of a single
+    number, such as the bias of a gate, does not show the size of rounding errors. Plain BERT is another model and has
     separate tests.
 
     Raises:

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.static` compiles a kernel for every entry of a tile table, or with `--backend cuda` every kernel
 of csrc/cuda on tensor cores. It disassembles them, counts the instructions, and simulates a multiprocessor's scheduler.
-The rates are predictions; ratios are more reliable than absolute values. Another Triton, such as that of `make
+The rates are predictions; ratios are more reliable than absolute values. Another Triton, such as the version of `make
 check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
 """
 
@@ -35,12 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
         help="additional output: the lines as JSON, or with --search the chosen table",
     )
     parser.add_argument(
-        "--mask", choices=MASKS, default="none", help="mask of the calls of single kernels; whole calls have none"
+        "--mask",
+        choices=MASKS,
+        default="none",
+        help="mask of the calls whose kernels are predicted; with a mask, whole calls are not predicted",
     )
     parser.add_argument("--search", action="store_true", help="choose entries among the candidates of `tune`")
     options = parser.parse_args(arguments)
     if options.mask != "none" and (options.search or options.backend != "triton"):
-        parser.error("--mask: expected --backend triton without --search, got others")
+        parser.error("--mask: expected --backend triton without --search, got --backend cuda or --search")
     if options.search and options.backend != "triton":
         parser.error("--search: expected --backend triton, since the CUDA kernels have no tile table")
     return _print(options)

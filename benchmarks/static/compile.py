@@ -42,10 +42,11 @@ class Resources(NamedTuple):
         tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
         wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
             whether the kernel has matrix instructions (MFMA, WMMA).
-        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier ones. Always 0
-            on AMD GPUs.
-        spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, those of the
-            whole kernel are counted. For the kernels of `cuda_kernels`, those that the first warp issues are counted.
+        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier groups. It is
+            the least over the waits, and for the kernels of `cuda_kernels` the most. Always 0 on AMD GPUs.
+        spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
+            instructions outside of loops. For the kernels of `cuda_kernels`, it counts the spills that the first warp
+            issues.
     """
 
     registers: int
@@ -82,7 +83,7 @@ class AbsentGPU:
 def kernels_of(
     action: Callable[[], object], table: Table, architecture: str, is_chosen: Callable[[str], bool]
 ) -> dict[str, object]:
-    """Runs `action` with the tiles of `table`, compiles kernels instead of launching them, and returns the chosen ones.
+    """Runs `action` with the tiles of `table`, compiles chosen kernels instead of launching them, and returns them.
 
     Args:
         action: a function that calls the Triton backend.
@@ -91,7 +92,7 @@ def kernels_of(
         is_chosen: returns whether to compile the kernel with this function name.
 
     Returns:
-        Compiled kernels by the names of their functions.
+        Compiled kernels by the names of their functions. Triton's driver stays replaced by `AbsentGPU`.
     """
     compiled = {}
 
@@ -107,7 +108,7 @@ def kernels_of(
 
 
 def compiled_for(launch: Launch, architecture: str) -> object:
-    """Compiles the kernel of a launch for a chip."""
+    """Compiles the kernel of a launch for a chip; Triton's driver stays replaced by `AbsentGPU`."""
     triton.runtime.driver.set_active(AbsentGPU(architecture))
     grid = (launch.programs,)
     return launch.kernel.warmup(*launch.arguments, grid=grid, **launch.constants, **launch.options)
@@ -190,7 +191,10 @@ class SilentGPU(AbsentGPU):
 
 
 def replace_driver(gpu: AbsentGPU) -> None:
-    """Makes the Triton backend accept CPU tensors and use the driver `gpu`, for the rest of the process."""
+    """Makes the Triton backend accept CPU tensors and use the driver `gpu`, for the rest of the process.
+
+    Also turns the self-check off.
+    """
     os.environ["QACG_SELF_CHECK"] = "off"  # there are no results to check
     triton.runtime.driver.set_active(gpu)
     backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"

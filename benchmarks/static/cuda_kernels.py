@@ -82,7 +82,7 @@ def unsupported_reason(architecture: str) -> str | None:
     if architecture not in _CODE:
         return f"--arch: expected one of {', '.join(_CODE)} with --backend cuda, got {architecture}"
     if _nvcc() is None:
-        return "--backend cuda: expected nvcc on the path, in CUDA_HOME or in /usr/local/cuda, got none. Install CUDA"
+        return "--backend cuda: expected nvcc on the path, in CUDA_HOME or in /usr/local/cuda, got none. Install CUDA."
     return None
 
 

@@ -97,7 +97,7 @@ _NARROW = {8: 18.0, 16: 20.0, 32: 24.0}
 
 GLOBAL_LATENCY = 600.0  # clocks of the L2 cache under load
 _LATENCY = {MUFU: 22.0, FMA: 4.0, INTEGER: 5.0, SHARED: 29.0, GLOBAL: GLOBAL_LATENCY, BARRIER: 2.0}
-# Clocks until the result of an mma.sync is ready, and of the last wgmma of a group after it has been executed.
+# Clocks until the result of an mma.sync is ready, or that of the last wgmma of a group after its execution.
 PRODUCT_LATENCY = 33.0
 
 
@@ -111,7 +111,7 @@ class Need(NamedTuple):
 
 
 def unit_of(instruction: Instruction) -> str:
-    """The unit of an instruction; instructions without an entry, also skipped ones, count as integer work."""
+    """The unit of an instruction; skipped instructions and instructions without an entry count as integer work."""
     return _UNIT_OF.get(instruction.stem, INTEGER)
 
 

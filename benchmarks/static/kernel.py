@@ -34,7 +34,7 @@ _CACHE = Path(__file__).resolve().parents[2] / "build" / "static"
 
 @dataclass(frozen=True)
 class Estimate:
-    """The analysis of a kernel on one chip; attributes that are not listed are those of Resources.
+    """The analysis of a kernel on one chip; `Resources` describes the attributes that are not listed.
 
     Attributes:
         warps: warps per block.
@@ -98,7 +98,8 @@ def work_of(launch: Launch) -> Work:
 def estimate_launch(launch: Launch, architecture: str) -> Estimate:
     """Compiles a launch for a chip and analyses it.
 
-    The kernel FEW_PROGRAMS has only the blocks of the launch on each multiprocessor; others have as many as fit.
+    The kernel FEW_PROGRAMS has only the blocks of the launch on each multiprocessor; other kernels have as many blocks
+    as fit.
     """
     compiled = compiled_for(launch, architecture)
     blocks = math.ceil(launch.programs / CHIPS[architecture].multiprocessors)
@@ -109,7 +110,15 @@ def estimate_launch(launch: Launch, architecture: str) -> Estimate:
 def estimate_code(
     compiled: object, architecture: str, warps: int, work: Work, most_blocks: int = MOST_WARPS
 ) -> Estimate:
-    """Analyses a compiled kernel. Results are cached in build/, with the machine code and the model's source as key."""
+    """Analyses a compiled kernel. Results are cached in build/, with the machine code and the model's source as key.
+
+    Args:
+        compiled: the compiled kernel of Triton.
+        architecture: the chip, a key of CHIPS.
+        warps: warps per block.
+        work: the work of the kernel per tile.
+        most_blocks: limit on the resident blocks per multiprocessor.
+    """
     settings = repr((architecture, warps, work, most_blocks)).encode()
     key = hashlib.sha256(compiled.asm["cubin"] + settings + _sources()).hexdigest()
     file = _CACHE / f"{key[:32]}.json"
@@ -169,6 +178,9 @@ def estimate_program(
             of instructions; a single path if all are equal.
         iterations: two numbers of iterations; the difference of their clocks gives the clocks of an iteration.
         most_blocks: limit on the resident blocks per multiprocessor, for launches with few blocks.
+
+    Raises:
+        ValueError: not even one block fits a multiprocessor.
     """
     resident = resident_blocks(chip, used.registers, warps, used.shared, used.tensor_columns)
     resident = min(resident, most_blocks)

@@ -66,7 +66,7 @@ def launches_of(
         table: the tile table.
         shape: (B, H, L, D); tensors of this size are allocated but not written.
         bits: element width, 16 or 32.
-        busy: whether the call has dropout, so that it uses busy entries.
+        busy: whether the call has dropout, so that it uses the table's entries for a mask, dropout or a column gate.
         backward: whether to return the launches of the backward instead of the forward.
         mask: a member of `hardware.MASKS`.
         gate: a member of `cases.GATES`; gate vectors are shared by all heads, as in models.

@@ -155,7 +155,7 @@ def work(program: Sequence[Instruction], loop: Loop) -> int:
 
 
 def main_loop(program: Sequence[Instruction]) -> Loop | None:
-    """The loop with the most work among the outermost ones; None if there is none."""
+    """The outermost loop with the most work; None if there is no loop."""
     loops = loops_of(program)
     outermost = [loop for loop in loops if not any(loop in other for other in loops)]
     return max(outermost, key=lambda loop: work(program, loop), default=None)
@@ -170,8 +170,8 @@ def indices(
     """Yields the indices of the instructions that a warp issues in a full call, with loops repeated.
 
     A forward branch is taken in two cases only. In the first, the code after it never reaches the main loop (without a
-    loop, the last product). In the second, it skips another loop of products, because a call with a key mask runs
-    either the loop with mask checks or the one without. So code for cases that a full call does not have is left out.
+    loop, the last product). In the second, it skips another loop of products. A call with a key mask runs either the
+    loop with mask checks or the loop without. So code for cases that a full call does not have is left out.
 
     Args:
         program: the instructions of the kernel.

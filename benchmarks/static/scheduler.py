@@ -90,8 +90,8 @@ def clocks(
 def _first(alive: list[_Warp], free: dict[str, float]) -> tuple[float, _Warp | None]:
     """Returns the earliest time at which a warp can issue, and that warp.
 
-    If several can, it is the one that has issued the most instructions. Returns (inf, None) if all warps wait at
-    barriers.
+    Of several warps that can issue at this time, it is the warp that has issued the most instructions. Returns
+    (inf, None) if all warps wait at barriers.
     """
     best, chosen = float("inf"), None
     for warp in alive:

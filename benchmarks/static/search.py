@@ -19,7 +19,7 @@ _FORWARD_STACK, _BACKWARD_STACK = 32, 120
 
 
 class Choice(NamedTuple):
-    """The best entry of a key, the present one (None if the chip cannot run it), and the number of tried entries."""
+    """The best entry of a key, the present entry (None if it cannot run), and the number of estimated entries."""
 
     best: EstimatedEntry
     before: EstimatedEntry | None
@@ -57,7 +57,7 @@ def repeats_work(entry: TileEntry) -> bool:
 
 
 def _comparable(key: Key, own: TileEntry) -> list[TileEntry]:
-    """The candidates for a key. For a single-tile kernel, only those with the same longest row as the present entry."""
+    """The candidates for a key; for a single-tile kernel, only candidates with the longest row of the present entry."""
     whole = key[0].startswith("whole_row")
     return [entry for entry in candidates(key) if not whole or entry.block_n == own.block_n]
 

@@ -1,12 +1,13 @@
 """Measures the performance targets: `python -m benchmarks.targets [--out DIR] [--minutes N] [--quick]`.
 
 Prints each target with its measurement. The first line has the machine and the kernels' instruction sets;
-QACG_CPU_CAPABILITY selects other ones for the kernels, but not for the ceiling. The same command resumes an interrupted
-run, if the sources have not changed.
+QACG_CPU_CAPABILITY selects other instruction sets for the kernels, but not for the ceiling. The same command resumes an
+interrupted run, if the checkout has no local changes and neither commit nor versions have changed.
 
-`--corners` measures the targets of `plans.CORNER_CASES` instead, interleaved with eager: 86 cases with 1 to 8 queries,
-1 to 32,768 keys, three dtypes, inference and training steps, and with one key for 128 queries. `--records FILES`
-measures nothing and compares stored records of the suite and of whole steps with the targets `cpu` and `steps`.
+`--corners` measures the targets of `plans.CORNER_CASES` instead, interleaved with eager. They are 86 cases in three
+dtypes, inference and training steps, with 1 to 8 queries and 1 to 32,768 keys, or with 128 queries and one key.
+`--records FILES` measures nothing and compares stored records of the suite and of whole steps with the targets `cpu`
+and `steps`.
 """
 
 import argparse

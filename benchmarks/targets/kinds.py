@@ -39,7 +39,7 @@ def _latest(kind: str, case: Case, name: str, measured: Sequence[records.Record]
 def time_ratio(one: records.TimeRecord, other: records.TimeRecord) -> float:
     """The time of one case divided by that of another, which ran in other rounds.
 
-    The machine's speed may differ between the rounds, so each time is divided by that of the matrix product in the same
+    The machine's speed may differ between the rounds, so each time is divided by the time of the matrix product in its
     rounds. If the cases have different dtypes, and so different products, the times are compared directly.
     """
     ratio = one.median_ms / other.median_ms
@@ -55,7 +55,7 @@ class Target:
     Attributes:
         case: the case to measure.
         stretch: whether the target exceeds what a release requires.
-        kind: kind of the records that it reads: TIME, OVERHEAD or MEMORY.
+        kind: kind of the records that the target reads: TIME, OVERHEAD or MEMORY.
     """
 
     case: Case
@@ -63,7 +63,7 @@ class Target:
     kind: ClassVar[str] = TIME
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
-        """The cases and implementations that are compared; the first pair is the one that has to meet the target."""
+        """The cases and implementations that are compared; the first pair has to meet the target."""
         return [(self.case, backend)]
 
     def items(self, backend: str) -> list[Item]:

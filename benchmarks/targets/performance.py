@@ -6,8 +6,8 @@
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
 CPU targets of time are shares of the fastest matrix product of the machine, or ratios to another implementation or
-dtype. Multiples of eager's speed are stretch targets only, because eager spends most of its time on new memory, and
-that time varies by half between runs.
+dtype. Multiples of eager's speed are stretch targets only. Eager spends most of its time on new memory, and this time
+varies by half between runs.
 """
 
 from benchmarks import model_steps
@@ -115,7 +115,7 @@ NEVER_SLOWER, CLEARLY_FASTER, TWICE_AS_FAST = 1.0, 1.2, 2.0
 
 
 def _corner_factor(case: Case) -> float:
-    """The required speed-up over eager in a corner case: the one that inference reaches with AVX2, and 1 in training.
+    """The required speed-up over eager in a corner case: what inference reaches with AVX2, and 1 in training.
 
     With one query, memory bandwidth limits both eager and the kernels. Many tiny heads are limited by arithmetic and
     launch overhead. With several queries, each key is used several times.

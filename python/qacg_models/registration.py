@@ -7,6 +7,7 @@ No model is imported in either case.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -70,17 +71,8 @@ def _add_configurations(module: ModuleType) -> None:
 
 
 def _add_pipeline(module: ModuleType) -> None:
-    from transformers import AutoModelForSequenceClassification
-
-    from qacg_models.inference.aspect_pipeline import AspectSentimentPipeline
-    from qacg_models.models.model_card import ASPECT_SENTIMENT
-
-    module.PIPELINE_REGISTRY.register_pipeline(
-        ASPECT_SENTIMENT,
-        pipeline_class=AspectSentimentPipeline,
-        pt_model=AutoModelForSequenceClassification,
-        type="text",
-    )
+    # The module registers its class at its end, because it may be what imports transformers.pipelines.
+    importlib.import_module("qacg_models.inference.aspect_pipeline")
 
 
 def _add_attention(module: ModuleType) -> None:

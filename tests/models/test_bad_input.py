@@ -128,7 +128,7 @@ def test_classifier_bad_labels_raise(name, error, given):
     {
         "ValueError: start_positions: expected a tensor with end_positions, got None": {"start_positions": None},
         "ValueError: end_positions: expected a tensor with start_positions, got None": {"end_positions": None},
-        "ValueError: end_positions: expected shape (2,), got shape (1,)": {"end_positions": torch.tensor([1])},
+        "ValueError: end_positions: expected shape (2,) or (2, 1), got": {"end_positions": torch.tensor([1])},
         "TypeError: start_positions: expected a torch.Tensor of dtype torch.int64 or torch.int32, got torch.float32": {
             "start_positions": torch.ones(2)
         },

@@ -62,6 +62,20 @@ def test_inter_encoder_accepts_masks_of_any_dtype(dtype):
     torch.testing.assert_close(layer(1, x, x, hidden.to(dtype)).double(), exact, rtol=1e-4, atol=1e-4)
 
 
+@error_cases(
+    {
+        "TypeError: inputs: expected a torch.Tensor, got NoneType": {"inputs": None},
+        f"ValueError: inputs: expected shape (B, S, {MODEL}), got (1, 2, 3)": {"inputs": torch.zeros(1, 2, 3)},
+        "TypeError: mask: expected a torch.Tensor, got NoneType": {"mask": None},
+        f"ValueError: mask: expected shape (B, S) = ({B}, {S}), got (2, 1)": {"mask": torch.zeros(2, 1)},
+    }
+)
+def test_encoder_layer_bad_arguments_raise(error, given):
+    layer = TransformerEncoderLayer(MODEL, HEADS, WIDE, 0.0)
+    with raises(error):
+        layer(1, None, **{"inputs": torch.zeros(B, S, MODEL), "mask": torch.zeros(B, S), **given})
+
+
 def test_inter_encoder_ignores_nan_padding():
     module, x = inter_encoder(), random(B, S, MODEL)
     padded = x.masked_fill(~MASK.bool().unsqueeze(-1), float("nan"))

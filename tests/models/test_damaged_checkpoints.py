@@ -99,7 +99,7 @@ def test_truncated_safetensors_file_raises(tmp_path):
     path.write_bytes(content[:-1])
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     last = max(header, key=lambda name: header[name]["data_offsets"][1])
-    assert refuse(path, "is truncated after").endswith(f"in {last}")
+    assert refuse(path, "is truncated after").endswith(f"in {last}. Copy or download the file again.")
     path.write_bytes(content + b"more")
     refuse(path, "is damaged")
     path.write_bytes(content)

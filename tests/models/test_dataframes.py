@@ -10,6 +10,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from docs_pages import snippets
+from errors import raises
 from qacg_models import AspectPrediction, AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.frames import cells, check_empty
@@ -99,6 +100,8 @@ def test_save_pretrained_leaves_other_folders_alone(ask, tmp_path):
     with pytest.raises(InputError, match="expected a new, empty or model folder, got other files"):
         ask.save_pretrained(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    with raises("InputError: notes.txt: cannot be created"):
+        ask.save_pretrained(tmp_path / "notes.txt" / "model")
 
 
 def test_fit_dev_frame_selects(tmp_path):

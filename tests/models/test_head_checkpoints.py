@@ -168,7 +168,7 @@ def test_convert_head_to_unsupported_format_raises(tmp_path, capsys):
     for to in ("released", "huggingface"):
         with raises(f"CheckpointError: to: expected 'own', ..., got '{to}' for QueryAttention... of type 'bert'"):
             convert(tmp_path / "own", tmp_path / "new", to=to)
-    with raises("CheckpointError: truncate_positions (qacg convert --truncate-positions): expected Fal"):
+    with raises("CheckpointError: truncate_positions (qacg convert --truncate-positions N): expected Fal"):
         convert(tmp_path / "own", tmp_path / "new", permissions=Permissions(truncate_positions=True))
     assert not (tmp_path / "new").exists()
     convert(tmp_path / "own", tmp_path / "new", overrides={"no_answer_threshold": 2.0})
@@ -276,7 +276,7 @@ def test_load_head_missing_or_bad_config_raises(tmp_path):
     for given in (other, other / "config.json"):
         assert BertSumForExtractiveSummarization.from_pretrained(tmp_path, config=given).config.heads == 3
     path.unlink()
-    with raises("CheckpointError: model.safetensors: expected config.json beside it, got none"):
+    with raises("CheckpointError: model.safetensors: expected config.json or bert_config.json beside it, got none"):
         BertSumForExtractiveSummarization.from_pretrained(tmp_path)
     with raises("CheckpointError: published: expected config.json or bert_config.json, got neither"):
         (tmp_path / "published").mkdir()

@@ -145,6 +145,13 @@ def test_training_step_other_errors_propagate(dataset, tmp_path, monkeypatch):
         trained(dataset, tmp_path / "model")
 
 
+def test_shared_texts_need_no_token_types():
+    features = [{"input_ids": ids, "labels": 0} for ids in ([5, 6], [5, 6], [7])]
+    batch = PackingCollator(share_texts=True)(features)
+    assert batch["text_ids"].tolist() == [0, 0, 1]
+    assert batch["input_ids"].tolist() == [5, 6, 7]
+
+
 @pytest.mark.parametrize("collate", [PackingCollator(), PaddingCollator(0)], ids=["packed", "padded"])
 def test_slice_batch_equals_collating_the_slice(collate):
     features = [

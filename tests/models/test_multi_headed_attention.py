@@ -357,7 +357,7 @@ GOOD = torch.zeros(B, H, 4, D)
             "predefined_graph_1": torch.zeros(B, L, 4)
         },
         "ValueError: type: expected 'self', 'context' or None, got 'memory'": {"type": "memory"},
-        "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). A layer_cache with type None": {
+        "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). With a layer_cache and type None": {
             "layer_cache": _cache()
         },
         "ValueError: value: expected shape (2, 3, 4, 4), got shape (2, 3, 3, 4)": {
@@ -406,5 +406,7 @@ def test_attention_unknown_blind_queries_raise():
 
 
 def test_attention_indivisible_width_raises():
-    with raises("ValueError: model_dim: expected a multiple of head_count = 3, got 10"):
+    with raises("ValueError: model_dim: expected a positive multiple of head_count = 3, got 10"):
         MultiHeadedAttention(3, 10)
+    with raises("ValueError: head_count: expected at least 1, got 0"):
+        MultiHeadedAttention(0, 10)

@@ -487,7 +487,7 @@ BAD_INPUTS = {
     },
     "ValueError: max_seqlen: expected at least 5, the longest sequence, got 4": {"max_seqlen": 4},
     "TypeError: max_seqlen: expected an integer, got float": {"max_seqlen": 5.0},
-    "ValueError: max_seqlen: expected cu_seqlens with it, got None": {
+    "ValueError: max_seqlen: expected None without cu_seqlens, got a length": {
         "cu_seqlens": None,
         "input_ids": torch.zeros(3, 4).long(),
     },

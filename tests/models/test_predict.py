@@ -313,7 +313,7 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
         (b"[" * 100_000, "is not JSON ...nested too deep"),
         (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON ...a number has more than 4300 digits"),
         (b"\xff", "is not JSON"),
-        (b"[]", "expected an object, got []"),
+        (b"[]", "plan.json: expected an object, got []"),
         (b'{"format": 1, "model": "m"}', "lacks attention, aspects,"),
         (b'{"format": 2, "model": "m"}', "the same format"),
     ],

@@ -11,7 +11,7 @@ from full_members import member
 from oracle import query_attention as oracle
 from oracle.pieces import span_loss_as_published
 from parity import check_outputs_and_gradients, double_leaves
-from qacg_models import PlainBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
+from qacg_models import PlainBertConfig, QACGBertConfig, QueryAttentionConfig, QueryAttentionForQuestionAnswering
 from transformers import AutoConfig
 
 SEP, PAD = 3, 0
@@ -364,6 +364,9 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
         "ValueError: encoder: expected the configuration of a text encoder, got BartConfig": {
             "encoder": transformers.BartConfig()
         },
+        "ValueError: encoder: expected the configuration of a text encoder, got QACGBertConfig, whose model": {
+            "encoder": QACGBertConfig()
+        },
         "ValueError: model_type: expected 'query_attention', got 'bert'": {"model_type": "bert"},
     },
 )
@@ -405,7 +408,7 @@ def test_query_attention_bad_config_raises(error, given):
         "ValueError: start_positions: expected a tensor with end_positions, got None": {
             "end_positions": torch.tensor([1, 2])
         },
-        "ValueError: start_positions: expected shape (2,), got shape (1,)": {
+        "ValueError: start_positions: expected shape (2,) or (2, 1), got shape (1,)": {
             "start_positions": torch.tensor([1]),
             "end_positions": torch.tensor([2]),
         },

@@ -228,7 +228,7 @@ def test_report_failed_restore_names_the_old_report(tmp_path, monkeypatch):
     Report(tmp_path / "report", "first", "").write()
     before = contents(tmp_path / "report")
     failing_renames(monkeypatch, 2, 3)
-    with raises("InputError: Its content is in ...old; move it back") as caught:
+    with raises("InputError: Its content is in ...old; rename that folder to") as caught:
         Report(tmp_path / "report", "second", "").write()
     (kept,) = re.findall(r"is in (\S+);", str(caught.value))
     assert contents(Path(kept)) == before
@@ -280,6 +280,8 @@ def test_tables_align_numbers_to_the_right():
         "a longer one   n/a",
         "x             10.5",
     ]
+    assert text_table(header, []).splitlines() == ["case  ms", "----  --"]
+    assert '<th scope="col">ms</th>' in html_table(header, [])
     assert '<td class="number">10.5</td>' in html_table(header, body)
     assert '<th scope="row">a longer one</th>' in html_table(header, body)
     assert '<td class="number">1</td>' in html_table(["step", "loss"], [["1", "2"]]), (

@@ -79,6 +79,17 @@ def test_vocabulary_file_with_and_without_case(tmp_path):
     assert uncased("safe", "safe")["token_type_ids"] == [0, 0, 0, 1, 1]
 
 
+def test_vocabulary_piece_may_be_a_line_separator(tmp_path):
+    path = write_vocabulary(tmp_path, [*SPECIAL, "\u2028", "safe"])
+    assert load_tokenizer(path).get_vocab()["safe"] == 6
+
+
+def test_vocabulary_may_have_line_ends_of_windows(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\r\n".join([*SPECIAL, "safe", ""]).encode())
+    assert load_tokenizer(path).get_vocab()["safe"] == 5
+
+
 @pytest.mark.parametrize(
     "pieces,reason",
     [
@@ -99,6 +110,10 @@ def test_load_tokenizer_bad_path_raises(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with raises("InputError: cannot be loaded"):
         load_tokenizer(tmp_path)
+
+
+def test_encode_examples_without_rows_is_empty(tokenizer):
+    assert encode_examples([], tokenizer, CONTEXTS, 12) == ([], 0)
 
 
 def test_encode_examples_bad_arguments_raise(tokenizer):

@@ -77,6 +77,13 @@ print([one["aspect"] for one in answers])"""
     assert in_new_process(script, folder) == [str(list(OWN.aspects))]
 
 
+def test_pipeline_class_can_be_imported_first():
+    script = """from qacg_models.inference.aspect_pipeline import AspectSentimentPipeline
+from transformers.pipelines import PIPELINE_REGISTRY
+print(PIPELINE_REGISTRY.check_task("aspect-sentiment")[1]["impl"] is AspectSentimentPipeline)"""
+    assert in_new_process(script) == ["True"]
+
+
 @pytest.fixture(scope="module")
 def pipe(folder):
     return pipeline("aspect-sentiment", model=str(folder), device="cpu")
@@ -165,7 +172,7 @@ def test_attention_name_rejects_a_position_bias():
     from qacg_models.modules.transformers_attention import fused_attention_forward
 
     heads = torch.zeros(1, 2, 3, 8)
-    with pytest.raises(ValueError, match="position_bias: expected none for 'qacg_fused'"):
+    with pytest.raises(ValueError, match="position_bias: expected None for 'qacg_fused'"):
         fused_attention_forward(torch.nn.Module(), heads, heads, heads, None, position_bias=heads)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import zipfile
 from dataclasses import replace
 
 import pyarrow as pa
@@ -226,6 +227,13 @@ def test_wide_empty_cells_are_named_by_their_column(tmp_path):
     assert rows_of(path, wide=True, skip_empty=True)[-1] == ("dear", "price", "bad")
 
 
+def test_wide_bad_cell_is_named_by_its_column(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps({"text": "dear", "food": True, "price": "bad"}))
+    with raises("DataError: :1: 'food': expected a text or a finite number, got True"):
+        rows_of(path, wide=True)
+
+
 @pytest.mark.parametrize(
     "name,value,reason",
     [
@@ -391,6 +399,21 @@ def test_excel_gives_the_rows_of_the_sheet(tmp_path):
     with raises("DataError: xlsx:16: has an empty 'label'"):
         rows_of(tmp_path / "train.xlsx")
     assert rows_of(tmp_path / "train.xlsx", skip_empty=True) == [*GERMAN[1:], ("acht", "Essen", "8")]
+
+
+def test_excel_with_a_truncated_sheet_raises(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
+    book = openpyxl.Workbook()
+    for row in GERMAN:
+        book.active.append(list(row))
+    book.save(tmp_path / "whole.xlsx")
+    sheet = "xl/worksheets/sheet1.xml"
+    with zipfile.ZipFile(tmp_path / "whole.xlsx") as whole, zipfile.ZipFile(tmp_path / "train.xlsx", "w") as damaged:
+        for name in whole.namelist():
+            content = whole.read(name)
+            damaged.writestr(name, content[: len(content) // 2] if name == sheet else content)
+    with raises("DataError: xlsx: is damaged, or is not an Excel workbook"):
+        rows_of(tmp_path / "train.xlsx")
 
 
 def test_excel_without_openpyxl_names_the_package(tmp_path, monkeypatch):

@@ -57,8 +57,8 @@ lambda_k_context_layer  lambda_Kc
 def rows(layers):
     """Lists all tensors of a BERT with a classifier.
 
-    Each row has the name here, the name in TensorFlow, whether TensorFlow stores it transposed, and the name after
-    conversion.
+    Each row has the name in this package, the name in TensorFlow, whether TensorFlow stores the tensor transposed, and
+    the name in a converted TensorFlow file.
     """
     table = [line.split() for line in (EMBEDDINGS + POOLER + CLASSIFIER).split("\n") if line]
     for i in range(layers):
@@ -75,7 +75,7 @@ def rows(layers):
 
 
 def backbone(state):
-    """The tensors of a plain BERT, by our names: embeddings, layers, pooler."""
+    """The tensors of `state` that a plain BERT has, by the names in this package: embeddings, layers, pooler."""
     names = {ours for ours, *_ in rows(99) if not ours.startswith("classifier")}
     return {name: tensor for name, tensor in state.items() if name in names}
 

@@ -1,7 +1,8 @@
 """Runs Triton kernels with a mistake in their source, in Triton's interpreter: the self-check must detect each.
 
-`python tests/support/edited_triton.py` prints one JSON object: for each edit, whether a warning was printed, and
-whether the caller received the reference's results.
+`python tests/support/edited_triton.py` prints one JSON object: whether the unchanged sources pass the self-check; and
+for each edit, whether a warning was given, and whether the caller received the reference's gradients and the right
+output.
 """
 
 import json
@@ -116,7 +117,7 @@ def load(edited: str, old: str, new: str) -> None:
     for name, module in MODULES.items():
         text = SOURCES[name]
         if name == edited:
-            assert old in text, f"{edited}.py: expected the text {old!r} once, got another number of times"
+            assert old in text, f"{edited}.py: expected the text {old!r}, got a source without it"
             text = text.replace(old, new)
         file = f"<{name} with an edit of {edited}: {new}>"
         # The interpreter reads a kernel's source again.

@@ -40,7 +40,7 @@ FAMILIES = {
 
 
 def build(model_class, config, dtype=torch.float32, strong=True):
-    """Makes a model in evaluation mode, with `strong` with large weights."""
+    """Makes a model in evaluation mode; with `strong`, its weights are large."""
     torch.manual_seed(0)
     model = model_class(config).eval()
     return (strengthen(model) if strong else model).to(dtype)

@@ -12,7 +12,7 @@ def member(*values: object, id: str, fast: bool) -> object:
 
 
 def members(values: Iterable, fast: Iterable) -> list[object]:
-    """Parameters for the values of one argument; those not in `fast` have the mark `full`."""
+    """Parameters for the values of one argument; values that are not in `fast` have the mark `full`."""
     fast = list(fast)
     return [member(value, id=str(getattr(value, "name", value)), fast=value in fast) for value in values]
 

@@ -19,7 +19,7 @@ from qacg_kernels.backends.triton import launch
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-LIMIT = 227 * 1024  # of a block's shared memory
+LIMIT = 227 * 1024  # shared memory of a block, in bytes
 ONE = dict(batch=1, heads=1)
 CASES = (
     Case("tiles, lambda", **ONE, queries=70, keys=150, head_dim=64),

@@ -12,7 +12,7 @@ class Interrupted(BaseException):
 
 
 def interrupt_at(patch, owner, name, call=1, *, after=False, error=Interrupted):
-    """Makes the `call`-th call of a function raise an error, before or after the function runs."""
+    """Makes the `call`-th call of the function `owner.name` raise `error`, before or (with `after`) after it runs."""
     plain, count = getattr(owner, name), itertools.count(1)
 
     def interrupting(*args, **kwargs):
@@ -29,14 +29,14 @@ def interrupt_at(patch, owner, name, call=1, *, after=False, error=Interrupted):
 
 @contextmanager
 def interrupted(owner, name, call=1, *, after=False):
-    """A context whose block must be ended by an interruption at a call, as in `interrupt_at`."""
+    """A context whose block must end with `Interrupted`, which a call raises as in `interrupt_at`."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
         interrupt_at(patch, owner, name, call, after=after)
         yield
 
 
 def assert_same_run(trained, expected):
-    """Asserts that weights, tokenizer and record of two runs are equal, except for times."""
+    """Asserts that two runs have equal weights, tokenizers and results (the parts of the record listed below)."""
     weights, expected_weights = trained.model.state_dict(), expected.model.state_dict()
     for name, value in expected_weights.items():
         assert torch.equal(weights[name], value), name

@@ -1,8 +1,8 @@
 """Invented reviews with the label of every (text, aspect) pair, for tests of `qacg suggest` and the steps after it.
 
-Restaurant reviews are sentences with articles. Opinions often have no noun ("we paid far too much"), nouns often have
-no opinion ("a friend had read of the soup"), and long sentences have several aspects. A sheet that had only short
-sentences with nouns would therefore be easier than the texts.
+Restaurant reviews are sentences with articles. Opinions often have no noun ("we paid far too much"), and nouns often
+have no opinion ("a friend had read of the soup"). Long sentences have several aspects. A sheet of `qacg suggest` that
+had only short sentences with nouns would therefore be easier than the texts.
 
 Terse reviews are in lower case, with few verbs and almost no articles.
 """

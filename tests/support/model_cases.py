@@ -36,7 +36,7 @@ class Case:
         task: the hub's name for its task.
         auto: the auto class that it is registered with.
         extra, labels: inputs in addition to TOKENS.
-        settings: fields of its configuration in addition to SIZES; for a head, those of the head's configuration.
+        settings: fields of its configuration in addition to SIZES; for a head, fields of the head's configuration.
         implementations: implementations of its attention, the default first.
     """
 
@@ -67,7 +67,7 @@ class Case:
         return {name: t.clone() for name, t in {**TOKENS, **self.extra}.items()}
 
     def make_config(self, dropout=0.1, **settings):
-        """Makes a configuration. For a head, settings that are in SIZES go to its encoder, and others to the head."""
+        """Makes a configuration. For a head, settings in SIZES go to the encoder, and other settings to the head."""
         sizes = {**SIZES, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
         if not self.is_head:
             return self.config_class(**{**sizes, **self.settings, **settings})
@@ -138,4 +138,4 @@ CASES = {
         {"heads": 2, "ff_size": 20},
     ),
 }
-TASKS = {name: case for name, case in CASES.items() if case.labels}  # the others are inside these
+TASKS = {name: case for name, case in CASES.items() if case.labels}  # the other models are parts of these

@@ -30,7 +30,7 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
         gradient_band: allowed error of gradients in addition to the rule, in units in the last place of the largest
             element.
         draws: number of draws of weights; medians of their errors are compared. With few elements, the error of a
-            single draw is too random. The largest of several is too: one error in eight is three times the others.
+            single draw is too random, and so is the largest error of several draws.
     """
     found = {}
     for seed in range(1, draws + 1):
@@ -73,8 +73,8 @@ def _errors(build, implementation, dtype, results, truth):
             layer = name.rpartition(".")[0]
             largest[layer] = max(largest.get(layer, 0.0), float(leaf.grad.abs().max()))
         for name, leaf in weights.items():
-            # A bias may cancel to nothing (the pooler's score, which a softmax follows): the terms of its sum
-            # are as large as those of the weight.
+            # The gradient of a bias may be a sum whose terms cancel, as for the pooler's score before a softmax. The
+            # terms are as large as those of the weight.
             scale = largest[name.rpartition(".")[0]]
             judged, eager = (gradients[kind][name] for kind in (implementation, "eager"))
             errors[f"gradient of {name}"] = _in_roundings(judged, eager, leaf.grad, scale, dtype)

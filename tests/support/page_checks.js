@@ -1,9 +1,10 @@
-// Run inside a page by test_pages_in_a_browser.py. Each function answers with a list of what is wrong.
+// test_pages_in_a_browser.py runs this script inside a page. beyondThePage and paleTexts return lists of errors;
+// focused describes the element that has the focus, or returns null.
 
 const shown = (element) => element.checkVisibility({ visibilityProperty: true }) && !element.closest(".hidden, noscript");
 const named = (element) => `<${element.tagName.toLowerCase()} class="${element.getAttribute("class") ?? ""}">`;
 
-// Whatever reaches beyond the page has to lie in a frame that scrolls; and the page itself does not scroll sideways.
+// An element that reaches beyond the page must be inside a frame that scrolls. The page must not scroll sideways.
 function beyondThePage() {
   const width = document.documentElement.clientWidth;
   const wrong = [document.documentElement, document.body]
@@ -21,11 +22,11 @@ const clamped = (value) => Math.max(0, Math.min(1, value));
 // Red, green, blue and alpha, between 0 and 1, of a computed colour.
 function parsed(colour) {
   const numbers = colour.match(/[\d.]+/g).map(Number);
-  if (!colour.startsWith("rgb")) throw new Error(`a colour that this check does not know: ${colour}`);
+  if (!colour.startsWith("rgb")) throw new Error(`colour: expected rgb() or rgba(), got ${colour}`);
   return [...numbers.slice(0, 3).map((value) => value / 255), numbers[3] ?? 1];
 }
 
-// The two filter functions of the page's pictures, as the Filter Effects specification defines them.
+// Applies the filter functions that the page uses, invert and hue-rotate, by the Filter Effects specification.
 function filtered([red, green, blue, alpha], filter) {
   let rgb = [red, green, blue];
   for (const [, name, amount] of filter.matchAll(/([a-z-]+)\(([\d.]+)[a-z]*\)/g)) {
@@ -38,14 +39,14 @@ function filtered([red, green, blue, alpha], filter) {
         r * (0.213 - cos * 0.213 + sin * 0.143) + g * (0.715 + cos * 0.285 + sin * 0.14) + b * (0.072 - cos * 0.072 - sin * 0.283),
         r * (0.213 - cos * 0.213 - sin * 0.787) + g * (0.715 - cos * 0.715 + sin * 0.715) + b * (0.072 + cos * 0.928 + sin * 0.072),
       ].map(clamped);
-    } else throw new Error(`a filter that this check does not know: ${filter}`);
+    } else throw new Error(`filter: expected invert() or hue-rotate(), got ${filter}`);
   }
   return [...rgb, alpha];
 }
 
 const over = ([r, g, b, a], below) => [r, g, b].map((value, i) => a * value + (1 - a) * below[i]);
 
-// The colour that is painted behind an element, filters of its ancestors applied to what lies inside them.
+// The colour that is painted behind an element. The filters of an element apply to all elements inside it.
 function ground(element) {
   const layers = [];
   for (let at = element; at; at = at.parentElement) layers.unshift(at);
@@ -95,7 +96,7 @@ function paleTexts() {
   return seen ? wrong : ["no text was found"];
 }
 
-// What can be reached, in order; whatever has the focus says where it is in this list.
+// Elements that the keyboard can reach, in order. focused returns the index in this list as `place`.
 const controls = "a[href], button, input, select, textarea, summary, [tabindex='0']";
 const reachable = () => [...document.querySelectorAll(controls)].filter((element) => shown(element) && !element.disabled);
 

@@ -19,7 +19,7 @@ def random(*shape, seed=0, dtype=torch.float32):
 
 
 def weighted_sum(tensors):
-    """Returns a weighted sum of all elements of all tensors, in which all weights differ."""
+    """Returns a weighted sum of all elements of all tensors, with random weights."""
     return sum((t.double() * random(*t.shape, seed=n).double()).sum() for n, t in enumerate(tensors))
 
 

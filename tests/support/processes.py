@@ -18,8 +18,8 @@ def run_python(
         *arguments: the arguments of Python.
         cwd: working folder.
         status: the expected exit status; None allows any.
-        paths: import paths that come before those of this process's PYTHONPATH.
-        variables: environment variables in addition to those of this process.
+        paths: import paths that come before the paths in this process's PYTHONPATH.
+        **variables: environment variables in addition to the variables of this process.
     """
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     environment = os.environ | variables | {"PYTHONPATH": os.pathsep.join(map(str, filter(None, [*paths, *inherited])))}

@@ -1,8 +1,9 @@
 """Calls of the Triton backend without a GPU: Triton's own Python code runs up to the launch by the driver.
 
-`python tests/support/silent_gpu.py` prints one JSON object: the launches of a repeated call, the number of function
-calls that it takes, and the differences between prepared launches and Triton's own launches, for calls that differ in
-one property each. It replaces Triton's driver, so it requires a separate process without the interpreter.
+`python tests/support/silent_gpu.py` prints one JSON object. It has the launches of a repeated call, and the number of
+function calls that this call takes. For calls that differ in one property each, it has the differences between prepared
+launches and Triton's own launches. The script replaces Triton's driver, so it requires a separate process without the
+interpreter.
 """
 
 import json

@@ -42,7 +42,7 @@ inline void multiply(int sums, int left, int right) {
 
 }  // namespace software_tiles
 
-// The compiler's own are macros or functions.
+// The compiler defines these names as macros or functions.
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_zero

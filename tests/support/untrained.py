@@ -28,10 +28,10 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
     Args:
         folder: path of the folder.
         task: the task.
-        kind: the model's name.
+        kind: name of the model in commands, a key of BACKBONES.
         layers, heads: sizes of the model.
-        fields: further fields of the configuration.
-        reading: data options.
+        fields: further fields of the configuration, or None.
+        reading: data options; None: the defaults.
         **options: training options.
     """
     targets = ("location - 1", "location - 2") if task == SENTIHOOD else ("",)

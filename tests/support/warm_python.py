@@ -22,8 +22,8 @@ def run(*arguments: object, cwd: Path | None = None, **variables: str) -> subpro
 
     Args:
         *arguments: the arguments of Python.
-        cwd: working folder; that of this process when None.
-        variables: environment variables in addition to those of this process.
+        cwd: working folder; None: the folder of this process.
+        **variables: environment variables in addition to the variables of this process.
     """
     with tempfile.TemporaryDirectory() as folder:
         out, err = (Path(folder) / name for name in ("out", "err"))

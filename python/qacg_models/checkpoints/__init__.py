@@ -1,6 +1,6 @@
 """Loading checkpoints of any origin: every tensor is accounted for, and none is initialised silently.
 
-| question | module |
+| content | module |
 |---|---|
 | names of tensors in other checkpoints | `tensor_names.py`; for heads over any encoder `head_names.py` |
 | reading files, and errors for damaged ones | `files.py` |

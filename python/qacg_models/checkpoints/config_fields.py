@@ -14,7 +14,7 @@ from qacg_models.checkpoints.tensor_names import layer_number, part_of, role_of
 from qacg_models.configs.encoders import ENCODER_CONFIGS
 from qacg_models.errors import CheckpointError
 
-# Fields that are the size of a tensor: its name in this package, and the dimension.
+# Fields that are the size of a dimension of a tensor: name of the tensor in this package, and index of the dimension.
 _SIZES = {
     "vocab_size": ("bert.embeddings.word_embeddings.weight", 0),
     "hidden_size": ("bert.embeddings.word_embeddings.weight", 1),
@@ -27,7 +27,7 @@ _SIZES = {
 # Fields that change the computation but no shape, so tensors cannot contradict them.
 _COMPUTATION = ("num_attention_heads", "hidden_act", "layer_norm_eps")
 _LABEL_NAMES = ("id2label", "label2id")
-_FOREIGN = (None, "bert")  # model types in configuration files of BERT by other programs
+_FOREIGN = (None, "bert")  # values of model_type in configuration files of BERT by other programs
 
 
 def configuration(
@@ -36,25 +36,25 @@ def configuration(
     """Returns the configuration for loading a checkpoint into a model of this package.
 
     Each field is read from the first source that defines it: the overrides, the configuration file beside the weights,
-    the tensors (contexts, labels, and the forms of projections, gates and pooler), the default. `check_agreement`
-    compares the fields with the tensors.
+    the tensors (see `variant`), the default. Stored numbers and names of labels are dropped if an override has one of
+    them. `check_agreement` compares the fields with the tensors.
 
     Args:
         config_class: class of the configuration.
         source: the checkpoint.
-        overrides: fields that replace those of the checkpoint.
+        overrides: fields that replace the fields of the checkpoint.
 
     Returns:
         The configuration, and notes about inferred and dropped fields.
 
     Raises:
-        CheckpointError: there is no configuration file, it is for another architecture, it lacks the number of heads,
-            or a field is unknown or invalid.
+        CheckpointError: there is no configuration file, or it is for another architecture, or a field is unknown or
+            invalid. The number of heads is required if the file has no model type.
     """
     if source.fields is None:
         raise CheckpointError(
-            f"{source.path}: expected config.json or bert_config.json beside it, got none. Name a configuration, since "
-            "tensors do not determine the number of heads."
+            f"{source.path}: expected config.json or bert_config.json beside it, got none. Pass the path of a file as "
+            "config, since tensors do not determine the number of heads."
         )
     kind = source.fields.get("model_type")
     notes: list[str] = []
@@ -87,10 +87,12 @@ def configuration(
 def _of_another_model(
     source: Source, config_class: type[PreTrainedConfig], known: PreTrainedConfig, notes: list[str]
 ) -> dict[str, object]:
-    """Returns the fields that `config_class` has too, for a `source` whose model type is another one.
+    """Returns the fields of `source` that `config_class` has too, if the model type of `source` is another one.
+
+    A note about dropped fields is appended to `notes`.
 
     Raises:
-        CheckpointError: the type is none of this package, or its context tensors have another meaning.
+        CheckpointError: the model type is none of this package, or its context tensors have another meaning.
     """
     kind = source.fields["model_type"]
     where, model_type = source.fields_path, config_class.model_type
@@ -100,7 +102,8 @@ def _of_another_model(
         )
     if any(part_of(name) == "context" for name in source.tensors) and "contexts" in known.to_dict():
         raise CheckpointError(
-            f"{where}: model_type: expected {model_type!r}, got {kind!r}, which uses context tensors differently"
+            f"{where}: model_type: expected {model_type!r}, got {kind!r}, which uses context tensors differently. "
+            "Use the model class of the checkpoint."
         )
     left_out = [field for field in source.fields if not hasattr(known, field)]
     if left_out:
@@ -111,11 +114,11 @@ def _of_another_model(
 
 
 def variant(source: Source) -> dict[str, object]:
-    """Returns the configuration fields that tensors determine, as far as the tensors are there.
+    """Returns the configuration fields that the tensors determine; a field without its tensor is left out.
 
-    The fields are num_labels, contexts, context_projection, lambda_bias, lambda_per_head and pooler. A checkpoint with
-    a pooler gate has the attention pooler if its attention layers are called Wq, Wk and Wv. With the names query, key
-    and value, the gate is not used, and the pooler is "cls".
+    The fields are num_labels, contexts (their number), context_projection, lambda_bias, lambda_per_head and pooler. A
+    checkpoint with a pooler gate has the attention pooler if its attention layers are called Wq, Wk and Wv. With the
+    names query, key and value, the gate is not used, and the pooler is "cls".
     """
     tensors = source.tensors
     fields: dict[str, object] = {}
@@ -137,7 +140,7 @@ def variant(source: Source) -> dict[str, object]:
 
 
 def size_in_tensors(source: Source, field: str) -> int | None:
-    """Returns a size of the configuration from the shapes of the tensors; None if they do not determine it."""
+    """Returns the size `field`, a key of _SIZES or num_hidden_layers, from the tensors; None if they lack it."""
     if field == "num_hidden_layers":
         numbers = {number for name in source.tensors if (number := layer_number(name)) is not None}
         return max(numbers) + 1 if numbers else None
@@ -147,9 +150,14 @@ def size_in_tensors(source: Source, field: str) -> int | None:
 
 
 def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozenset[str]) -> None:
-    """Raises CheckpointError for the first size that differs in the tensors, except those in `may_differ`.
+    """Raises CheckpointError for the first size that differs from the tensors; sizes in `may_differ` are skipped.
 
-    Fields that change no shape are compared with the configuration file beside the weights.
+    Fields that change no shape are compared with the configuration file of the checkpoint, if there is one.
+
+    Args:
+        config: configuration of the model.
+        source: the checkpoint.
+        may_differ: names of fields whose sizes may differ from the tensors.
     """
     for field in (*_SIZES, "num_hidden_layers"):
         size, found = getattr(config, field, None), size_in_tensors(source, field)

@@ -55,11 +55,11 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
     Args:
         folder: an existing folder.
         safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
-        variant: as in transformers, the infix in `model.fp16.safetensors`.
+        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
 
     Raises:
-        CheckpointError: no file has a usual name of weights, and there is not exactly one other file of weights, or
-            `variant` is given.
+        CheckpointError: no file has a usual name, and either `variant` is given or the folder does not have exactly one
+            other file of weights.
     """
     infix = f".{variant}" if variant else ""
     usual = {
@@ -72,7 +72,7 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
             if (folder / name).is_file():
                 return folder / name
     suffixes = sum(((SAFETENSORS if kind else TORCH) for kind in kinds), ())
-    # Trainer saves its arguments, which are no weights, as training_args.bin.
+    # Trainer saves its arguments, which are not weights, as training_args.bin.
     others = sorted(path for path in folder.iterdir() if path.suffix in suffixes and path.name != "training_args.bin")
     if len(others) == 1 and not variant:
         return others[0]
@@ -97,7 +97,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     for shard in sorted(set(shard_of.values())):
         if Path(shard).name != shard:
             raise CheckpointError(f"{index}: expected shards in the same folder, got {shard!r}")
-        if shard.endswith(_INDEX):  # possibly itself
+        if shard.endswith(_INDEX):  # the index may list itself
             raise CheckpointError(f"{index}: expected files of weights as shards, got the index {shard!r}")
         found = read_tensors(index.parent / shard)
         listed = {name for name, where in shard_of.items() if where == shard}
@@ -119,33 +119,39 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     _check_length(path)
     try:
         with safe_open(path, framework="pt") as opened:
-            # Copies: the tensors lie in the mapped file, and safetensors 0.4 overwrites a file in place, so that saving
-            # a model to the file that it was loaded from would change its weights.
+            # Copies, since the tensors lie in the mapped file, and safetensors 0.4 overwrites a file in place. Saving a
+            # model to the file that it was loaded from would change its weights.
             return {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118, it is not a dict
     except SafetensorError as error:
-        raise CheckpointError(f"{path}: is damaged ({error})") from None
+        raise CheckpointError(f"{path}: is damaged ({error}). Copy or download the file again.") from None
 
 
 def _check_length(path: Path) -> None:
-    """Raises CheckpointError if the header is damaged, or with the missing tensors if the file is truncated.
+    """Raises CheckpointError if the header is damaged or the file is truncated.
 
-    The errors of safetensors do not name the missing tensors.
+    The message names the missing tensors of a truncated file, which errors of safetensors do not.
     """
     size = path.stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if size < 8 or not 0 < length <= min(size - 8, _LONGEST_HEADER):
-            raise CheckpointError(f"{path}: is damaged: its {size} bytes begin with no valid header")
+            raise CheckpointError(
+                f"{path}: is damaged: its {size} bytes begin with no valid header. Copy or download the file again."
+            )
         try:
             header = parse_json(opened.read(length).decode())
             ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
             whole = 8 + length + max(ends.values(), default=0)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise CheckpointError(f"{path}: is damaged: its header cannot be read ({error})") from None
+            raise CheckpointError(
+                f"{path}: is damaged: its header cannot be read ({error}). Copy or download the file again."
+            ) from None
     if size < whole:
         cut = sorted((end, name) for name, end in ends.items() if 8 + length + end > size)
         names = [name for _, name in cut]
-        raise CheckpointError(f"{path}: is truncated after {size} of {whole} bytes, in {some(names)}")
+        raise CheckpointError(
+            f"{path}: is truncated after {size} of {whole} bytes, in {some(names)}. Copy or download the file again."
+        )
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
@@ -167,7 +173,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             replaced[name] = _replacement(name)
         except Exception as error:  # a damaged pickle can raise any exception
             reason = str(error).partition(". ")[0].partition("\n")[0] or type(error).__name__
-            raise CheckpointError(f"{path}: is damaged or no torch file: {reason}") from None
+            raise CheckpointError(f"{path}: is damaged or not a torch file: {reason}") from None
     for key in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
@@ -213,6 +219,7 @@ def read_json(path: Path) -> dict:
 
     Raises:
         CheckpointError: the file is missing or does not contain a JSON object.
+        OSError: the file cannot be read, or is larger than MOST_FILE_BYTES.
     """
     try:
         content = parse_json(read_text(path))
@@ -226,6 +233,6 @@ def read_json(path: Path) -> dict:
 
 
 def some(names: Sequence[str]) -> str:
-    """Returns the first few names, and the number of the others."""
+    """Returns the first three names, and the number of the others, as text."""
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Assignment of the tensors of a checkpoint to those of a model, and which are missing, unexpected or reshaped."""
+"""Assigns the tensors of a checkpoint to a model; reports missing, unexpected and reshaped tensors."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def fit(
     permissions: Permissions,
     not_needed: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], Report]:
-    """Returns the tensors of a model from those of a checkpoint.
+    """Returns the tensors for a model from the tensors of a checkpoint.
 
     Args:
         source: the checkpoint.
@@ -41,11 +41,13 @@ def fit(
         not_needed: regular expressions for the names of tensors that the model does not use.
 
     Returns:
-        The tensors that the checkpoint has, by their names in this package, and the report.
+        The tensors that the checkpoint has, and zeros for biases of gates that it lacks, by their names in this
+        package; and the report.
 
     Raises:
-        CheckpointError: backbone tensors are missing or unused, another part is incomplete, gates have biases that the
-            model lacks, or a tensor has another shape, no floating-point dtype, or values that are not finite.
+        CheckpointError: backbone tensors are missing or unused, another part is incomplete, or gates have biases other
+            than 0 that the model lacks. Or a tensor has another shape, no floating-point dtype, or values that are not
+            finite. `permissions` allow missing tensors and some other shapes.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Assignment of the tensors of a checkpoint to a model with a head over any encoder."""
+"""Assigns the tensors of a checkpoint to a model with a head over any encoder."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -29,25 +29,26 @@ def fit_head(
     initialize_missing: bool,
     ignore_mismatched_sizes: bool,
 ) -> tuple[dict[str, Tensor], Report]:
-    """Returns the tensors of a model from those of a checkpoint.
+    """Returns the tensors for a model from the tensors of a checkpoint.
 
     Args:
         found: tensors of the checkpoint by their names in it.
         expected: shapes of the tensors of the model by their names in this package.
         buffers: names of tensors that the model computes.
         base: prefix of the tensors of the encoder.
-        aliases: pairs of the published name of a head module and that in this package, each with a final dot.
+        aliases: pairs of names of a head module, the published name and that in this package, each with a final dot.
         source: path of the checkpoint, for messages and the report.
         model: name of the model, for messages and the report.
-        initialize_missing: initialise missing tensors at random.
-        ignore_mismatched_sizes: initialise tensors of the head that are missing or have another size at random.
+        initialize_missing: allow missing tensors, which keep their random initial values.
+        ignore_mismatched_sizes: allow tensors of the head that are missing or have another size; they keep their random
+            initial values.
 
     Returns:
         The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: tensors of the encoder are missing or unused, the head is incomplete, two tensors have the same
-            name in this package, or a tensor has another shape, an integer type or values that are not finite.
+        CheckpointError: tensors of the encoder are missing or unused, or the head is incomplete. Or two tensors have
+            the same name in this package, or a tensor has another shape, an integer type or values that are not finite.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases
@@ -102,7 +103,10 @@ def _check_unused(report: Report, layout: HeadLayout, base: str, expected: Colle
         if mine.startswith(base) and (layout.encoder or mine.removeprefix(base).split(".")[0] in modules)
     ]
     if unused:
-        raise CheckpointError(f"{source}: expected only tensors that the encoder has, got {some(unused)}")
+        raise CheckpointError(
+            f"{source}: expected only tensors that the encoder has, got {some(unused)}. "
+            "Use the configuration of that encoder."
+        )
 
 
 def _check_missing(

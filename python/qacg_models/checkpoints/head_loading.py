@@ -18,7 +18,7 @@ from qacg_models.errors import CheckpointError
 
 
 class HeadCheckpointLoading(ReportedLoading):
-    """Mixin that precedes PreTrainedModel: loads checkpoints of this package, published ones, and encoders."""
+    """Mixin that precedes PreTrainedModel: loads checkpoints of the model, or of its encoder only."""
 
     published_aliases: ClassVar[Collection[tuple[str, str]]] = ()  # see `HeadLayout.of`
 
@@ -39,24 +39,26 @@ class HeadCheckpointLoading(ReportedLoading):
         checkpoint does not contain keeps its initial values.
 
         Args:
-            pretrained_model_name_or_path: a folder, a file of weights, or the name of a repository on the hub.
-            *model_args: further arguments of the class.
-            config: a configuration or its file; None: the one beside the weights. Required for the checkpoint of an
-                encoder, whose configuration does not describe the head.
+            pretrained_model_name_or_path: a folder, a file of weights, or the name of a repository on the hub; None: as
+                in transformers, with `state_dict`.
+            *model_args: arguments of the constructor after the configuration.
+            config: a configuration, or its file or folder; None: the file beside the weights. Required for the
+                checkpoint of an encoder, whose configuration does not describe the head.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
                 raise an error.
             ignore_mismatched_sizes: initialise at random the tensors of the head that are missing or whose size
                 differs; False: raise an error.
-            output_loading_info: return the model and the dictionary of transformers, with the report as "report".
+            output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
+                key "report".
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
         Returns:
-            The model in evaluation mode; with output_loading_info the pair of the model and the dictionary.
+            The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
             ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
-            OSError: there is no such path, and the download from the hub failed.
+            OSError: the path does not exist, and the download from the hub failed.
         """
 
         def read(path, *model_args, use_safetensors, variant, **options):
@@ -89,19 +91,19 @@ class HeadCheckpointLoading(ReportedLoading):
         ignore_mismatched_sizes: bool = False,
         **kwargs,  # configuration fields and other options of `from_pretrained`
     ):
-        """Loads one file, or the shards of an index.
+        """Builds a model from a file of weights, or from the shards of an index.
 
         Args:
             weights: the file of weights, or the index of shards.
-            *model_args: further arguments of the class.
-            config: a configuration or its file; None: the one beside the weights.
+            *model_args: arguments of the constructor after the configuration.
+            config: a configuration, or its file or folder; None: the file beside the weights.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks.
             ignore_mismatched_sizes: initialise at random the tensors of the head that are missing or whose size
                 differs.
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
         Returns:
-            A pair: the model in evaluation mode, and the loading info of transformers, with the report as "report".
+            A pair: the model in evaluation mode, and the loading info of transformers, with the report under "report".
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
@@ -129,7 +131,10 @@ class HeadCheckpointLoading(ReportedLoading):
         initialize_missing: bool,
         ignore_mismatched_sizes: bool,
     ) -> tuple[dict[str, Tensor], Report]:
-        """Returns the tensors of a model of this class from those of a checkpoint; see `fit_head`."""
+        """Returns the tensors for a model of this class from the tensors of a checkpoint.
+
+        The constructor gets `config` and `model_args`. `fit_head` describes the other arguments, the result and errors.
+        """
         with torch.device("meta"):
             skeleton = cls(copy.deepcopy(config), *model_args)
         return fit_head(
@@ -148,14 +153,22 @@ class HeadCheckpointLoading(ReportedLoading):
 def head_configuration(
     config_class: type[PreTrainedConfig], weights: Path, config: str | Path | None, fields: Mapping[str, object]
 ) -> PreTrainedConfig:
-    """Returns the configuration in the file `config`, or beside the weights, with the values of `fields`.
+    """Returns the configuration of a model with a head.
+
+    Args:
+        config_class: class of the configuration.
+        weights: the file of weights.
+        config: the configuration file or its folder; None: one of CONFIG_NAMES beside the weights.
+        fields: fields that replace the fields in the file.
 
     Raises:
         CheckpointError: there is no configuration file, or a field is unknown or invalid.
     """
     path = config_file(weights, config)
     if path is None:
-        raise CheckpointError(f"{weights}: expected config.json beside it, got none. Name a configuration.")
+        raise CheckpointError(
+            f"{weights}: expected config.json or bert_config.json beside it, got none. Pass a file as config."
+        )
     try:
         return config_class.from_dict({**read_json(path), **fields})
     except (TypeError, ValueError) as error:

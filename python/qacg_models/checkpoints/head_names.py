@@ -1,6 +1,6 @@
-"""Tensor names of models with a head over any encoder, and those of published BertSum checkpoints.
+"""Tensor names of models with a head over any encoder, and of published BertSum checkpoints.
 
-In this package the tensors of the encoder have the base prefix of the model, and those of the head have none.
+In this package, tensors of the encoder have the base prefix of the model, and tensors of the head have no prefix.
 
 | layout | tensor of the encoder, for BertSum | tensor of the head |
 |---|---|---|
@@ -31,8 +31,8 @@ class HeadLayout:
         base: prefix of the encoder in this package, such as `bert.`.
         encoder: prefix of the encoder in the checkpoint.
         outer: prefix of the head in the checkpoint.
-        head: name of the module of the head in the checkpoint if it differs, with a dot at its end.
-        our_head: name of that module in this package, with a dot at its end.
+        head: name of a module of the head in the checkpoint, with a final dot; empty if it is the name in this package.
+        our_head: name of the module `head` in this package, with a final dot.
         gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
     """
 
@@ -53,7 +53,8 @@ class HeadLayout:
             names: tensor names of the checkpoint.
             encoder_names: names of the tensors of the encoder, without a prefix.
             base: prefix of the encoder in this package.
-            aliases: pairs of the published name of a head module and that in this package, each with a final dot.
+            aliases: pairs of names of a head module, the published name and that in this package, each with a final
+                dot.
         """
         names = list(names)
         plain = [norm_from_gamma_beta(name) for name in names]

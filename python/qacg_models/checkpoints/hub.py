@@ -21,17 +21,19 @@ class HubOptions:
 def locate(
     name: str | Path, *, subfolder: str, use_safetensors: bool | None, variant: str | None, options: HubOptions
 ) -> Path:
-    """Returns the file or folder of a checkpoint; downloads it if there is no such path.
+    """Returns the file or folder of a checkpoint; downloads the checkpoint if `name` is no existing path.
+
+    Only weights and configuration are downloaded.
 
     Args:
         name: a path, or the name of a repository on the hub.
         subfolder: folder inside the folder or repository.
         use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
-        variant: as in transformers, the infix in `model.fp16.safetensors`.
+        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
         options: options of the download.
 
     Raises:
-        OSError: there is no such path, and the download failed.
+        OSError: the path does not exist, and the download failed.
     """
     if Path(name).exists():
         return Path(name) / subfolder

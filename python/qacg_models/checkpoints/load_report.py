@@ -13,13 +13,13 @@ class Report:
 
     Attributes:
         source: the file or index.
-        layout: description of its tensor names.
+        layout: description of the tensor names in the source.
         model: the class of the model.
-        loaded: tensors with values from the source, including reshaped ones.
-        missing: tensors that the source does not contain.
+        loaded: tensors with values from the source, reshaped tensors included.
+        missing: tensors of the model without values from the source: the source lacks them, or has another size.
         unexpected: names in the source of tensors that the model does not have.
-        unused: names in the source of tensors that the model does not require: optimizer state, buffers that are
-            computed from the sizes, a pooler or its gate.
+        unused: names in the source of tensors that the model does not require. They are optimizer state, buffers that
+            are computed from the sizes, a pooler or its gate.
         reshaped: tensors whose shape or values differ from the source, and biases of zeros that were added or dropped,
             with a note of the change.
         notes: other decisions, one sentence each.
@@ -37,7 +37,7 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether every tensor of the model was loaded unchanged, and no model tensor of the source is left over."""
+        """Whether every tensor of the model was loaded unchanged, and the source has no unexpected tensor."""
         return not (self.missing or self.unexpected or self.reshaped)
 
     def to_json(self) -> dict[str, object]:
@@ -68,7 +68,7 @@ def _section(title: str, rows: list[str], count: int) -> list[str]:
 
 
 def collapse(names: Iterable[str]) -> list[str]:
-    """Returns the names, with those that differ in one number merged, as in `layer.{0-11}.weight`."""
+    """Returns the names; those that differ only in their first number are merged, as `layer.{0-11}.weight`."""
     numbers: dict[str, list[int]] = {}
     for name in names:
         match = _NUMBER.search(name)

@@ -26,8 +26,8 @@ class Prepared:
 
     Attributes:
         config: configuration of the model.
-        tensors: the tensors that the checkpoint has for it, by their names in this package.
-        own_names: names in this package by the names in the model, which lack the prefix `bert.` in a base model.
+        tensors: the tensors for the model, by their names in this package; without tensors that the checkpoint lacks.
+        own_names: names in this package, by names in the model. The names in a base model lack the prefix `bert.`.
         report: the report about every tensor.
     """
 
@@ -55,10 +55,10 @@ def prepare(
     Args:
         model_class: class of the model.
         source: the checkpoint.
-        config: configuration of the model; None builds one from that of the checkpoint and `overrides`.
-        overrides: fields that replace those of the checkpoint.
+        config: configuration of the model; None builds one from the file of the checkpoint and `overrides`.
+        overrides: fields that replace the fields of the checkpoint; ignored with `config`.
         permissions: what the user permits.
-        model_options: arguments of the class in addition to the configuration.
+        model_options: arguments of the constructor in addition to the configuration.
 
     Raises:
         CheckpointError: the configuration or a tensor does not fit; the message names it.
@@ -85,7 +85,7 @@ def prepare(
 
 
 class CheckpointLoading(ReportedLoading):
-    """Mixin that precedes PreTrainedModel: loads checkpoints of other programs, and incomplete ones on request."""
+    """Mixin that precedes PreTrainedModel: loads checkpoints of several programs, also incomplete ones if permitted."""
 
     @classmethod
     def from_pretrained(
@@ -103,16 +103,17 @@ class CheckpointLoading(ReportedLoading):
     ):
         """Loads a checkpoint of this package, of the released code, or of a BERT.
 
-        The released code is that of QACG-BERT or CG-BERT. Checkpoints of BERT are those of TensorFlow or transformers.
+        The released code is the published code of QACG-BERT or CG-BERT. A checkpoint of a BERT is from TensorFlow or
+        transformers.
 
         A logger reports loaded, missing, unexpected and reshaped tensors, as a warning unless all tensors match. Parts
         that the checkpoint does not contain (a head, a pooler, the context for a plain BERT) keep their initial values.
 
         Args:
             pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
-                name of a repository on the hub.
-            *model_args: further arguments of the class.
-            config: a configuration or its file; None: the one beside the weights.
+                name of a repository on the hub; None: as in transformers, with `state_dict`.
+            *model_args: arguments of the constructor after the configuration.
+            config: a configuration, or its file or folder; None: the file beside the weights.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
                 raise an error.
             truncate_positions: allow dropping the last rows of the position table, if max_position_embeddings=N is
@@ -121,16 +122,17 @@ class CheckpointLoading(ReportedLoading):
                 table has rows. Checkpoints of the released code have 8 rows.
             resize_vocabulary: allow dropping or adding rows of the word table, if vocab_size=N differs from the table.
             ignore_mismatched_sizes: initialise a head of another size at random.
-            output_loading_info: return the model and the dictionary of transformers, with the report as "report".
+            output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
+                key "report".
             **kwargs: fields of the configuration, and options of transformers' from_pretrained.
 
         Returns:
-            The model in evaluation mode; with output_loading_info the pair of the model and the dictionary.
+            The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
             ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
-            OSError: there is no such path, and the download from the hub failed.
+            OSError: the path does not exist, and the download from the hub failed.
         """
         permissions = Permissions(
             initialize_missing=initialize_missing,
@@ -172,14 +174,14 @@ class CheckpointLoading(ReportedLoading):
 
         Args:
             source: the checkpoint.
-            *model_args: further arguments of the class.
-            config: configuration of the model; None builds one from that of the checkpoint and `overrides`.
-            overrides: fields that replace those of the checkpoint.
+            *model_args: arguments of the constructor after the configuration.
+            config: configuration of the model; None builds one from the file of the checkpoint and `overrides`.
+            overrides: fields that replace the fields of the checkpoint; ignored with `config`.
             permissions: what the user permits for tensors that do not fit.
-            **kwargs: options of transformers' from_pretrained, and of the class.
+            **kwargs: options of transformers' from_pretrained, and arguments of the constructor.
 
         Returns:
-            A pair: the model in evaluation mode, and the loading info of transformers, with the report as "report".
+            A pair: the model in evaluation mode, and the loading info of transformers, with the report under "report".
 
         Raises:
             CheckpointError: the configuration or a tensor does not fit; the message names it.

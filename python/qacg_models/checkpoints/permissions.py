@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-_FLAGS = {"ignore_mismatched_sizes": "--new-head"}  # flags of `qacg convert` whose name differs from the argument
+# Flags of `qacg convert` that have another name than the argument, or a value.
+_FLAGS = {
+    "ignore_mismatched_sizes": "--new-head",
+    "resize_vocabulary": "--resize-vocabulary N",
+    "truncate_positions": "--truncate-positions N",
+}
 
 
 @dataclass(frozen=True)
@@ -13,7 +18,7 @@ class Permissions:
         initialize_missing: initialise missing tensors of the backbone, and of incomplete other parts, at random.
         truncate_positions: drop the last rows of the position table.
         truncate_contexts: drop the last rows of the context table.
-        resize_vocabulary: drop the last rows of the word table, or add new ones.
+        resize_vocabulary: drop the last rows of the word table, or add new rows.
         ignore_mismatched_sizes: initialise a head of another size at random.
     """
 
@@ -38,6 +43,6 @@ NOTHING = Permissions()
 
 
 def asking_for(permission: str) -> str:
-    """Returns an argument with its flag for a message: `truncate_contexts (qacg convert --truncate-contexts)`."""
+    """Returns a permission with its flag, for messages: `truncate_contexts (qacg convert --truncate-contexts)`."""
     flag = _FLAGS.get(permission, "--" + permission.replace("_", "-"))
     return f"{permission} (qacg convert {flag})"

@@ -42,10 +42,15 @@ class ReportedLoading:
     ):
         """Loads a checkpoint from a folder, a file or the hub, and logs its report.
 
+        Arguments other than `read` are those of the calling `from_pretrained`. If the name is None, they are passed to
+        transformers' `from_pretrained`, and nothing is logged.
+
         Args:
             read: function of the path, `model_args`, and by keyword `use_safetensors`, `variant` and the remaining
-                keyword arguments. It returns the model, and the loading info with the report as "report".
-            The other arguments are those of the calling `from_pretrained`.
+                keyword arguments. It returns the model, and the loading info with the report under "report".
+
+        Returns:
+            The model; with output_loading_info the pair of the model and the loading info.
         """
         _check_sources(pretrained_model_name_or_path, weights_only, kwargs)
         if pretrained_model_name_or_path is None:
@@ -72,7 +77,7 @@ class ReportedLoading:
 
     @classmethod
     def fields_among(cls, kwargs: dict[str, object]) -> dict[str, object]:
-        """Removes the fields of the configuration from `kwargs`, and returns them."""
+        """Removes the fields of the configuration, except those in OPTIONS, from `kwargs`; returns these fields."""
         known = cls.config_class()
         return {name: kwargs.pop(name) for name in list(kwargs) if name not in OPTIONS and hasattr(known, name)}
 
@@ -84,7 +89,7 @@ class ReportedLoading:
             config: configuration of the model.
             state_dict: tensors by their names in the model.
             report: the report about every tensor.
-            *model_args: further arguments of the class.
+            *model_args: arguments of the constructor after the configuration.
             **kwargs: options of transformers' from_pretrained.
         """
         with _hide_transformers_report():

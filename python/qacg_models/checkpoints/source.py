@@ -19,7 +19,7 @@ class Source:
     Attributes:
         path: the file of weights, or the index of its shards.
         layout: description of the tensor names in the file.
-        tensors: the tensors by their names in this package, in the orientation of this package.
+        tensors: the tensors by their names in this package; transposed tensors of TensorFlow are transposed back.
         names: names in the checkpoint by names in this package, for messages.
         unused: names in the checkpoint of tensors that no model has: optimizer state, computed buffers.
         fields: content of the configuration file; None if there is none.
@@ -52,11 +52,11 @@ def open_source(
         path: a folder, a file of weights, or the index of shards.
         config: the configuration file or its folder; None: one of CONFIG_NAMES beside the weights.
         safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
-        variant: as in transformers, the infix in `model.fp16.safetensors`.
+        variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
 
     Raises:
-        CheckpointError: a file is missing, damaged or no checkpoint of a BERT, or has a tensor twice or with another
-            number of dimensions; or the configuration file is missing or invalid.
+        CheckpointError: a file is missing, damaged or not a checkpoint of a BERT, or has a tensor twice or with another
+            number of dimensions. Or the configuration file is invalid, or `config` is given and does not exist.
     """
     path = Path(path)
     if not path.exists():
@@ -104,7 +104,9 @@ def _fields(path: Path) -> dict[str, object]:
 
 
 def config_file(weights: Path, config: Path | str | None) -> Path | None:
-    """Returns the path of the configuration file; None if there is none beside the weights.
+    """Returns the path of the configuration file; None if `config` is None and there is none beside the weights.
+
+    A `config` that is not a folder is returned without checking that it exists.
 
     Args:
         weights: the file of weights.

@@ -2,7 +2,7 @@
 
 In this package, tensors have the names of a model with a head, and the attention has the released names:
 `bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` describes the names in a file.
-`to_ours` and `from_ours` are inverse functions.
+`to_ours` converts a name of the file to one of this package, and `from_ours` converts it back.
 
 | layout | the same tensor |
 |---|---|
@@ -72,7 +72,7 @@ class Layout:
         """Returns the layout of a checkpoint with these names.
 
         Raises:
-            CheckpointError: the names are those of no BERT, or of several.
+            CheckpointError: the names are not those of a BERT, or there are several encoders.
         """
         names = list(names)
         tensorflow = any("/" in name for name in names)
@@ -164,7 +164,7 @@ def part_of(name: str) -> str:
 
 
 def role_of(name: str) -> str | None:
-    """Returns the role (a key of NAMINGS) of a self-attention layer for a name in this package, or None."""
+    """Returns the role of a self-attention layer, a key of NAMINGS["released"], for a name in this package, or None."""
     _, found, after = name.partition(f".{ATTENTION}")
     return _ROLES.get(after.partition(".")[0]) if found else None
 
@@ -185,7 +185,7 @@ def _rename_attention(name: str, from_naming: str, to_naming: str) -> str:
 
 
 def _from_path(path: str) -> tuple[str | None, bool]:
-    """Returns the dotted name of a TensorFlow variable and whether it is transposed; None for optimizer state."""
+    """Returns the dotted name of a TensorFlow variable, None for optimizer state, and whether it is transposed."""
     path = path.removesuffix(":0")
     *modules, last = path.split("/")
     if last in _OPTIMIZER_STATE:

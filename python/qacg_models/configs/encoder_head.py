@@ -78,6 +78,11 @@ class EncoderHeadConfig(PreTrainedConfig):
                     f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
                     f"without {field}"
                 )
+        if hasattr(self.encoder, "contexts"):
+            raise ValueError(
+                f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__}, whose "
+                "model requires context_ids"
+            )
         # Encoders of transformers check no sizes. Their number of labels is a default that is not used.
         for field in MOST.keys() - {"num_labels", "contexts"}:
             value = getattr(self.encoder, field, None)

@@ -36,7 +36,8 @@ class ArrowRows(Sequence[dict]):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            raise IndexError(f"index: expected {-len(self)} to {len(self) - 1} for {len(self)} rows, got {index}")
+            expected = f"{-len(self)} to {len(self) - 1} for {len(self)} rows" if len(self) else "none, without rows"
+            raise IndexError(f"index: expected {expected}, got {index}")
         batch = bisect_right(self.ends, number)
         start = self.ends[batch - 1] if batch else 0
         return self.batches[batch].slice(number - start, 1).to_pylist()[0]
@@ -106,7 +107,8 @@ def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa
     try:
         folder = tempfile.TemporaryDirectory(prefix="qacg-rows-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise InputError(f"{error.filename}: cannot be created ({error.strerror}); {_ELSEWHERE}") from error
+        where = error.filename or "temporary folder"
+        raise InputError(f"{where}: cannot be created ({error.strerror}); {_ELSEWHERE}") from error
     with folder:
         path = Path(folder.name) / "rows.arrow"
         try:

@@ -106,7 +106,7 @@ def _texts_and_answers(features: Sequence[dict], share_texts: bool) -> tuple[Seq
     texts: list[dict] = []
     text_ids = []
     for feature in features:
-        number = numbers.setdefault((*feature["token_type_ids"], *feature["input_ids"]), len(texts))
+        number = numbers.setdefault((*feature.get("token_type_ids", ()), *feature["input_ids"]), len(texts))
         if number == len(texts):
             texts.append(feature)
         text_ids.append(number)

@@ -129,7 +129,9 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
         if suffix in TABLES and record.keys() >= SHEET_COLUMNS:
             record = {name: unescape_formula(cell) if isinstance(cell, str) else cell for name, cell in record.items()}
         for fields in _wide_rows(record, columns) if columns.wide else (record,):
-            texts = {name: _text(path, line, name, fields[name]) for name in names}
+            # In a wide table, the column of a label has the name of the aspect.
+            shown = {columns.label: fields[columns.aspect]} if columns.wide else {}
+            texts = {name: _text(path, line, shown.get(name, name), fields[name]) for name in names}
             if others and suffix in TABLES:
                 texts = {name: "" if cell is None else str(cell) for name, cell in fields.items()} | texts
             if columns.split in fields:

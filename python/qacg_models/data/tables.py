@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from qacg_models.data.example import DataError
@@ -25,17 +26,14 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
         raise InputError(f"{path}: .xlsx requires openpyxl: pip install openpyxl, or save the file as CSV") from None
     _check_file(path)
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            sheet = book.worksheets[0]
+            sheet.reset_dimensions()  # some programs write wrong dimensions
+            for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+                yield number, [_plain(cell) for cell in cells]
     except Exception as error:  # zipfile, XML parsers, KeyError: a damaged workbook can cause any error
         reason = _DAMAGED.format("an Excel workbook (.xlsx)")
         raise DataError(path, None, f"{reason} ({type(error).__name__}: {error})") from None
-    try:
-        sheet = book.worksheets[0]
-        sheet.reset_dimensions()  # some programs write wrong dimensions
-        for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
-            yield number, [_plain(cell) for cell in cells]
-    finally:
-        book.close()
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:

@@ -83,7 +83,8 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
     from tokenizers import Tokenizer, models
 
     try:
-        pieces = read_text(Path(path)).splitlines()
+        # Not splitlines(), which also splits at characters that a piece may contain, such as U+2028.
+        pieces = read_text(Path(path)).replace("\r\n", "\n").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as a vocabulary ({error})") from None
     vocabulary: dict[str, int] = {}
@@ -142,7 +143,7 @@ def encode_examples(
     """Encodes rows as unpadded model inputs.
 
     Args:
-        rows: the examples, at least one; a row without a label gives inputs without `labels`.
+        rows: the examples; a row without a label gives inputs without `labels`.
         tokenizer: adds token types and special tokens to one or two segments.
         contexts: context names; the position is the context id. None: the model has no contexts.
         max_length: maximum number of tokens of an input, special tokens included; longer inputs are truncated with
@@ -163,6 +164,8 @@ def encode_examples(
     unknown = next((row.context for row in rows if ids is not None and row.context not in ids), None)
     if unknown is not None:
         raise InputError(f"context: expected one of {', '.join(contexts)}, got {unknown!r}")
+    if not rows:
+        return [], 0
     batch = tokenizer(
         [row.sentence for row in rows],
         None if context_standalone else [row.context for row in rows],

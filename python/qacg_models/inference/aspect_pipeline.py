@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import AutoModelForSequenceClassification
+from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.base import ChunkPipeline
 
 from qacg_models.data import Example
@@ -120,3 +122,11 @@ class AspectSentimentPipeline(ChunkPipeline):
                 }
             )
         return answers
+
+
+PIPELINE_REGISTRY.register_pipeline(
+    ASPECT_SENTIMENT,
+    pipeline_class=AspectSentimentPipeline,
+    pt_model=AutoModelForSequenceClassification,
+    type="text",
+)

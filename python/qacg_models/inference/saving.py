@@ -33,7 +33,10 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
         raise InputError("int8: expected a model in float to save, got one in int8. Load it without int8.")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD_NAME).is_file()):
         raise InputError(f"{folder}: expected a new, empty or model folder, got other files. Choose another folder.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder.parent}: cannot be created ({error.strerror}). Choose another folder.") from None
     with explain_write_errors(folder), atomic_folder(folder) as new:
         _write(trained, new)
 

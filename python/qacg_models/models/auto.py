@@ -29,10 +29,10 @@ class ModelEntry:
         auto_class: name of transformers' Auto class for the model.
         tensors: "bert" if checkpoints have BERT's tensor names, "head" for a head over any encoder.
         contexts: whether the model receives the aspect as a context id.
-        context_projection: whether the configuration has this field (`GatedContextConfig`).
-        quasi_attention: whether the configuration has quasi_scale, beta and gamma (`QACGBertConfig`).
+        context_projection: whether the configuration has the field `context_projection` (`GatedContextConfig`).
+        quasi_attention: whether the configuration has the fields that `QACGBertConfig` adds, such as quasi_scale.
         backbone: name of the model in commands and saved files; None if `qacg train` does not train it.
-        title: name of the model in tables of results.
+        title: name of the model in tables of results; None if `backbone` is None.
     """
 
     name: str
@@ -98,7 +98,7 @@ BACKBONES = {entry.backbone: entry for entry in MODELS if entry.backbone is not 
 
 
 def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
-    """Returns the class of a model after registering it; importing it takes seconds."""
+    """Imports the module of a model, which takes seconds, registers its classes, and returns the model's class."""
     register_with(entry.name)
     return getattr(importlib.import_module(entry.module), entry.name)
 
@@ -106,8 +106,8 @@ def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
 def register_with(name: str) -> None:
     """Registers the class `name` and the other models of its module.
 
-    `name` is the name of a model class or a configuration class; other names have no effect. If it belongs to a head,
-    all models are registered, since the head's encoder may be any of them.
+    `name` is the name of a model class or of a configuration class; other names have no effect. For a model with a head
+    over any encoder, all models are registered, since any of them may be the encoder.
     """
     named = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
     if any(entry.tensors == "head" for entry in named):
@@ -120,7 +120,7 @@ def register_with(name: str) -> None:
 def register_auto_classes() -> None:
     """Registers every model of this package with AutoConfig and the AutoModel classes of transformers.
 
-    Repeated calls have no effect.
+    A repeated call registers the same classes again, without an error.
 
     Example:
         >>> from transformers import AutoConfig

@@ -1,8 +1,13 @@
 """BERT (Devlin et al., 2019), with plain softmax attention, for sequences and for answer spans.
 
-The files of the other encoders describe their differences from this one. Parameters have the names of published BERT
-checkpoints, so their state dicts load unchanged. Differences from transformers' BERT: ids and lengths beyond the tables
-raise errors, the padding row of the embeddings is trained, and the result of a query that sees no key is 0.
+The files of the other encoders describe their differences from this BERT. Parameters have the names of published BERT
+checkpoints, so state dicts of such checkpoints load unchanged.
+
+Differences from transformers' BERT:
+
+- ids and lengths beyond the tables raise ValueError (ids on the CPU and outside torch.compile only);
+- the embedding of padding is trained;
+- the attention output of a query that sees no key is 0.
 """
 
 from typing import ClassVar
@@ -26,7 +31,7 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Base of the models in this file; attention implementations are "sdpa" (the default), "fused" and "eager"."""
+    """Base of `BertModel` and `BertForQuestionAnswering`; their attention implementations are IMPLEMENTATIONS."""
 
     config: PlainBertConfig
     config_class = PlainBertConfig
@@ -38,11 +43,12 @@ class BertPreTrainedModel(EncoderPreTrainedModel):
 class BertModel(BertPreTrainedModel):
     """BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "sdpa" (the default), "fused" and "eager".
+    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
+    `config.output_attentions`).
 
     Args:
-        config: sizes.
-        add_pooling_layer: False omits the pooler, and `pooler_output` is None.
+        config: sizes, dropout probabilities and the kind of pooler.
+        add_pooling_layer: False omits the pooler; `pooler_output` is then None.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -83,22 +89,26 @@ class BertModel(BertPreTrainedModel):
         """Encodes a padded or a packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
+                without position_ids at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) below type_vocab_size; None: all 0.
-            position_ids: (B, L) or (1, L); None: 0 to L - 1.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            head_mask: (H) or (layers, H), multiplies the attention matrix of every head: 1 keeps it, 0 removes it. Its
-                gradient measures the importance of the heads.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
-                position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
-                are packed too. `PackingCollator` builds such batches.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
-                outside torch.compile only.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls" and
-                a packed batch, the last layer then computes the steps after its attention for first tokens only.
-            tokens_only: compute only what last_hidden_state requires; pooler_output is None. Padding is computed too,
-                whatever `config.unpad` is.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
+                each sequence.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            head_mask: (H) or (layers, H), multiplies the attention matrix of every head: 1 keeps a head, 0 removes it.
+                Its gradient measures the importance of the heads. None: all heads are kept.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
+                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size),
+                attention_mask is None, and per-token outputs are packed too. `PackingCollator` builds packed batches.
+            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
+                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
+                only. A padded batch requires None.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the steps after the attention of the last layer run
+                for first tokens only, unless output_hidden_states is True.
+            tokens_only: compute only what last_hidden_state requires; pooler_output is None. Hidden states of padding
+                are computed too, whatever `config.unpad` is.
             output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,
                 with L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
@@ -109,9 +119,9 @@ class BertModel(BertPreTrainedModel):
             A BaseModelOutputWithPooling of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape, device or value. Values are checked on the CPU and outside
-                torch.compile only: elsewhere reading them would synchronise or break a graph.
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only: elsewhere reading them would synchronise or break a graph.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
@@ -149,10 +159,11 @@ class BertModel(BertPreTrainedModel):
 class BertForSequenceClassification(SequenceClassifier):
     """BERT with a linear classifier on the pooled output.
 
-    The attention implementations are "sdpa" (the default), "fused" and "eager".
+    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
+    `config.output_attentions`).
 
     Args:
-        config: sizes; `num_labels` or `id2label` gives the classes.
+        config: sizes, dropout probabilities and the kind of pooler; `num_labels` or `id2label` gives the classes.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -193,17 +204,21 @@ class BertForSequenceClassification(SequenceClassifier):
         """Classifies the sequences of a padded or packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
+                without position_ids at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) below type_vocab_size; None: all 0.
-            position_ids: (B, L) or (1, L); None: 0 to L - 1.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
-                position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
-                outside torch.compile only.
-            labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
-                `config.problem_type` see `classification_loss`. None: no loss.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
+                each sequence.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
+                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size), and
+                attention_mask is None.
+            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
+                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
+                only. A padded batch requires None.
+            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
+                regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer, with
                 L = max_seqlen for a packed batch; None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
@@ -214,8 +229,9 @@ class BertForSequenceClassification(SequenceClassifier):
             A SequenceClassifierOutput of transformers, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape or value; the message names it.
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only.
         """
         return self._classify(
             labels,
@@ -233,13 +249,14 @@ class BertForSequenceClassification(SequenceClassifier):
 
 
 class BertForQuestionAnswering(BertPreTrainedModel):
-    """BERT with two logits per token: for the first and for the last token of an answer.
+    """BERT with two logits per token: one for the start and one for the end of an answer.
 
-    By default the model has no pooler. With `config.answer_pooler` it has one, which is loaded and saved, but neither
-    run nor trained.
+    By default the model has no pooler. With `config.answer_pooler` it has a pooler, which is loaded and saved, but not
+    used and not trained. The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
+    `config.output_attentions`).
 
     Args:
-        config: the configuration.
+        config: sizes, dropout probabilities, `outside_positions` and `answer_pooler`.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -266,7 +283,10 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         self.post_init()
 
     def freeze_unread(self) -> None:
-        """Freezes the unused pooler, since distributed training waits for the gradient of every trainable parameter."""
+        """Freezes the pooler, if there is one.
+
+        The pooler is not used, and distributed training waits for the gradient of every trainable parameter.
+        """
         if self.bert.pooler is not None:
             self.bert.pooler.requires_grad_(False)
 
@@ -287,14 +307,18 @@ class BertForQuestionAnswering(BertPreTrainedModel):
         """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
-            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
+                without position_ids at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) below type_vocab_size; None: all 0.
-            position_ids: (B, L) or (1, L); None: 0 to L - 1.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            start_positions: (B) first token of each answer, with end_positions. For positions outside the sequence see
-                `span_loss` and `config.outside_positions`. None: no loss.
-            end_positions: (B) last token of each answer.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
+                each sequence.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; requires
+                end_positions. For positions outside the sequence see `span_loss` and `config.outside_positions`. None:
+                no loss.
+            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer; requires
+                start_positions.
             output_attentions: return the attention matrix after dropout, (B, H, L, L), of every layer;
                 None: `config.output_attentions`.
             output_hidden_states: return the embeddings and the output of every layer;
@@ -306,8 +330,9 @@ class BertForQuestionAnswering(BertPreTrainedModel):
             None.
 
         Raises:
-            TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape or value; the message names it.
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
+                the CPU and outside torch.compile only.
         """
         has_answers(start_positions, end_positions)
         encoded = self.bert(

@@ -1,7 +1,7 @@
 """BertSum (Liu, 2019): extractive summarisation by sentence scores, over any encoder.
 
 Every sentence of a document starts with its own [CLS], whose hidden state represents the sentence. A transformer over
-these states scores each sentence in the context of the others.
+these states scores each sentence in the context of the other sentences.
 """
 
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class BertSumOutput(ModelOutput):
     """Output of `BertSumForExtractiveSummarization`.
 
     Attributes:
-        loss: (), mean binary cross-entropy of the labelled sentences; with labels only.
+        loss: (), mean binary cross-entropy of the labelled sentences; None without labels.
         scores: (B, S), probability that a sentence belongs to the summary; 0 for padding.
-        logits: (B, S); undefined at padding.
-        hidden_states: those of the encoder; None unless requested.
-        attentions: those of the encoder; None unless requested.
+        logits: (B, S), the scores before the sigmoid; undefined at padding.
+        hidden_states: hidden states of the encoder; None unless requested.
+        attentions: attention matrices of the encoder; None unless requested.
         inter_attentions: attention matrices over sentences, (B, heads, S, S) per layer; None unless attentions are
             requested.
 
@@ -54,12 +54,14 @@ class BertSumOutput(ModelOutput):
 class BertSumForExtractiveSummarization(EncoderHeadModel):
     """Extractive summarisation by BertSum, over any encoder.
 
-    The transformer over sentences has the implementations "sdpa" (the default) and "eager". To choose another one for
-    the encoder only, name both: attn_implementation={"": "sdpa", "encoder": "flash_attention_2"}.
+    The transformer over sentences has the attention implementations "sdpa" (the default) and "eager". To choose another
+    implementation for the encoder only, name both: attn_implementation={"": "sdpa", "encoder": "flash_attention_2"}.
 
     Args:
-        config: sizes.
-        encoder: a transformers encoder, which becomes part of the model; None builds one from `config.encoder`.
+        config: configuration of the head, with that of the encoder as the field `encoder`.
+        encoder: a transformers encoder, which becomes part of the model. Its configuration replaces `config.encoder`,
+            and its pooler is removed if its class can be built without a pooler. None builds an encoder from
+            `config.encoder`.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -103,7 +105,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             known = ", ".join(map(repr, IMPLEMENTATIONS))
             raise ValueError(
                 f"attn_implementation: expected one of {known}, got {requested_attention!r}. "
-                "{'': 'sdpa', 'encoder': NAME} sets that of the encoder only."
+                "Pass {'': 'sdpa', 'encoder': NAME} to set the implementation of the encoder only."
             )
         return requested_attention
 
@@ -131,13 +133,14 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
         Args:
             input_ids: (B, L) int64 or int32, [CLS] sentence [SEP] [CLS] sentence [SEP] ...
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L), published as alternating 0 and 1 for sentences; None: all 0. An encoder with at most
-                one token type requires None.
-            sentence_positions: (B, S) int64 or int32, position of the [CLS] of each sentence; -1 for padding; required.
-                S is at most 5,000.
-            position_ids: (B, L) or (1, L); None: the default of the encoder.
-            labels: (B, S), 1 for sentences of the summary, 0 for others, -100 for those that the loss leaves out;
-                None: no loss.
+            token_type_ids: (B, L) int64 or int32; in the published code, 0 and 1 alternate from sentence to sentence.
+                None: all 0. An encoder with at most one token type requires None.
+            sentence_positions: (B, S) int64 or int32, position of the [CLS] of each sentence; -1 for padding. The
+                argument is required, and S is at most 5,000.
+            position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder. An encoder without this
+                argument requires None.
+            labels: (B, S), 1 for sentences of the summary, 0 for other sentences, -100 for sentences that the loss
+                leaves out; None: no loss.
             output_attentions: return attention matrices of the encoder and over sentences;
                 None: `config.output_attentions`.
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
@@ -147,9 +150,10 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
             A `BertSumOutput`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape or value. Values are checked on the CPU and outside torch.compile
-                only.
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape or value, or output_attentions is requested from an attention
+                implementation of the encoder that returns no matrices. Values are checked on the CPU and outside
+                torch.compile only.
         """
         sentence_positions = _checked_positions(sentence_positions, input_ids)
         if token_type_ids is not None and not self.takes_token_types:
@@ -184,12 +188,12 @@ def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
     """Returns the mean binary cross-entropy over the sentences with a label; 0 if there are none.
 
     Args:
-        logits: (B, S).
+        logits: (B, S); any value at padding.
         labels: (B, S) of 0, 1 and -100; any value at padding.
         sentence: (B, S) booleans, False for padding.
 
     Raises:
-        TypeError: the labels are no tensor.
+        TypeError: the labels are not a tensor.
         ValueError: the labels have another shape, or a value other than 0, 1 and -100. Values are checked on the CPU
             and outside torch.compile only.
     """

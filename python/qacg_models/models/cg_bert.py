@@ -1,7 +1,7 @@
 """CG-BERT (Wu and Ong, 2021): BERT whose queries and keys are mixed with a context.
 
-Queries and keys of its self-attention are (1 - gate) Q + gate Qc and (1 - gate) K + gate Kc
-(`modules/context_mixing_attention.py`).
+The queries of its self-attention are (1 - gate) Q + gate Qc, and the keys are (1 - gate) K + gate Kc. Queries and keys
+have gates of their own, one per token and head (`modules/context_mixing_attention.py`).
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,18 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 @dataclass
 class CGBertModelOutput(ModelOutput):
-    """Output of `CGBertModel`. Tuples have one entry per layer; they are None unless requested.
+    """Output of `CGBertModel`.
 
-    For a packed batch, hidden states are (T, hidden_size), gates (T, H), and attention matrices (B, H, L, L) with
-    L = max_seqlen, 0 beyond the length of a sequence.
+    Tuples have one entry per layer, and `hidden_states` has one more. They are None unless requested. Layers below
+    `config.context_from_layer` have gates of 0.
+
+    In a packed batch, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then (B, H, L, L)
+    with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
-        last_hidden_state: (B, L, hidden_size).
+        last_hidden_state: (B, L, hidden_size); None with pooled_only.
         pooler_output: (B, hidden_size).
-        hidden_states: (B, L, hidden_size) each; the embeddings come first, so there is one more than layers.
+        hidden_states: (B, L, hidden_size) each; the embeddings come first.
         attentions: A after dropout, (B, H, L, L) each.
         query_gates: share of the context in each query, (B, H, L) each.
         key_gates: share of the context in each key, (B, H, L) each.
@@ -46,10 +49,14 @@ class CGBertModelOutput(ModelOutput):
 
 @dataclass
 class CGBertSequenceClassifierOutput(ModelOutput):
-    """Output of `CGBertForSequenceClassification`. Tuples have one entry per layer.
+    """Output of `CGBertForSequenceClassification`.
+
+    Tuples have one entry per layer, and `hidden_states` has one more. Layers below `config.context_from_layer` have
+    gates of 0. In a packed batch, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then
+    (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
-        loss: (), with labels only; see `classification_loss`.
+        loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
         hidden_states: (B, L, hidden_size) each, the embeddings first; None unless requested.
         attentions: A after dropout, (B, H, L, L) each; None unless requested.
@@ -73,10 +80,11 @@ class CGBertSequenceClassifierOutput(ModelOutput):
 class CGBertModel(ContextBertModel):
     """CG-BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "sdpa" (the default), "fused" and "eager".
+    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
+    `config.output_attentions`).
 
     Args:
-        config: sizes and variants.
+        config: sizes, contexts and variants.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -106,10 +114,11 @@ class CGBertModel(ContextBertModel):
 class CGBertForSequenceClassification(ContextBertForSequenceClassification):
     """CG-BERT with a linear classifier on the pooled output.
 
-    The attention implementations are "sdpa" (the default), "fused" and "eager".
+    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
+    `config.output_attentions`).
 
     Args:
-        config: sizes and variants; `num_labels` or `id2label` gives the classes.
+        config: sizes, contexts and variants; `num_labels` or `id2label` gives the classes.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.

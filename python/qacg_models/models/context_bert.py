@@ -1,7 +1,7 @@
 """Base classes of CG-BERT and QACG-BERT (Wu and Ong, 2021): BERT whose self-attention reads a context.
 
 Both differ from BERT in their encoder (`modules/context_encoder.py`), and from each other in self-attention. Layers
-below `config.context_from_layer` are those of BERT. With `text_ids` they are computed once for all contexts of a text.
+below `config.context_from_layer` are those of BERT. With `text_ids` they run once per text, for all its contexts.
 """
 
 from typing import ClassVar
@@ -24,9 +24,10 @@ class ContextBertModel(EncoderPreTrainedModel):
 
     Attributes:
         self_attention: class of the self-attention layers.
-        output_class: class of what `forward` returns.
-        map_fields: names in the output of the (B, H, L, L) tensors that self-attention returns in addition.
-        gate_fields: names in the output of the (B, H, L) tensors that self-attention returns after these.
+        output_class: class of the output of `forward`.
+        map_fields: fields of `output_class` for the (B, H, L, L) tensors that self-attention returns after its output.
+        gate_fields: fields of `output_class` for the gates that self-attention returns after the tensors of
+            `map_fields`.
     """
 
     card_task = "feature-extraction"
@@ -67,28 +68,32 @@ class ContextBertModel(EncoderPreTrainedModel):
         """Encodes a padded or a packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
+                without position_ids at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) below type_vocab_size; None: all 0.
-            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), indices into `config.contexts`; required. See
-                `config.context_id`.
-            position_ids: (B, L) or (1, L); None: 0 to L - 1.
-            text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
-                context_ids[i], labels are (N), and all outputs are those of a batch with N sequences. Layers below
-                `config.context_from_layer` are computed once for each of the B. None: question i has text i.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
-                position_ids are (T), inputs_embeds is (T, hidden_size), attention_mask is None, and per-token outputs
-                are packed too. `PackingCollator` builds such batches.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
-                outside torch.compile only.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. With the pooler "cls" and
-                a packed batch, the last layer then computes the steps after its attention for first tokens only.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), int64 or int32 indices into `config.contexts`;
+                required. `config.context_id(name)` returns the index of a context.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
+                each sequence.
+            text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
+                text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences. Layers
+                below `config.context_from_layer` run once per sequence. None: one question about each sequence.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
+                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size),
+                attention_mask is None, and per-token outputs are packed too. `PackingCollator` builds packed batches.
+            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
+                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
+                only. A padded batch requires None.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
+                cu_seqlens or `config.unpad`) and the pooler "cls", the steps after the attention of the last layer run
+                for first tokens only, unless output_hidden_states is True.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) each: `lambdas` of QACG-BERT,
-                `query_gates` and `key_gates` of CG-BERT.
-            output_lambda: the same as output_gates.
+            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each. QACG-BERT has the
+                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`.
+            output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
@@ -144,11 +149,11 @@ class ContextBertModel(EncoderPreTrainedModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context: A and P are its attention matrix, the others 0.
+        """Returns the maps and gates of a layer without a context: A and P are its attention matrix, the rest is 0.
 
         Args:
-            attention: its attention matrix, or None.
-            others: maps and gates of a layer with a context, whose shapes the gates have.
+            attention: the attention matrix of the layer, or None; maps are None then.
+            others: maps and gates of a layer with a context; the returned gates have the shapes of its gates.
         """
         gates = others[len(self.map_fields) :]
         zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))
@@ -184,27 +189,32 @@ class ContextBertForSequenceClassification(SequenceClassifier):
         """Classifies the sequences of a padded or packed batch.
 
         Args:
-            input_ids: (B, L) int64 or int32 below vocab_size, L at most max_position_embeddings.
+            input_ids: (B, L) int64 or int32 from 0 to vocab_size - 1; None with inputs_embeds. L is at least 1, and
+                without position_ids at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) below type_vocab_size; None: all 0.
-            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), indices into `config.contexts`; required. See
-                `config.context_id`.
-            position_ids: (B, L) or (1, L); None: 0 to L - 1.
-            text_ids: (N) indices of the B sequences: question i has the text text_ids[i] and the context
-                context_ids[i], labels are (N), and all outputs are those of a batch with N sequences. Layers below
-                `config.context_from_layer` are computed once for each of the B. None: question i has text i.
-            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids.
-            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch. Then input_ids, token_type_ids and
-                position_ids are (T), inputs_embeds is (T, hidden_size), and attention_mask is None.
-            max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
-                outside torch.compile only.
-            labels: (B) integers below num_labels, or -100 for rows that the loss leaves out; for other values of
-                `config.problem_type` see `classification_loss`. None: no loss.
+            token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
+            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), int64 or int32 indices into `config.contexts`;
+                required. `config.context_id(name)` returns the index of a context.
+            position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
+                each sequence.
+            text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
+                text_ids[i] with the context context_ids[i]. Labels are (N), and all outputs are those of a batch with N
+                sequences. Layers below `config.context_from_layer` run once per sequence. None: one question about each
+                sequence.
+            inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
+            cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
+                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size), and
+                attention_mask is None.
+            max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
+                max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
+                only. A padded batch requires None.
+            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
+                regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) each: `lambdas` of QACG-BERT,
-                `query_gates` and `key_gates` of CG-BERT.
-            output_lambda: the same as output_gates.
+            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each. QACG-BERT has the
+                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`.
+            output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
@@ -213,7 +223,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             An `output_class`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
+                outside torch.compile only.
         """
         return self._classify(
             labels,

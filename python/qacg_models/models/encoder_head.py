@@ -19,7 +19,9 @@ from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     """A transformers model with a head over an encoder, which is the attribute named by `base_model_prefix`.
 
-    The encoder is any text encoder of AutoModel whose output has `last_hidden_state`, including those of this package.
+    The encoder is any text encoder of AutoModel whose output has `last_hidden_state` and which requires no other inputs
+    than `encode` passes. `BertModel` of this package is such an encoder. CG-BERT and QACG-BERT are not, since they
+    require context ids.
     """
 
     config: EncoderHeadConfig
@@ -31,11 +33,15 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         """Builds a model with a new head over `encoder`.
 
         The encoder becomes part of the model with its weights and attention implementation. Its pooler is removed if
-        its constructor has the argument `add_pooling_layer`.
+        the constructor of the encoder has the argument `add_pooling_layer`.
 
         Args:
             encoder: a transformers model, such as the result of AutoModel.from_pretrained(folder).
-            config: configuration of the head, whose field `encoder` is replaced; None: the defaults.
+            config: configuration of the head; None: the defaults. The model gets a copy, whose field `encoder` is
+                replaced by the configuration of `encoder`.
+
+        Returns:
+            The model, with the dtype, the device and the training mode of the encoder.
 
         Raises:
             TypeError: `encoder` is not a transformers model, or `config` has another class.
@@ -50,14 +56,21 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         return cls(config, encoder).to(encoder.dtype).to(encoder.device).train(encoder.training)
 
     def _set_encoder(self, encoder: PreTrainedModel | None) -> None:
-        """Stores the encoder, without its pooler if the constructor has the argument `add_pooling_layer`."""
+        """Stores the encoder, without its pooler if its constructor has the argument `add_pooling_layer`.
+
+        Args:
+            encoder: the encoder; None builds one from `config.encoder`.
+
+        Raises:
+            TypeError, ValueError: a field of the configuration is invalid.
+        """
         self.config.check()
         if encoder is None:
             encoder = AutoModel.from_config(self.config.encoder)
         if "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters:
-            # No head reads it, and distributed training waits for the gradient of every parameter.
+            # No head reads the pooler, and distributed training waits for the gradient of every parameter.
             encoder.pooler = None
-        # One object, so that both see resized embeddings and a new attention implementation.
+        # One object, so that resizing embeddings or setting an attention implementation changes both configurations.
         self.config.encoder = encoder.config
         setattr(self, self.base_model_prefix, encoder)
         accepted = inspect.signature(encoder.forward).parameters
@@ -78,7 +91,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum length in tokens for which the encoder has positions; None: no limit."""
+        """Maximum length in tokens for which the encoder has positions; None: it has no table of positions."""
         return self._position_limit
 
     def encode(
@@ -95,23 +108,26 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     ) -> tuple[BaseModelOutput, Tensor | None]:
         """Runs the encoder.
 
-        The encoder receives token types only if it has more than one.
+        The encoder receives token types only if it has more than one type.
 
         Args:
             input_ids: (B, L) int64 or int32; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L); None: all 0.
-            position_ids: (B, L) or (1, L); None: the default of the encoder.
+            token_type_ids: (B, L) int64 or int32; None: all 0.
+            position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder.
             output_attentions: return attention matrices; None: `config.output_attentions`.
             output_hidden_states: return hidden states; None: `config.output_hidden_states`.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids.
-            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; None with input_ids.
+            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it; None: all heads are kept.
 
         Returns:
-            The output of the encoder; the attention mask as booleans (B, L), or None without padding.
+            The output of the encoder; and the attention mask as booleans (B, L), or None if `key_mask` finds no
+            padding.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the message names it.
+            TypeError, ValueError: an argument is invalid, or the encoder does not accept it; the message names it.
+            ValueError: output_attentions is requested, and the attention implementation of the encoder returns no
+                attention matrices.
         """
         config = self.config.encoder
         given = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "head_mask": head_mask}
@@ -177,7 +193,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 def position_limit(encoder: nn.Module) -> int | None:
     """Returns the number of positions of an encoder; None if it has no table of positions.
 
-    In encoders of the RoBERTa family the rows of the table up to the index of padding are no positions.
+    If the table has a padding index, as in encoders of the RoBERTa family, its rows up to that index are not positions.
     """
     for name, module in encoder.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):

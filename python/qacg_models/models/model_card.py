@@ -12,11 +12,11 @@ from transformers import PreTrainedModel
 from qacg_models.utils.atomic_files import follow_umask
 
 CARD_NAME = "README.md"
-# Fields of a configuration that do not describe the model.
+# Fields of a configuration that the table of the card leaves out.
 _NOT_OF_THE_MODEL = (
     *("encoder", "architectures", "transformers_version", "model_type", "dtype", "use_cache", "task_specific_params"),
 )
-# The task of the pipeline, `inference/aspect_pipeline.py`.
+# Name of the task of the pipeline in `inference/aspect_pipeline.py`.
 ASPECT_SENTIMENT = "aspect-sentiment"
 
 _NOTHING_KNOWN = (
@@ -31,7 +31,7 @@ else:  # a mixin that precedes PreTrainedModel
 
 
 class CardWriting(_Model):
-    """Mixin that precedes PreTrainedModel: saving writes a model card if the folder has none."""
+    """Mixin that precedes PreTrainedModel among the bases: saving writes a model card if the folder has none."""
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
 
@@ -41,7 +41,7 @@ class CardWriting(_Model):
         Args:
             usage: code that loads the model and predicts; None: code that loads it and, for a classifier, predicts.
             known: Markdown about training and metrics; None: a sentence that they are unknown.
-            task: the `pipeline_tag`; None: that of the class.
+            task: the `pipeline_tag`; None: the `card_task` of the class.
         """
         name, config = type(self).__name__, self.config
         changed = {
@@ -101,9 +101,18 @@ tags:
         return "\n".join(lines) + "\n"
 
     def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
-        """Saves the model as transformers does, with a model card unless the folder has one."""
+        """Saves the model as transformers does, and writes a model card unless the folder has a README.md.
+
+        The files of weights get the permissions that the umask allows.
+
+        Args:
+            save_directory: the folder, which is created if it does not exist.
+            is_main_process: False: only transformers' method runs; this method writes no card and changes no
+                permissions.
+            **kwargs: further arguments of transformers' `save_pretrained`.
+        """
         folder = Path(save_directory)
-        # First, so that push_to_hub uploads it. Transformers raises the error for a path that is a file.
+        # The card is written first, so that push_to_hub uploads it. Transformers reports a path that is a file.
         if is_main_process and not folder.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / CARD_NAME).exists():

@@ -18,7 +18,7 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
     """Base of every encoder of this package: attention implementations, initial weights and word embeddings.
 
     `attn_implementation` is one of `implementations`; the default is the first, or "eager" with
-    `config.output_attentions`. As in transformers it is set when a model is built or loaded, or by
+    `config.output_attentions`. As in transformers, the implementation is set when a model is built or loaded, or by
     `set_attn_implementation`, and is not saved. A call with `output_attentions=True` works with every implementation.
     """
 
@@ -63,8 +63,8 @@ class SequenceClassifier(EncoderPreTrainedModel):
 
     Attributes:
         encoder_class: class of the encoder.
-        output_class: class of what `forward` returns, with the fields `loss`, `logits` and the optional
-            fields of the encoder's output.
+        output_class: class of the output of `forward`, with the fields `loss`, `logits` and the optional fields of the
+            encoder's output.
     """
 
     card_task = "text-classification"
@@ -82,7 +82,7 @@ class SequenceClassifier(EncoderPreTrainedModel):
     def _classify(
         self, labels: Tensor | None, output_hidden_states: bool | None, return_dict: bool | None, **inputs
     ) -> ModelOutput | tuple[Tensor, ...]:
-        """Runs the encoder on `inputs`, then the classifier; computes the loss if there are labels."""
+        """Runs the encoder on `inputs`, then dropout and the classifier; computes the loss if there are labels."""
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         encoded = self.bert(

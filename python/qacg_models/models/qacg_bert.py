@@ -1,7 +1,7 @@
 """QACG-BERT (Wu and Ong, 2021): BERT whose self-attention adds a gated sigmoid map over a context.
 
-Its self-attention is A = softmax(T) + lambda * alpha * sigmoid(Tc), with Tc from queries and keys of the context
-(`qacg_kernels/MATH.md`, eq. 1 to 8).
+Its attention matrix is A = softmax(T) + lambda * alpha * sigmoid(Tc) (`qacg_kernels/MATH.md`, eq. 1 to 8). T are the
+scores of queries and keys, Tc are the scores of context queries and context keys. lambda is the gate of each query.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,22 @@ from qacg_models.modules.quasi_self_attention import IMPLEMENTATIONS, QuasiSelfA
 
 @dataclass
 class QACGBertModelOutput(ModelOutput):
-    """Output of `QACGBertModel`. Tuples have one entry per layer; they are None unless requested.
+    """Output of `QACGBertModel`.
 
-    For a packed batch, hidden states are (T, hidden_size), lambdas (T, H), and attention matrices (B, H, L, L) with
-    L = max_seqlen, 0 beyond the length of a sequence.
+    Tuples have one entry per layer, and `hidden_states` has one more. They are None unless requested. In layers below
+    `config.context_from_layer`, quasi_maps and lambdas are 0.
+
+    In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention matrices are then (B, H, L, L)
+    with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
-        last_hidden_state: (B, L, hidden_size).
+        last_hidden_state: (B, L, hidden_size); None with pooled_only.
         pooler_output: (B, hidden_size).
-        hidden_states: (B, L, hidden_size) each; the embeddings come first, so there is one more than layers.
+        hidden_states: (B, L, hidden_size) each; the embeddings come first.
         attentions: A after dropout, (B, H, L, L) each. A may be negative.
         softmax_maps: the softmax map P, (B, H, L, L) each.
-        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each. Without dropout A = P + lambda * G.
+        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each, with G = alpha * sigmoid(Tc). Without
+            dropout A = P + lambda * G.
         lambdas: the gate lambda of each query, (B, H, L) each.
 
     Example:
@@ -47,15 +51,20 @@ class QACGBertModelOutput(ModelOutput):
 
 @dataclass
 class QACGBertSequenceClassifierOutput(ModelOutput):
-    """Output of `QACGBertForSequenceClassification`. Tuples have one entry per layer.
+    """Output of `QACGBertForSequenceClassification`.
+
+    Tuples have one entry per layer, and `hidden_states` has one more. In layers below `config.context_from_layer`,
+    quasi_maps and lambdas are 0. In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention
+    matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
-        loss: (), with labels only; see `classification_loss`.
+        loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
         hidden_states: (B, L, hidden_size) each, the embeddings first; None unless requested.
         attentions: A after dropout, (B, H, L, L) each; None unless requested.
         softmax_maps: the softmax map P, (B, H, L, L) each; None unless attentions are requested.
-        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each; None unless attentions are requested.
+        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each, with G = alpha * sigmoid(Tc); None
+            unless attentions are requested.
         lambdas: the gate lambda of each query, (B, H, L) each; None unless requested.
 
     Example:
@@ -76,10 +85,10 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
 class QACGBertModel(ContextBertModel):
     """QACG-BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "fused" (the default) and "eager".
+    The attention implementations are "fused" (the default), and "eager" (the default with `config.output_attentions`).
 
     Args:
-        config: sizes and variants.
+        config: sizes, contexts and variants.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -109,10 +118,10 @@ class QACGBertModel(ContextBertModel):
 class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     """QACG-BERT with a linear classifier on the pooled output.
 
-    The attention implementations are "fused" (the default) and "eager".
+    The attention implementations are "fused" (the default), and "eager" (the default with `config.output_attentions`).
 
     Args:
-        config: sizes and variants; `num_labels` or `id2label` gives the classes.
+        config: sizes, contexts and variants; `num_labels` or `id2label` gives the classes.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.

@@ -1,13 +1,14 @@
 """Query Attention for extractive question answering, over any encoder.
 
 The question becomes one vector, q = mean over its tokens of W_q h. Every token of the sequence gets a weight
-a = softmax(W_k h . q), and the first and last token of the answer are predicted from a * W_v h:
+a = softmax(W_k h . q). The first and last token of the answer are predicted from a * W_v h:
 - "linear": Linear(dropout(gelu(a * W_v h)));
 - "convolutional": Linear(dropout([relu(conv_1), relu(conv_3), relu(conv_5)] of a * W_v h)), widths 1, 3 and 5.
 A second head predicts the type of the question from q.
 
-Padding is masked, and the mean is over the tokens of the question. The configuration fields `question_mean` and
-`attend_padding` select the published behaviour.
+By default padding is masked, and the mean divides by the number of tokens of the question. In the published code
+padding is attended to, and the mean divides by the padded length (`attend_padding` and `question_mean` of the
+configuration).
 """
 
 from dataclasses import dataclass
@@ -33,12 +34,13 @@ class QueryAttentionOutput(ModelOutput):
     Attributes:
         loss: (), the loss of the span plus the weighted loss of the question type, each if its labels are given; None
             without labels.
-        start_logits: (B, L), of the first token of the answer. The softmax of the loss includes padding, as in BERT.
-        end_logits: (B, L), of the last token of the answer.
-        query_logits: (B, num_question_types).
-        query_attention: a, (B, L), 0 at padding unless `config.attend_padding` is set.
-        hidden_states: those of the encoder; None unless requested.
-        attentions: those of the encoder; None unless requested.
+        start_logits: (B, L), logit of each token as the first of the answer. The softmax of the loss includes padding,
+            as in BERT.
+        end_logits: (B, L), logit of each token as the last of the answer.
+        query_logits: (B, num_question_types), logits of the question type.
+        query_attention: the weights a, (B, L), 0 at padding unless `config.attend_padding` is set.
+        hidden_states: hidden states of the encoder; None unless requested.
+        attentions: attention matrices of the encoder; None unless requested.
 
     Example:
         >>> QueryAttentionOutput(start_logits=torch.zeros(2, 5)).keys()
@@ -58,8 +60,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
     """Extractive question answering by Query Attention, over any encoder.
 
     Args:
-        config: sizes and variants.
-        encoder: a transformers encoder, which becomes part of the model; None builds one from `config.encoder`.
+        config: configuration of the head, with that of the encoder as the field `encoder`.
+        encoder: a transformers encoder, which becomes part of the model. Its configuration replaces `config.encoder`,
+            and its pooler is removed if its class can be built without a pooler. None builds an encoder from
+            `config.encoder`.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -119,19 +123,23 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         """Scores each token of a padded batch of questions with texts as the first and as the last token of an answer.
 
         Args:
-            input_ids: (B, L) int64 or int32: the question, a separator, the text.
+            input_ids: (B, L) int64 or int32: the question, a separator, the text; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L), 0 for the question; None: computed from the separator, see `token_types_of`.
-                Encoders with at most one token type do not receive them.
-            position_ids: (B, L) or (1, L); None: the default of the encoder.
-            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids.
-            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it. The encoder has to accept it,
-                as `BertModel` of this package does.
-            start_positions: (B) first token of each answer, with end_positions. For positions outside the sequence see
-                `config.outside_positions`. None: no loss of the span.
-            end_positions: (B) last token of each answer.
-            question_type: (B) below num_question_types, or -100 for rows that the loss leaves out. None: no loss of the
-                question type.
+            token_type_ids: (B, L) int64 or int32, 0 for the question and 1 for the text; None: computed from the
+                separator, see `token_types_of`. An encoder with at most one token type does not receive them.
+            position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder. An encoder without this
+                argument requires None.
+            inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids, and an
+                encoder with this argument.
+            head_mask: (H) or (layers, H), 1 keeps a head of the encoder, 0 removes it; None: all heads are kept. It
+                requires an encoder with this argument, such as `BertModel` of this package.
+            start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer; requires
+                end_positions. For positions outside the sequence see `span_loss` and `config.outside_positions`. None:
+                no loss of the span.
+            end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer; requires
+                start_positions.
+            question_type: (B) int64 or int32 from 0 to num_question_types - 1, or -100 for questions that the loss
+                leaves out. None: no loss of the question type.
             output_attentions: return attention matrices of the encoder; None: `config.output_attentions`.
             output_hidden_states: return hidden states of the encoder; None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
@@ -140,9 +148,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
             A `QueryAttentionOutput`, or the tuple of its fields that are not None.
 
         Raises:
-            TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape or value. Values are checked on the CPU and outside torch.compile
-                only.
+            TypeError: an argument has the wrong type or dtype; the message names it.
+            ValueError: an argument has the wrong shape or value, or the attention implementation of the encoder does
+                not support output_attentions or `config.attend_padding`. Values are checked on the CPU and outside
+                torch.compile only.
         """
         if token_type_ids is None and inputs_embeds is not None:
             raise ValueError(
@@ -185,13 +194,17 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def token_types_of(self, input_ids: Tensor) -> Tensor:
-        """Returns (B, L) token types for (B, L) ids: 0 before the first separator, 1 from it on.
+        """Returns (B, L) token types for (B, L) ids: 0 before the first separator, 1 from the separator on.
 
         Raises:
-            ValueError: the configuration has no sep_token_id, or a row has no separator.
+            ValueError: the configuration has no sep_token_id, or a row has no separator. Rows are checked on the CPU
+                and outside torch.compile only.
         """
         if self.config.sep_token_id is None:
-            raise ValueError("token_type_ids: expected a tensor, since config.sep_token_id is None, got None")
+            raise ValueError(
+                "token_type_ids: expected a tensor, since config.sep_token_id is None, got None. Pass token_type_ids, "
+                "or set config.sep_token_id."
+            )
         types = (input_ids == self.config.sep_token_id).cummax(-1).values.long()
         if values_readable(types) and not bool(types.any(-1).all()):
             row = int((~types.any(-1)).nonzero()[0, 0])
@@ -215,7 +228,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         scores = scores + (query @ self.key_layer.bias).unsqueeze(-1)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if visible is not None:
-            # Set to 0 below, for a row of padding only.
+            # Weights of padding are set to 0 below, since in a row of padding only they are not 0 here.
             scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         if visible is not None:
@@ -243,13 +256,20 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
 
 
 def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
-    """Returns (B, L) booleans, True for tokens of the question; raises ValueError for a row without any."""
+    """Returns (B, L) booleans, True for tokens of the question.
+
+    Raises:
+        ValueError: a row has no token of type 0 outside padding; checked on the CPU and outside torch.compile only.
+    """
     question = token_type_ids == 0
     if visible is not None:
         question = question & visible
     if values_readable(question) and not bool(question.any(-1).all()):
         row = int((~question.any(-1)).nonzero()[0, 0])
-        raise ValueError(f"token_type_ids: expected a token of type 0 in every row, got none in row {row}")
+        raise ValueError(
+            f"token_type_ids: expected a token of type 0 in every row, got none in row {row}. Type 0 is the question: "
+            "the tokens before the first separator if token_type_ids is None. Padding does not count."
+        )
     return question
 
 

@@ -36,7 +36,7 @@ class BertSelfAttention(nn.Module):
             hidden_states: (N, hidden).
             mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
             output_attentions: also return A, the attention matrix.
-            head_mask: (H), multiplies the attention matrices of the heads.
+            head_mask: (H), multiplies the attention matrices of the heads; None: all heads are kept.
 
         Returns:
             The output (N, hidden); A after dropout and head_mask (B, H, L, L), with L = max_seqlen if packed, or None.
@@ -85,7 +85,7 @@ class BertLayer(GradientCheckpointingLayer):
             hidden_states: (B, L, hidden), or packed (T, hidden).
             mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
             output_attentions: also return A, the attention matrix.
-            head_mask: (H), multiplies the attention matrices of the heads.
+            head_mask: (H), multiplies the attention matrices of the heads; None: all heads are kept.
             first_only: after the attention compute only the first token of each sequence; requires the packing.
 
         Returns:
@@ -124,9 +124,9 @@ class BertEncoder(nn.Module):
                 packing.
 
         Returns:
-            Two lists. The first has the input and the hidden states after each layer; with first_only the last ones
-            are (B, hidden). The second has for each layer A after dropout and head_mask, (B, H, L, L), with
-            L = max_seqlen if packed, or None.
+            Two lists. The first has the input and the hidden states after each layer; with first_only the states after
+            the last layer are (B, hidden). The second has A of each layer after dropout and head_mask, (B, H, L, L)
+            with L = max_seqlen if packed, or None.
         """
         every_hidden, every_map = [hidden_states], []
         for i, layer in enumerate(self.layer):

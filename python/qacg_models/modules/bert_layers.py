@@ -6,8 +6,8 @@ from transformers.activations import ACT2FN
 
 from qacg_models.modules.packing import Packing
 
-GATE_WIDTH = 32  # of the attention pooler, as published
-_LEVELS = 1 << 16  # of a dropout probability
+GATE_WIDTH = 32  # width of the hidden layer of the attention pooler, as published
+_LEVELS = 1 << 16  # a dropout probability is rounded to a multiple of 1 / _LEVELS
 _PER_DRAW = 4  # entries that the 64 bits of one draw decide
 
 
@@ -15,14 +15,14 @@ class Dropout(nn.Dropout):
     """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
     On the CPU torch draws one number per entry from a serial generator, which takes a sixth of a training step. Here
-    the probability p is rounded to a multiple of 2^-16, as in the attention kernels, and kept entries are scaled by
+    the probability p is rounded to a multiple of 2^-16 below 1, as in the attention kernels. Kept entries are scaled by
     1 / (1 - p) with the rounded p, so the mean is exact. On other devices and under torch.compile, torch's dropout is
     fast and is used. The dropped entries depend on torch.manual_seed, and are the same when gradient checkpointing
     repeats a forward.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns x with dropped entries, of any shape; x itself in evaluation mode."""
+        """Returns x, of any shape, with dropped entries set to 0; x itself in evaluation mode."""
         if not self.training or self.p == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
             return super().forward(x)
         dropped = min(round(self.p * _LEVELS), _LEVELS - 1)
@@ -105,8 +105,8 @@ class AttentionBlock(nn.Module):
             **options: further arguments of the self-attention.
 
         Returns:
-            Hidden states in the shape of the input, or (B, hidden) with first_only; then the other outputs of the
-            self-attention.
+            A tuple: hidden states in the shape of the input, or (B, hidden) with first_only; then the other outputs of
+            the self-attention.
         """
         attended, *others = self.self(hidden_states, mask, **options)
         if first_only:
@@ -163,8 +163,11 @@ class AttentionPooler(nn.Module):
 
         Args:
             hidden_states: the last hidden states.
-            layout: the packing; or (B, L) booleans, True for tokens; or None without padding. For a packed sequence
-                without tokens, the average is 0.
+            layout: the packing; or (B, L) booleans, True for tokens; or None without padding.
+
+        Returns:
+            (B, hidden_size). For a packed sequence without tokens, the average is 0. For a padded sequence without
+            tokens, it is over all positions.
         """
         weights = self.weights(hidden_states, layout)
         if isinstance(layout, Packing):
@@ -174,7 +177,7 @@ class AttentionPooler(nn.Module):
         return torch.tanh(self.dense(average))
 
     def weights(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
-        """Returns the weights of the average, (B, L) or packed (T)."""
+        """Returns the weights of the average, (B, L) or packed (T); arguments as in `forward`."""
         scores = self.attention_gate(hidden_states).squeeze(-1)
         # The lowest finite number, since -inf would give NaN for a sequence that consists of padding only.
         lowest = torch.finfo(scores.dtype).min

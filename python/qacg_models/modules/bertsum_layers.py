@@ -21,7 +21,10 @@ class PositionwiseFeedForward(nn.Module):
     Args:
         d_model: width of the input and of the output.
         d_ff: width of the hidden layer.
-        dropout: dropout probability, for both dropouts.
+        dropout: dropout probability of the hidden layer and of the output.
+
+    Raises:
+        ValueError: `dropout` is not in [0, 1].
 
     Example:
         >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.zeros(2, 5, 8)).shape
@@ -43,7 +46,7 @@ class PositionwiseFeedForward(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """Sinusoidal position embeddings: sin in even columns, cos in odd ones (Vaswani et al., 2017).
+    """Sinusoidal position embeddings: sin in even columns, cos in odd columns (Vaswani et al., 2017).
 
     Wavelengths range from 2 pi to 20000 pi.
 
@@ -51,6 +54,9 @@ class PositionalEncoding(nn.Module):
         dropout: dropout probability of the sum of embeddings and positions.
         dim: width of the embeddings.
         max_len: number of positions in the table `pe`, a buffer (1, max_len, dim) in the state dict.
+
+    Raises:
+        ValueError: `dropout` is not in [0, 1].
 
     Example:
         >>> PositionalEncoding(dropout=0.1, dim=8).eval()(torch.zeros(2, 5, 8)).shape
@@ -68,7 +74,7 @@ class PositionalEncoding(nn.Module):
     def reset_table(self) -> None:
         """Computes the table again, in place."""
         _, max_len, dim = self.pe.shape
-        # In float64 on the CPU: in float32 the angles of late positions have errors in the fourth digit.
+        # In float64 on the CPU, since in float32 the angles of late positions have errors in the fourth digit.
         positions = torch.arange(max_len, dtype=torch.float64, device="cpu").unsqueeze(1)
         columns = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")
         angles = positions * torch.exp(columns * (-math.log(10000.0) / dim))
@@ -78,7 +84,10 @@ class PositionalEncoding(nn.Module):
     def positions(self, length: int) -> Tensor:
         """Returns the first `length` rows, (1, length, dim); raises ValueError if the table has fewer."""
         if length > self.pe.shape[1]:
-            raise ValueError(f"length: expected at most max_len = {self.pe.shape[1]} positions, got {length}")
+            raise ValueError(
+                f"length: expected at most max_len = {self.pe.shape[1]} positions, one per sentence, got {length}. "
+                "Shorten the documents."
+            )
         return self.pe[:, :length]
 
     def forward(self, emb: Tensor, step: int | None = None) -> Tensor:
@@ -86,10 +95,10 @@ class PositionalEncoding(nn.Module):
 
         Args:
             emb: (B, L, dim).
-            step: None: tokens have the positions 0 to L - 1; otherwise the position of every token in `emb`.
+            step: the position of every vector in `emb`, at least 0; None: the vectors have the positions 0 to L - 1.
 
         Raises:
-            ValueError: a position is beyond the table.
+            ValueError: a position is not below max_len.
         """
         if step is None:
             table = self.positions(emb.shape[1])
@@ -110,7 +119,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Raises:
-        ValueError: `d_model` is not a multiple of `heads`, or `blind_queries` is unknown.
+        ValueError: `d_model` is not a multiple of `heads`, `dropout` is not in [0, 1], or `blind_queries` is unknown.
 
     Example:
         >>> layer = TransformerEncoderLayer(d_model=8, heads=2, d_ff=32, dropout=0.1).eval()
@@ -139,24 +148,33 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
 
         Args:
             iter: index of the layer; layer 0 applies no LayerNorm before its attention.
-            query: unused; None or `inputs` itself. The published layer has the argument, and does not use it either.
+            query: None or the tensor `inputs`; not used. The published layer has this argument, and ignores it too.
             inputs: (B, S, d_model).
             mask: (B, S) of any dtype, nonzero where a key is hidden.
             attn_implementation: "sdpa" or "eager".
             output_attentions: also return the attention matrix.
 
         Returns:
-            (B, S, d_model); with output_attentions a pair of it and (B, heads, S, S).
+            The hidden states (B, S, d_model); with output_attentions a pair of the hidden states and the attention
+            matrix (B, heads, S, S) after dropout.
 
         Raises:
-            TypeError: `inputs` is no tensor.
-            ValueError: `query` is another tensor than `inputs`, `mask` has another shape, or `attn_implementation` is
-                unknown.
+            TypeError: `inputs` or `mask` is not a tensor.
+            ValueError: `query` is another tensor than `inputs`, `inputs` or `mask` has the wrong shape, or
+                `attn_implementation` is unknown.
         """
         if query is not None and query is not inputs:
             raise ValueError(
                 "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."
             )
+        for name, t in (("inputs", inputs), ("mask", mask)):
+            if not isinstance(t, Tensor):
+                raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
+        width = self.self_attn.model_dim
+        if inputs.dim() != 3 or inputs.shape[-1] != width:
+            raise ValueError(f"inputs: expected shape (B, S, {width}), got {tuple(inputs.shape)}")
+        if mask.shape != inputs.shape[:2]:
+            raise ValueError(f"mask: expected shape (B, S) = {tuple(inputs.shape[:2])}, got {tuple(mask.shape)}")
         x = inputs if iter == 0 else self.layer_norm(inputs)
         attended = self.self_attn(
             x,
@@ -176,9 +194,9 @@ class TransformerInterEncoderOutput(ModelOutput):
     """Output of `TransformerInterEncoder`.
 
     Attributes:
-        scores: sigmoid(logits) * mask, (B, S).
+        scores: sigmoid(logits), (B, S); 0 at padding.
         logits: (B, S); undefined at padding.
-        attentions: attention matrix of each layer, (B, heads, S, S); None unless requested.
+        attentions: attention matrix of each layer after dropout, (B, heads, S, S); None unless requested.
 
     Example:
         >>> TransformerInterEncoderOutput(scores=torch.zeros(2, 5)).keys()
@@ -198,11 +216,12 @@ class TransformerInterEncoder(nn.Module):
         d_ff: width of the hidden layer of the feed-forward blocks.
         heads: number of attention heads.
         dropout: dropout probability in the layers.
-        num_inter_layers: number of layers; 0 leaves LayerNorm and the linear classifier.
+        num_inter_layers: number of layers; 0 leaves positions, LayerNorm and the linear classifier.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Raises:
-        ValueError: there are layers, and `d_model` is not a multiple of `heads` or `blind_queries` is unknown.
+        ValueError: `dropout` is not in [0, 1]; or there are layers, and `d_model` is not a multiple of `heads` or
+            `blind_queries` is unknown.
 
     Example:
         >>> encoder = TransformerInterEncoder(d_model=8, d_ff=32, heads=2, dropout=0.1, num_inter_layers=1).eval()
@@ -249,7 +268,7 @@ class TransformerInterEncoder(nn.Module):
         output_attentions: bool = False,
         return_dict: bool = False,
     ) -> Tensor | TransformerInterEncoderOutput:
-        """Scores every sentence in the context of the others.
+        """Scores every sentence in the context of the other sentences.
 
         Args:
             top_vecs: (B, S, d_model), one vector per sentence; S at most 5,000.
@@ -259,11 +278,12 @@ class TransformerInterEncoder(nn.Module):
             return_dict: return a `TransformerInterEncoderOutput`.
 
         Returns:
-            scores (B, S), 0 for padding; or a `TransformerInterEncoderOutput`.
+            The scores (B, S), 0 for padding; with return_dict a `TransformerInterEncoderOutput`.
 
         Raises:
-            TypeError: an argument has another type; the message names it.
-            ValueError: an argument has another shape or value; the message names it.
+            TypeError: `top_vecs` or `mask` is not a tensor.
+            ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are checked on
+                the CPU and outside torch.compile only.
         """
         if output_attentions and not return_dict:
             raise ValueError("output_attentions: expected False without return_dict=True, got True")
@@ -285,7 +305,7 @@ class TransformerInterEncoder(nn.Module):
         )
 
     def _sentences(self, top_vecs: object, mask: object) -> Tensor:
-        """Returns the mask as booleans, True for a sentence."""
+        """Checks the arguments of `forward`; returns the mask as booleans, True for a sentence."""
         if not isinstance(top_vecs, Tensor) or not isinstance(mask, Tensor):
             name, x = ("mask", mask) if isinstance(top_vecs, Tensor) else ("top_vecs", top_vecs)
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")

@@ -1,7 +1,9 @@
-"""The encoder of the models with a context. From layer `context_from_layer` on it differs from BERT's in two ways:
+"""The encoder of CG-BERT and QACG-BERT.
+
+From layer `context_from_layer` on, it differs from the encoder of BERT in two ways:
 
 - every sequence has one context embedding Ec, which these layers read;
-- layer i mixes it with the hidden states, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X.
+- layer i mixes Ec with the hidden states X, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X.
 """
 
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from qacg_models.modules.packing import Packing, SharedTexts, first_tokens
 
 
 class ContextAttentionBlock(AttentionBlock):
-    """The attention block of a layer with a context, for several questions about each text."""
+    """The attention block of a layer with a context. Several questions may share a text."""
 
     def forward(
         self,
@@ -38,12 +40,12 @@ class ContextAttentionBlock(AttentionBlock):
             projections: the projections of texts and questions.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             texts: the texts of the questions; None: each question has its own, so that B = N.
-            first_only: return only the first token of each packed sequence.
+            first_only: return only the first token of each packed sequence; requires the packing.
             **options: further arguments of the self-attention.
 
         Returns:
-            Hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with first_only; then
-            the other outputs of the self-attention.
+            A tuple: hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with
+            first_only; then the other outputs of the self-attention.
         """
         attended, *others = self.self(projections, mask, texts, first_only=first_only, **options)
         if first_only:
@@ -65,7 +67,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         self.register_load_state_dict_pre_hook(_drop_fold)
 
     def train(self, mode: bool = True) -> "ContextBertLayer":
-        """Sets training or evaluation mode; training mode drops folded weights, which an update would invalidate."""
+        """Sets training or evaluation mode; training mode drops folded weights, which an update would make stale."""
         if mode:
             self.fold = None
         return super().train(mode)
@@ -85,18 +87,18 @@ class ContextBertLayer(GradientCheckpointingLayer):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
-            context_embedding: (N, hidden), one per question, which is a sequence of the output.
-            context_layer: linear layer from 2 hidden to hidden. It is a submodule of the encoder, as in checkpoints,
-                but applied here, so that gradient checkpointing does not store the mixed context of every layer.
+            context_embedding: (N, hidden), one per question. The sequences of the output are the questions.
+            context_layer: linear layer from 2 hidden to hidden. As in checkpoints it is a submodule of the encoder. It
+                is applied here, so that gradient checkpointing does not store the mixed context of every layer.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             output_gates: also return the values of the gates.
             output_attentions: also return attention matrices.
-            first_only: return only the first token of each packed sequence.
+            first_only: return only the first token of each packed sequence; requires the packing.
             texts: the texts of the questions; None: each question has its own, so that B = N.
 
         Returns:
-            Hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with first_only; then
-            the other outputs of the self-attention.
+            A tuple: hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with
+            first_only; then the other outputs of the self-attention.
         """
         attention, projections = self.attention.self, None
         if not output_attentions:
@@ -108,7 +110,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
             if texts is not None:
                 hidden_states, texts = texts.gathered(hidden_states), None
             context = mix_context(context_layer, context_embedding, hidden_states, mask)
-            # Of the base class, since an attention may apply dropout in its own `project`.
+            # `project` of the base class, since that of a subclass may apply dropout.
             projections = Projections(ContextAttention.project(attention, hidden_states, context), None)
         attended, *others = self.attention(
             hidden_states,
@@ -143,7 +145,7 @@ class ContextBertEncoder(nn.Module):
         self.layer = nn.ModuleList(
             BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
         )
-        # Layers without a context get a module without parameters, so that the index in a name is that of the layer.
+        # Layers without a context get a module without parameters: indices in parameter names are those of layers.
         self.context_layer = nn.ModuleList(
             nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
         )
@@ -151,7 +153,7 @@ class ContextBertEncoder(nn.Module):
     def plain_layers(
         self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Runs the layers below the first one with a context.
+        """Runs the layers below the first layer with a context.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
@@ -159,7 +161,8 @@ class ContextBertEncoder(nn.Module):
             output_attentions: also return the attention matrices.
 
         Returns:
-            Two lists over these layers: hidden states, the input first; and A, (B, H, L, L) each or None.
+            Two lists. The first has the input and the hidden states after each of these layers. The second has A of
+            each layer, (B, H, L, L), with L = max_seqlen if packed, or None.
         """
         every_hidden, every_map = [hidden_states], []
         for layer in self.layer[: self.first]:
@@ -182,15 +185,16 @@ class ContextBertEncoder(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
-            context_embedding: (N, hidden), one per question, which is a sequence of the output.
+            context_embedding: (N, hidden), one per question. The sequences of the output are the questions.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             output_attentions: also return attention matrices.
             output_gates: also return the values of the gates.
-            first_only: the last layer computes only the first token of each packed sequence.
+            first_only: the last layer returns only the first token of each packed sequence; requires the packing.
             texts: the texts of the questions; None: each question has its own, so that B = N.
 
         Returns:
-            Two lists over these layers: hidden states; and the other outputs of the self-attention.
+            Two lists over these layers: the hidden states after each layer, without the input; and a list of the other
+            outputs of its self-attention.
         """
         every_hidden, every_other = [], []
         for layer, context_layer in zip(self.layer[self.first :], self.context_layer[self.first :]):

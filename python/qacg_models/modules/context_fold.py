@@ -1,13 +1,15 @@
 """A context layer and the projections after it, separate or folded into one product (qacg_kernels/MATH.md).
 
-With W = [We | Wx] the context query of a layer is Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus
-Uq (We E + b + E) + uq, which is the same for all tokens of a sequence. The context key is folded in the same way.
-Queries, keys, values, context queries and context keys then take five H x H products per token instead of six, and two
-or three per question; H is the hidden size. `fold_context` folds weights once, for inference. `project_apart` folds
-them within a call whose batch is large enough.
+X are the hidden states, E is the context embedding, and W = [We | Wx]. The context query of a layer is
+Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus Uq (We E + b + E) + uq. The second term is equal for all
+tokens of a sequence. The context key is folded in the same way.
+
+With the hidden size H, queries, keys, values, context queries and context keys then take five H x H products per token
+instead of six. `fold_context` folds weights once, for inference, and requires two products per question.
+`project_apart` folds weights within a call of more than 2 H tokens, and requires three products per question.
 
 The products of the tokens do not depend on E. So in the first layer with a context they are computed once for each
-text, whatever the number of questions about it (`Projections`).
+text, whatever the number of questions about the text (`Projections`).
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +28,7 @@ class Projections(NamedTuple):
     """Query, key, value, context query and context key, with the parts of tokens and of questions apart.
 
     Attributes:
-        tokens: the five, (B, L, H, D) or (T, H, D) each, computed from the tokens of the texts.
+        tokens: the five projections, (B, L, H, D) or (T, H, D) each, computed from the tokens of the texts.
         questions: the parts of context query and context key that are the same for all tokens, (N, H, D) each; None if
             they are part of `tokens`.
     """
@@ -35,7 +37,7 @@ class Projections(NamedTuple):
     questions: tuple[Tensor, ...] | None
 
     def heads(self, layout: Packing | Tensor | None, texts: SharedTexts | None) -> tuple[Tensor, ...]:
-        """Returns the five for all tokens of the questions, (N, L, H, D) or (T, H, D) each.
+        """Returns the five projections for all tokens of the questions, (N, L, H, D) or (T, H, D) each.
 
         Args:
             layout: the packing of the questions; any other value for a padded batch.
@@ -44,12 +46,12 @@ class Projections(NamedTuple):
         *own, context_query, context_key = self.tokens if texts is None else map(texts.gathered, self.tokens)
         if self.questions is None:
             return *own, context_query, context_key
-        # Not in place: an exported graph would contain a slow scatter for it.
+        # Not added in place, which an exported graph would contain as a slow scatter.
         context = zip((context_query, context_key), self.questions)
         return *own, *(x + _per_token(part, x, layout) for x, part in context)
 
     def first_tokens(self, layout: Packing, texts: SharedTexts | None) -> tuple[Tensor, ...]:
-        """Returns the five for the first token of each question, (N, 1, H, D) each.
+        """Returns the five projections for the first token of each question, (N, 1, H, D) each.
 
         Args:
             layout: the packing of the questions.
@@ -81,10 +83,10 @@ class ContextFold(nn.Module):
 
     Args:
         attention: a self-attention with `layer(role)`, `num_heads` and `context_projection`.
-        context_layer: W (hidden, 2 hidden) and b (hidden).
+        context_layer: the context layer before it, W (hidden, 2 hidden) and b (hidden).
 
     Raises:
-        TypeError: a layer is not a plain nn.Linear, for example one wrapped by an adapter.
+        TypeError: a projection or the context layer is not a plain nn.Linear, for example because an adapter wraps it.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
@@ -100,7 +102,9 @@ class ContextFold(nn.Module):
         layers = {role: attention.layer(role) for role in (*_OWN_ROLES, *CONTEXT_ROLES)}
         for name, layer in {**layers, "context layer": context_layer}.items():
             if type(layer) is not nn.Linear:
-                raise TypeError(f"{name}: expected a plain nn.Linear to fold, got {type(layer).__name__}")
+                raise TypeError(
+                    f"{name}: expected a plain nn.Linear to fold, got {type(layer).__name__}. Merge or remove adapters."
+                )
         self.num_heads = attention.num_heads
         own, context = ([layers[role] for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
         repeats = attention.num_heads if attention.context_projection == "head" else 1
@@ -132,7 +136,7 @@ def mix_context(
 ) -> Tensor:
     """Returns the context of a layer, W [E ; X] + b + E. E is multiplied once per question.
 
-    A layer with a wrapper or a hook, such as an adapter, is called as a module, with [E ; X] of every token.
+    A context layer with a wrapper or a hook, such as an adapter, is called as a module, with [E ; X] of every token.
 
     Args:
         context_layer: W (hidden, 2 hidden) and b (hidden).
@@ -157,9 +161,12 @@ def mix_context(
 def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
     """Returns whether `project_apart` can be used in place of `mix_context` and the projections.
 
-    False if the context layer, or that of the context query or context key, has a wrapper or a hook, and must be called
-    as a module; for the context projection "head"; and in compiled and exported graphs, which are traced for any number
-    of tokens.
+    The result is False in three cases:
+
+    - The context layer, or the layer of the context query or context key, has a wrapper or a hook. Such a layer must be
+      called as a module.
+    - The context projection is "head".
+    - The call is compiled or exported, since such graphs are traced for any number of tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `context_projection`.
@@ -185,14 +192,17 @@ def project_apart(
 ) -> Projections:
     """Projects texts and questions; differentiable.
 
-    The weights of the context path are folded for more than 2 H tokens, for the hidden size H. Folding saves one H x H
-    product per token, and adds two products of weights, each as much work as H tokens.
+    The weights of the context path are folded for more than 2 H tokens, where H is the hidden size. Folding saves one
+    H x H product per token, and adds two products of weights, each as much work as one product for H tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `num_heads`, for which `can_project_apart` is True.
         context_layer: W (hidden, 2 hidden) and b (hidden).
         context_embedding: E of the questions, (N, hidden).
         hidden_states: X of the texts, (B, L, hidden) or packed (T, hidden).
+
+    Returns:
+        The projections, with the parts of the questions apart.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
@@ -227,7 +237,7 @@ def _question_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tenso
 
 
 def _per_token(per_question: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """Expands (N, ...) to (T, ...) or (N, 1, ...), in the dtype of `like`, which autocast may have changed."""
+    """Expands (N, ...) to packed (T, ...) or padded (N, 1, ...), in the dtype of `like`, which autocast may set."""
     per_question = per_question.to(like.dtype)
     return layout.per_token(per_question) if isinstance(layout, Packing) else per_question.unsqueeze(1)
 

@@ -13,13 +13,15 @@ _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 
 
 class ContextMixingSelfAttention(ContextAttention):
-    """A V with A = softmax(Q' K'^T / sqrt(D)), where a context c per token gives
+    """Self-attention A V with A = softmax(Q' K'^T / sqrt(D)), where Q' and K' contain a context (Wu and Ong, 2021).
 
-        lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc,  Qc = Uq c + uq,
+    Every token has a context c, which is mixed into its query:
 
-    and the same for K' (Wu and Ong, 2021); act is `config.gate_activation`. Unlike in QACG-BERT, Qc and Kc have no
-    dropout. Layers have the names of QACG-BERT's; state dicts with the other published names (Wq, Wcq, lambda_Q, ...)
-    load as well.
+        Qc = Uq c + uq,  lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc.
+
+    Keys are mixed in the same way. act is `config.gate_activation`. Unlike in QACG-BERT, Qc and Kc have no dropout.
+    Layers have the same names as in QACG-BERT; state dicts with the other published names (Wq, Wcq, lambda_Q, ...) load
+    as well.
     """
 
     naming = "released"
@@ -50,7 +52,7 @@ class ContextMixingSelfAttention(ContextAttention):
             projections: the projections of texts and questions.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             texts: the texts of the questions; None: each question has its own.
-            first_only: return only the first token of each packed sequence.
+            first_only: return only the first token of each packed sequence; requires the packing.
             output_attentions: also return A, the attention matrix.
             output_gates: also return the gates lq and lk.
 
@@ -80,7 +82,7 @@ class ContextMixingSelfAttention(ContextAttention):
         return out, attention, query_gate, key_gate
 
     def _gate(self, role: str, x: Tensor, context_role: str, context: Tensor) -> Tensor:
-        """Returns act(x . v + context . vc + b), (N, H, 1), for x and context (N, H, D)."""
+        """Returns act(x . v + context . vc + b), (..., H, 1), for x and context (..., H, D)."""
         logit = _gate_logit(self.layer(role), x) + _gate_logit(self.layer(context_role), context)
         return _ACTIVATIONS[self.config.gate_activation](logit)
 

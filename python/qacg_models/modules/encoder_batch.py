@@ -13,7 +13,7 @@ from qacg_models.modules.packing import Packing, SharedTexts, pack_visible, pack
 
 @dataclass(frozen=True)
 class EncoderBatch:
-    """The tokens of a batch in the form in which the encoder runs. (N) stands for (B, L) if padded, (T) if packed.
+    """The tokens of a batch in the form that the encoder processes. (N) stands for (B, L) if padded, (T) if packed.
 
     Attributes:
         size: B, the number of the caller's sequences.
@@ -40,20 +40,21 @@ class EncoderBatch:
 
     @property
     def mask(self) -> Packing | Tensor | None:
-        """Returns the layout as the layers take it: a packing, booleans (B, 1, 1, L), or None."""
+        """The layout in the form that layers accept: a packing, booleans (B, 1, 1, L), or None."""
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
     def for_questions(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", SharedTexts]:
         """Returns the batch of N questions about the texts of this batch.
 
-        Only its size and layout describe the questions: the fields of its tokens are None, or those of the texts.
+        The new batch has the size and the layout of the questions. Its token fields (input_ids, inputs_embeds,
+        token_type_ids and position_ids) are None or those of the texts, and are not to be read.
 
         Args:
             text_ids: (N) int64, the index of each question's text in this batch.
             may_round: a packed batch may get filler, if `rounding_pays`.
 
         Returns:
-            The batch, and the texts with which values of this batch are gathered for it.
+            The new batch, and the `SharedTexts` that expands values of this batch to the questions.
         """
         if not isinstance(self.layout, Packing):
             layout = None if self.layout is None else self.layout.index_select(0, text_ids)
@@ -71,7 +72,10 @@ class EncoderBatch:
         return questions, SharedTexts(questions.with_filler(text_ids), rows, self.layout)
 
     def rounded(self) -> "EncoderBatch":
-        """Returns the packed batch with filler, so that T is one of 16 numbers between two powers of 2."""
+        """Returns the packed batch with filler, so that T is one of 16 numbers between two powers of 2.
+
+        A batch whose T is one of these numbers, or less than 32, is returned unchanged.
+        """
         packing, tokens = self.layout, self.layout.sequences.shape[0]
         filler = -tokens % (1 << max(0, tokens.bit_length() - 5))
         if not filler:
@@ -93,11 +97,11 @@ class EncoderBatch:
         )
 
     def with_filler(self, x: Tensor) -> Tensor:
-        """Returns values of the caller's sequences, (B), followed by 0 for each filler sequence."""
+        """Returns x (B), values of the caller's sequences, followed by a 0 for each filler sequence."""
         return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
 
     def without_filler(self, x: Tensor) -> Tensor:
-        """Returns the values of the caller's sequences, (B, ...), the first ones of x."""
+        """Returns the values of the caller's sequences, (B, ...), which are the first rows of x."""
         return x[: self.size] if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
@@ -123,16 +127,16 @@ class EncoderBatch:
         return padded.index_copy(0, self.token_indices, x).unflatten(0, (batch, length))
 
     def restored_rows(self, x: Tensor) -> Tensor:
-        """Returns values by head, (B, H, L, 1) or (T, H, 1), in the form of the caller's batch: (B, H, L) or (T, H)."""
+        """Returns per-head values (B, H, L, 1) or (T, H, 1) in the form of the caller's batch, (B, H, L) or (T, H)."""
         x = self.restored(x.squeeze(-1)) if isinstance(self.layout, Packing) else x.squeeze(-1)
         return x if self.padded_shape is None else x.transpose(1, 2)
 
 
 def rounding_pays(device: torch.device) -> bool:
-    """Returns whether products take much longer with a new number of rows than with one that has occurred before.
+    """Returns whether a matrix product is much slower for a number of rows that has not occurred before.
 
-    True for bfloat16 autocast on the CPU, outside torch.compile: oneDNN compiles a kernel for each new shape, which
-    takes longer than a product of a thousand rows.
+    The result is True for bfloat16 autocast on the CPU, outside torch.compile. There, oneDNN compiles a kernel for each
+    new shape, which takes longer than a product of a thousand rows.
     """
     return (
         device.type == "cpu"
@@ -162,11 +166,11 @@ def read_batch(
         input_ids: (B, L) or packed (T), int64 or int32; None with inputs_embeds.
         attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
         token_type_ids: as input_ids; None: all 0.
-        position_ids: (B, L), (1, L) or packed (T); None: 0 to the length - 1.
+        position_ids: (B, L), (1, L) or packed (T); None: 0, 1, 2, ... in each sequence.
         inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
         cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded.
-        max_seqlen: length of the longest packed sequence; None: read from cu_seqlens, on the CPU and
-            outside torch.compile only.
+        max_seqlen: at least the length of the longest packed sequence; None: read from cu_seqlens, which works on the
+            CPU and outside torch.compile only. A padded batch requires None.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
         may_round: a packed batch may get filler, if `rounding_pays`.
@@ -186,13 +190,15 @@ def read_batch(
             if packing.max_seqlen > config.max_position_embeddings:
                 raise ValueError(
                     f"max_seqlen: expected at most max_position_embeddings = {config.max_position_embeddings}, "
-                    f"got {packing.max_seqlen}"
+                    f"got {packing.max_seqlen}. Shorten the sequences, or pass a smaller max_seqlen."
                 )
             position_ids = packing.places
         batch = EncoderBatch(packing.batch, input_ids, inputs_embeds, token_type_ids, position_ids, packing)
         return batch.rounded() if may_round and rounding_pays(tokens.device) else batch
     if max_seqlen is not None:
-        raise ValueError("max_seqlen: expected cu_seqlens with it, got None. Omit max_seqlen for a padded batch.")
+        raise ValueError(
+            "max_seqlen: expected None without cu_seqlens, got a length. Omit max_seqlen for a padded batch."
+        )
     shape = check_encoder_inputs(config, input_ids, inputs_embeds, token_type_ids, position_ids)
     check_segments(config, token_type_ids)
     visible = key_mask(attention_mask, shape)

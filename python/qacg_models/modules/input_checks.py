@@ -19,7 +19,7 @@ def check_ids(
     Args:
         name: the argument, for the message.
         ids: the value to check.
-        shape: expected shape; None: two dimensions (B, L), or one (T) if packed.
+        shape: expected shape; None: any shape of two dimensions (B, L), or of one (T) if packed.
         limit: values are 0 to limit - 1.
         field: the configuration field that sets the limit, for the message.
         packed: whether the batch is packed.
@@ -52,7 +52,8 @@ def check_encoder_inputs(
         position_ids: None, (B, L) or (1, L).
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or L exceeds max_position_embeddings without position_ids.
+        TypeError, ValueError: an argument is invalid, or L exceeds max_position_embeddings without position_ids; the
+            message names the argument.
     """
     name, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=False)
     batch, length = tokens.shape[:2]
@@ -126,7 +127,12 @@ def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -
 
 
 def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
-    """Returns `head_mask`, (H) or (layers, H), as (layers, H); raises TypeError or ValueError for other values."""
+    """Returns `head_mask`, (H) or (layers, H), as (layers, H).
+
+    Raises:
+        TypeError: `head_mask` is not a tensor.
+        ValueError: `head_mask` has another shape.
+    """
     if not isinstance(head_mask, Tensor):
         raise TypeError(f"head_mask: expected a torch.Tensor or None, got {type(head_mask).__name__}")
     if tuple(head_mask.shape) not in ((heads,), (layers, heads)):
@@ -137,7 +143,12 @@ def checked_head_mask(head_mask: object, layers: int, heads: int) -> Tensor:
 
 
 def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tensor:
-    """Returns `context_ids`, (B) or (B, 1), as (B); raises TypeError or ValueError for values that are no ids."""
+    """Returns `context_ids`, (B) or (B, 1), as (B).
+
+    Raises:
+        TypeError: `context_ids` is not an integer tensor.
+        ValueError: `context_ids` is None, or has another shape or an id out of range.
+    """
     if context_ids is None:
         raise ValueError(
             f"context_ids: expected one id per sequence, 0 to {config.num_contexts - 1}, got None. "
@@ -149,16 +160,22 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
 
 
 def checked_text_ids(text_ids: object, texts: int) -> Tensor:
-    """Returns `text_ids`, (N) indices of the texts of a batch, as int64; raises TypeError or ValueError if invalid."""
+    """Returns `text_ids`, (N) indices of the texts of a batch, as int64.
+
+    Raises:
+        TypeError: `text_ids` is not an integer tensor.
+        ValueError: `text_ids` has another number of dimensions, or an index out of range.
+    """
     questions = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
     check_ids("text_ids", text_ids, questions, texts, "the number of texts")
     return text_ids.long()
 
 
 def check_segments(config, token_type_ids: Tensor | None) -> None:
-    """Raises ValueError for a second segment if the model has `context_standalone`.
+    """Raises ValueError for a second segment if the configuration has `context_standalone`.
 
-    Such a model was trained without second segments, so the embedding of their token type is untrained.
+    A model with this field was trained without second segments, so the embedding of their token type is untrained.
+    Values are read on the CPU and outside torch.compile only.
     """
     if token_type_ids is None or not getattr(config, "context_standalone", False):
         return
@@ -175,7 +192,8 @@ def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
     On a GPU and under torch.compile the values are not read, so a mask without padding is returned as booleans too.
 
     Raises:
-        TypeError, ValueError: the mask is no tensor, has another shape, or values other than 0 and 1.
+        TypeError: the mask is not a tensor.
+        ValueError: the mask has another shape, or values other than 0 and 1.
     """
     if attention_mask is None:
         return None

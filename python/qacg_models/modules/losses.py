@@ -1,4 +1,4 @@
-"""Losses of the heads, with checked labels: the problem types of transformers, and answer spans."""
+"""Losses with checked labels: sequence classification by transformers' problem types, and answer spans."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from qacg_kernels.utils.torch_internals import values_readable
 
-IGNORED = -100
+IGNORED = -100  # label of a row that a loss leaves out
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tensor:
@@ -14,17 +14,19 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
     Args:
         logits: (B, C).
-        labels: for "single_label_classification" (B) integers below C, or -100 for rows that the loss leaves out; for
-            "regression" (B, C), or (B) if C is 1; for "multi_label_classification" (B, C) of 0 to 1.
-        problem_type: None: as in transformers, regression if C is 1, else single_label_classification for integer
-            labels and multi_label_classification for others.
+        labels: for "single_label_classification" (B) int64 or int32 from 0 to C - 1, or -100 for rows that the loss
+            leaves out; for "regression" (B, C), or (B) if C is 1; for "multi_label_classification" (B, C), numbers from
+            0 to 1.
+        problem_type: one of the three names. None: as in transformers, regression if C is 1, otherwise
+            single_label_classification for integer labels and multi_label_classification for floating-point labels.
 
     Returns:
         (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy.
 
     Raises:
-        TypeError, ValueError: the labels have another type or shape, or a class is out of range. Ranges are checked for
-            classification only, on the CPU and outside torch.compile.
+        TypeError: the labels are not a tensor, or not int64 or int32 for "single_label_classification".
+        ValueError: the labels have another shape, or a class is out of range. Ranges are checked for classification
+            only, on the CPU and outside torch.compile.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
@@ -53,7 +55,7 @@ def has_answers(start_positions: object, end_positions: object) -> bool:
     """Returns whether both answer positions are given; raises ValueError if only one of the two is."""
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
-        raise ValueError(f"{missing}_positions: expected a tensor with {given}_positions, got None. Pass both or none.")
+        raise ValueError(f"{missing}_positions: expected a tensor with {given}_positions, got None. Pass both.")
     return start_positions is not None
 
 
@@ -64,21 +66,22 @@ def span_loss(
     end_positions: Tensor,
     outside: str = "ignore",
 ) -> Tensor:
-    """Returns the mean of the cross-entropies of the first and of the last token of an answer.
+    """Returns the mean of two cross-entropies: that of the first and that of the last token of an answer.
 
-    Long documents are split into windows, and the answer may be in another window. Positions of L or more are left out
-    of the mean.
+    Each cross-entropy is a mean over the batch. Long documents are split into windows, and the answer may be in another
+    window. Positions of L or more are left out of the mean over the batch.
 
     Args:
         start_logits: (B, L).
         end_logits: (B, L).
-        start_positions: (B) or (B, 1) integers.
-        end_positions: (B) or (B, 1) integers.
-        outside: "ignore" also leaves out positions below 0, and a term without any valid position is 0. "clamp", as
-            published, moves positions below 0 to the first token, and a term without any valid position is NaN.
+        start_positions: (B) or (B, 1) int64 or int32.
+        end_positions: (B) or (B, 1) int64 or int32.
+        outside: "ignore" also leaves out positions below 0; a cross-entropy without any position is 0. "clamp", as
+            published, moves positions below 0 to the first token; a cross-entropy without any position is NaN.
 
     Raises:
-        TypeError, ValueError: the positions have another type or shape; int64 and int32 are accepted.
+        TypeError: the positions are not tensors of dtype int64 or int32.
+        ValueError: the positions have another shape.
     """
     losses = []
     for name, logits, positions in (
@@ -90,7 +93,7 @@ def span_loss(
             raise TypeError(f"{name}: expected a torch.Tensor of dtype torch.int64 or torch.int32, got {got}")
         batch, length = logits.shape
         if tuple(positions.shape) not in ((batch,), (batch, 1)):
-            raise ValueError(f"{name}: expected shape ({batch},), got shape {tuple(positions.shape)}")
+            raise ValueError(f"{name}: expected shape ({batch},) or ({batch}, 1), got shape {tuple(positions.shape)}")
         positions = positions.long().reshape(-1)
         if outside == "clamp":
             losses.append(F.cross_entropy(logits, positions.clamp(0, length), ignore_index=length))
@@ -101,7 +104,7 @@ def span_loss(
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean cross-entropy over the rows whose label is not -100; 0 if there are no such rows."""
+    """Returns the mean cross-entropy over the rows whose label is not -100; 0 without such rows."""
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     return total / (labels != IGNORED).sum().clamp_min(1)
 

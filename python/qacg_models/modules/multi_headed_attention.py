@@ -1,4 +1,4 @@
-"""BertSum's multi-head attention: softmax attention with a key-value cache, and a given graph in the last head."""
+"""BertSum's multi-head attention: softmax attention with a key-value cache, and a graph that weights the last head."""
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,8 @@ from qacg_models.configs.field_checks import check_one_of
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
 
 IMPLEMENTATIONS = ("sdpa", "eager")
-GRAPH_EPSILON = (
-    1e-9  # added to the row sums by which the attention matrix of the head with a graph is divided, as published
-)
+# Added to the row sums by which the attention matrix of the head with a graph is divided, as published.
+GRAPH_EPSILON = 1e-9
 CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}
 
 
@@ -32,12 +31,13 @@ class MultiHeadedAttention(nn.Module):
         head_count: number of heads, H.
         model_dim: width of keys, values and queries, a multiple of `head_count`.
         dropout: probability that an attention entry is dropped in training.
-        use_final_linear: merge the heads and project them; otherwise return the heads.
+        use_final_linear: True: merge the heads and project them; False: return the heads.
         blind_queries: result of a query that sees no key: "zeros", or as published the "average" of all values.
             (The published code sets hidden scores to -1e18, so all scores of such a query are equal.)
 
     Raises:
-        ValueError: `model_dim` is not a multiple of `head_count`, or `blind_queries` is unknown.
+        ValueError: `model_dim` is not a multiple of `head_count`, one of the two is not positive, `dropout` is not in
+            [0, 1], or `blind_queries` is unknown.
 
     Example:
         >>> attention = MultiHeadedAttention(head_count=2, model_dim=8).eval()
@@ -56,8 +56,10 @@ class MultiHeadedAttention(nn.Module):
         blind_queries: str = "zeros",
     ):
         super().__init__()
-        if head_count < 1 or model_dim < 1 or model_dim % head_count:
-            raise ValueError(f"model_dim: expected a multiple of head_count = {head_count}, got {model_dim}")
+        if head_count < 1:
+            raise ValueError(f"head_count: expected at least 1, got {head_count}")
+        if model_dim < 1 or model_dim % head_count:
+            raise ValueError(f"model_dim: expected a positive multiple of head_count = {head_count}, got {model_dim}")
         check_one_of("blind_queries", blind_queries, BLIND_QUERIES)
         self.blind_queries = blind_queries
         self.head_count = head_count
@@ -88,28 +90,28 @@ class MultiHeadedAttention(nn.Module):
 
         Args:
             key: (B, S, model_dim). With a cache, its use depends on `type`. "self": not read, since keys are
-                projections of `query`. "context": read in the first call only, and may be None later. None: expected to
-                be projected and split already, (B, H, T, D) with D = model_dim / H.
-            value: of the same shape as `key`, and read in the same cases.
+                projections of `query`. "context": projected in the first call only; later it may be None, and only its
+                length is checked. None: keys that are already projected and split, (B, H, T, D) with D = model_dim / H.
+            value: of the same shape as `key`, and projected in the same cases.
             query: (B, L, model_dim).
-            mask: broadcastable to (B, L, T), of any dtype, nonzero where a key is hidden. T includes the keys
-                from the cache. For queries that see no key, see `blind_queries`.
+            mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T includes
+                the keys from the cache. For queries that see no key, see `blind_queries`. None: all keys are visible.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
                 tensors: "self" appends keys and values along T, "context" projects them once and then reuses them.
-            type: "self" or "context": the entries of the cache to use. With a cache, None projects neither keys nor
-                values nor query, and leaves the cache unchanged. Without a cache, `type` has no effect.
-            predefined_graph_1: (B, L, T) or broadcastable. The attention matrix of the last head is multiplied by it;
-                then each row is divided by its sum + 1e-9.
+            type: "self" or "context": the entries of the cache to use. With a cache, None means that key, value and
+                query are already projected, and leaves the cache unchanged. Without a cache, `type` has no effect.
+            predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
+                last head is multiplied by the graph; then each row is divided by its sum + 1e-9.
             attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
             output_attentions: also return the attention matrix (B, H, L, T) after dropout.
 
         Returns:
-            (B, L, model_dim), or (B, H, L, D) without the final linear layer; with output_attentions a pair of it and
-            the attention matrix.
+            The output (B, L, model_dim), or (B, H, L, D) without the final linear layer; with output_attentions a pair
+            of the output and the attention matrix.
 
         Raises:
-            TypeError: an argument or a cache entry has another type; the message names it.
-            ValueError: an argument or a cache entry has another shape or value; the message names it.
+            TypeError: an argument or a cache entry has the wrong type or dtype; the message names it.
+            ValueError: an argument or a cache entry has the wrong shape or value; the message names it.
         """
         if attn_implementation not in IMPLEMENTATIONS:
             known = ", ".join(map(repr, IMPLEMENTATIONS))
@@ -149,7 +151,7 @@ class MultiHeadedAttention(nn.Module):
         if layer_cache is None:
             return self._project(key, value, query.shape[0])
         if type is None:
-            hint = ". A layer_cache with type None projects nothing."
+            hint = ". With a layer_cache and type None, keys and values must be projected and split already."
             _check_heads({"key": key, "value": value}, queries, hint)
             return key, value
         names = CACHE_OF[type]
@@ -194,7 +196,8 @@ def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Te
     missing = [name for name in names if name not in layer_cache]
     if missing:
         raise ValueError(
-            f"layer_cache: expected the keys {', '.join(map(repr, missing))}, got none. Use empty_layer_cache()."
+            f"layer_cache: expected the keys {', '.join(map(repr, missing))}, got a dictionary without them. "
+            "Use empty_layer_cache()."
         )
     entries = tuple(layer_cache[name] for name in names)
     if entries == (None, None):

@@ -33,7 +33,13 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
-        """Returns the packing of `total` tokens with these offsets."""
+        """Returns a packing without checks; `packing_of` checks the arguments.
+
+        Args:
+            cu_seqlens: (B + 1,) int32 or int64 offsets.
+            max_seqlen: at least the length of the longest sequence.
+            total: T, the number of tokens.
+        """
         tokens = torch.arange(total, device=cu_seqlens.device)
         # The first offset above the index of a token is the end of its sequence; empty sequences are skipped.
         sequences = torch.searchsorted(cu_seqlens[1:].long(), tokens, right=True)
@@ -46,7 +52,7 @@ class Packing(NamedTuple):
         return self.cu_seqlens.shape[0] - 1
 
     def lengths(self) -> Tensor:
-        """(B,) the number of tokens of each sequence."""
+        """Returns the number of tokens of each sequence, (B,) int32."""
         return self.cu_seqlens.diff()
 
     def per_token(self, per_sequence: Tensor) -> Tensor:
@@ -65,11 +71,11 @@ class Packing(NamedTuple):
         return x.masked_fill((self.lengths() == 0).view(-1, *[1] * (x.dim() - 1)), 0.0)
 
     def total(self, x: Tensor) -> Tensor:
-        """Returns the sum over the tokens of each sequence, (B, N), from x (T, N)."""
+        """Returns the sum over the tokens of each sequence, (B, ...), from x (T, ...); 0 if it has none."""
         return x.new_zeros((self.batch, *x.shape[1:])).index_add(0, self.sequences, x)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """Pads x (T, ...) to (B, max_seqlen, ...), with `fill` where there is no token."""
+        """Pads x (T, ...) to (B, max_seqlen, ...), with the value `fill` where there is no token."""
         padded = x.new_full((self.batch * self.max_seqlen, *x.shape[1:]), fill)
         return padded.index_copy(0, self._indices(), x).unflatten(0, (self.batch, self.max_seqlen))
 
@@ -116,7 +122,7 @@ class SharedTexts(NamedTuple):
     packing: Packing | None
 
     def gathered(self, x: Tensor) -> Tensor:
-        """Returns values of the questions from those of the texts, (B, L, ...) or (T, ...)."""
+        """Returns the values of the questions, (N, L, ...) or packed (T, ...), from x, the values of the texts."""
         return x.index_select(0, self.rows)
 
 
@@ -124,7 +130,7 @@ def first_tokens(x: Tensor, packing: Packing, texts: SharedTexts | None) -> Tens
     """Returns the first token of each of N questions, (N, ...), from packed values (T, ...) of their texts.
 
     Args:
-        x: values of the texts; 0 is returned for a text without tokens.
+        x: values of the texts, (T, ...); the result is 0 for a text without tokens.
         packing: the packing of the questions.
         texts: the texts, or None if every question has a text of its own.
 
@@ -162,7 +168,7 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
         )
     if cu_seqlens.device != tokens.device:
         raise ValueError(
-            f"cu_seqlens: expected device {tokens.device} as the tokens have, got device {cu_seqlens.device}"
+            f"cu_seqlens: expected device {tokens.device}, that of the tokens, got device {cu_seqlens.device}"
         )
     if max_seqlen is not None and (isinstance(max_seqlen, bool) or not isinstance(max_seqlen, int | torch.SymInt)):
         raise TypeError(f"max_seqlen: expected an integer, got {type(max_seqlen).__name__}")
@@ -181,8 +187,8 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
             raise ValueError(f"max_seqlen: expected at least {longest}, the longest sequence, got {max_seqlen}")
     elif max_seqlen is None:
         raise ValueError(
-            "max_seqlen: expected the length of the longest sequence, got None. It can be read from cu_seqlens "
-            "only on the CPU and outside torch.compile"
+            "max_seqlen: expected the length of the longest sequence, got None. Pass max_seqlen: it is read from "
+            "cu_seqlens only on the CPU and outside torch.compile."
         )
     return Packing.of(cu_seqlens, max_seqlen, total)
 

@@ -15,7 +15,8 @@ from qacg_models.modules.packing import Packing, SharedTexts
 from qacg_models.modules.softmax_attention import softmax_map
 
 IMPLEMENTATIONS = ("fused", "eager")
-_MOST_PADDING = 2  # padded keys per key, up to which one query for each sequence pays
+# With at most this many padded positions per token, attention from first tokens only is faster on padded keys.
+_MOST_PADDING = 2
 
 
 class QuasiSelfAttention(FusedQuasiAttention):
@@ -53,13 +54,14 @@ class QuasiSelfAttention(FusedQuasiAttention):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Computes self-attention within each of N sequences, one per question.
 
-        With output_attentions, and with the implementation "eager", a packed batch is padded for the attention.
+        With output_attentions, and with the implementation "eager", a packed batch is padded for the attention. With
+        first_only, only its keys are padded if that is faster.
 
         Args:
             projections: the projections of texts and questions, before dropout.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             texts: the texts of the questions; None: each question has its own.
-            first_only: return only the first token of each packed sequence.
+            first_only: return only the first token of each packed sequence; requires the packing.
             output_attentions: also return the attention matrices.
             output_gates: also return the gate lambda.
 
@@ -124,7 +126,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         context_query = self.drop_context(context_query)
         if dropout_p > 0:
-            # A slice of the padded context keys would get a gradient of their size, which is slow.
+            # Not a slice of the padded context keys: its gradient would have their size, which is slow.
             kept = self.drop_context(torch.ones_like(context_keys))
             context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
         lam = lambda_of_rows(query, key, context_query, context_key, self.gate(like=query))
@@ -194,9 +196,17 @@ def _padding_pays(packing: Packing) -> bool:
 def lambda_of_rows(
     query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: GateParameters
 ) -> Tensor:
-    """Returns lambda of a row gate, (..., H), from query and key at its position, (..., H, D) each.
+    """Returns lambda, (..., H), for query rows.
 
-    Like the kernels it computes in float32, or in float64 for float64 inputs.
+    Args:
+        query: the queries, (..., H, D).
+        key: the keys at the positions of the queries, of the same shape.
+        context_query: the context queries, of the same shape.
+        context_key: the context keys at the positions of the queries, of the same shape.
+        gate: the parameters of lambda.
+
+    As in the kernels, the computation is in float32, or in float64 for float64 inputs. The result has the dtype of the
+    queries.
     """
 
     def share(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:

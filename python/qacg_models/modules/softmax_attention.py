@@ -8,7 +8,7 @@ from qacg_kernels import quasi_attention, quasi_attention_varlen
 from qacg_kernels.backends import cpu
 from qacg_models.modules.packing import Packing
 
-# The models use the first by default.
+# BERT and CG-BERT use the first by default.
 IMPLEMENTATIONS = ("sdpa", "fused", "eager")
 
 
@@ -31,8 +31,8 @@ def softmax_attention(
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, S).
         dropout_p: dropout probability of A, 0 outside training.
         implementation: one of IMPLEMENTATIONS. "fused" computes an unused quasi-attention map, but on the CPU its
-            backward is faster than that of "sdpa" for sentences. "sdpa" is faster at inference and without a compiled
-            kernel.
+            backward is faster than that of "sdpa" for sequences as short as sentences. "sdpa" is faster at inference,
+            and where there is no compiled kernel.
         want_map: also return A. Plain operations then compute it with every implementation, so that A and the output
             have the same dropped entries.
 
@@ -53,7 +53,10 @@ def softmax_attention(
 def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0.
 
-    `mask` is None, or boolean and broadcastable to the result, True where attention is allowed.
+    Args:
+        query: (B, H, L, D).
+        key: (B, H, S, D).
+        mask: None, or boolean and broadcastable to the result, True where attention is allowed.
     """
     scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
     if mask is None:
@@ -82,7 +85,7 @@ def attend_split(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns A V and A as `softmax_attention` does, for heads in the layout of the projections, padded or packed.
+    """Returns A V and A as `softmax_attention` does, for padded heads (B, L, H, D) or packed heads (T, H, D).
 
     Args:
         query: (B, L, H, D), or (T, H, D) with a packing.

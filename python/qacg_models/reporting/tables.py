@@ -18,11 +18,11 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     Args:
         header: titles of the columns.
-        rows: the cells of each row, at least one row.
+        rows: the cells of each row.
     """
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    numbers = _number_columns(rows)
+    numbers = _number_columns(header, rows)
 
     def line(row: Sequence[str]) -> str:
         padded = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numbers)]
@@ -39,11 +39,10 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Se
 
     Args:
         header: titles of the columns.
-        rows: the cells of each row, at least one row.
+        rows: the cells of each row.
         classes: a CSS class for each row; empty: no classes.
     """
-    numbers = _number_columns(rows)
-
+    numbers = _number_columns(header, rows)
     cards = any(len(cell) > CARD for row in rows for cell in row)
 
     def cell(text: str, role: str, number: bool, title: str) -> str:
@@ -93,8 +92,10 @@ def undefined_notes(results: Mapping[str, Metrics]) -> list[str]:
     ]
 
 
-def _number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Returns, for each column, whether all of its cells are numbers, empty or n/a."""
+def _number_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Returns, for each column, whether there are rows and all cells of the column are numbers, empty or n/a."""
+    if not rows:
+        return [False] * len(header)
     return [all(_is_number(cell) for cell in column) for column in zip(*rows)]
 
 

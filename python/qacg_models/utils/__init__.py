@@ -1,1 +1,1 @@
-"""General helpers: processes, devices, atomic files, locks, option fields, provenance."""
+"""General helpers: processes, devices, files, locks, text, JSON, option fields, tables, progress bars, provenance."""

@@ -1,8 +1,8 @@
 """Atomic writes: a file or folder appears under its name when it is complete, or not at all.
 
 Files are written to a temporary folder beside the destination, flushed to the disk, and renamed. The temporary folder
-has a random name and is accessible to this user only: in a shared folder, another user could create a link with a
-predictable name to a file of this user.
+has a random name and is accessible to this user only. If the name were predictable, another user of a shared folder
+could create a link of that name to a file of this user.
 """
 
 import os
@@ -23,10 +23,10 @@ OLD = "old"  # name of the previous output folder, beside the new one
 def replace_folder(new: Path, output: Path) -> None:
     """Renames `new` to `output`.
 
-    The previous output is renamed to `old`, beside `new`; the caller deletes it.
+    A previous output is renamed to `old`, beside `new`; the caller deletes it.
 
     Raises:
-        OSError: `new` cannot be renamed; the previous output is restored.
+        OSError: a folder cannot be renamed; the previous output remains or is restored.
         InputError: the previous output cannot be restored either; it remains in `old`, which must not be deleted.
     """
     old = new.with_name(OLD)
@@ -40,7 +40,7 @@ def replace_folder(new: Path, output: Path) -> None:
                 os.rename(old, output)
             except OSError:
                 raise InputError(
-                    f"{output}: cannot be replaced ({error}). Its content is in {old}; move it back."
+                    f"{output}: cannot be replaced ({error}). Its content is in {old}; rename that folder to {output}."
                 ) from error
         raise
 
@@ -55,8 +55,8 @@ def atomic_folder(output: Path) -> Iterator[Path]:
         output: a folder, a link to one, or an unused name in an existing folder.
 
     Raises:
-        OSError: the folder cannot be renamed; the previous output is restored.
-        InputError: the previous output cannot be restored either; the message has the path of its content.
+        OSError: a folder cannot be created or renamed; the previous output remains or is restored.
+        InputError: the previous output cannot be restored; the message has the path of its content.
     """
     output = output.resolve()  # for a link, the target is replaced
     temporary = _temporary(output)
@@ -74,9 +74,12 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Deletes a folder, if it exists, and the rest of it that an interrupted deletion left.
+    """Deletes a folder, if it exists, and what an interrupted deletion has left of it.
 
     The folder is renamed first, so that a partly deleted folder never has this name.
+
+    Raises:
+        OSError: the folder cannot be renamed or deleted.
     """
     doomed = folder.with_name(f".deleting-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
@@ -89,7 +92,8 @@ def remove_folder(folder: Path) -> None:
 def atomic_write(path: Path) -> Iterator[TextIO]:
     """Yields a UTF-8 file to write, which replaces `path` when the block ends.
 
-    The content is flushed to the disk first. If the block fails, `path` is unchanged. Line ends are not converted.
+    The content is flushed to the disk before it replaces `path`. If the block fails, `path` is unchanged. Line ends are
+    not converted.
 
     Raises:
         InputError: the file cannot be written; the text has the reason.
@@ -102,7 +106,7 @@ def atomic_write(path: Path) -> Iterator[TextIO]:
 def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
     """Yields a binary file to write, which replaces `path` when the block ends.
 
-    The content is flushed to the disk first. If the block fails, `path` is unchanged.
+    The content is flushed to the disk before it replaces `path`. If the block fails, `path` is unchanged.
 
     Raises:
         InputError: the file cannot be written; the text has the reason.
@@ -138,7 +142,7 @@ class StagedFile:
     output: Path
 
     def publish(self) -> None:
-        """Flushes the file to the disk, and replaces `output` by it."""
+        """Flushes the file to the disk, and renames it to `output`, which is replaced."""
         with self.path.open("rb") as handle:
             os.fsync(handle.fileno())
         os.replace(self.path, self.output)
@@ -146,9 +150,10 @@ class StagedFile:
 
 @contextmanager
 def staged_file(output: Path) -> Iterator[StagedFile]:
-    """Yields a temporary file for code that writes to a path; the caller calls `publish` on it.
+    """Yields a temporary file for code that writes to a path.
 
-    The file has the name of `output`, because libraries read the suffix, and is in a folder that is deleted at the end.
+    The file does not exist yet: the caller writes it at `path`, and then calls `publish`. It has the name of `output`,
+    because libraries read the suffix, and is in a folder that is deleted at the end of the block.
     """
     temporary = _temporary(output)
     with tempfile.TemporaryDirectory(prefix=temporary.name, dir=temporary.parent, ignore_cleanup_errors=True) as folder:
@@ -159,8 +164,11 @@ def staged_file(output: Path) -> Iterator[StagedFile]:
 def explain_write_errors(folder: Path) -> Iterator[None]:
     """Converts write errors of libraries to InputError, with a path and a reason.
 
-    The original errors have neither: torch's archive writer raises a RuntimeError, and safetensors an error that is not
-    an OSError.
+    Errors of torch and safetensors have neither: torch's archive writer raises a RuntimeError, and safetensors an error
+    that is not an OSError. An OSError for a path outside `folder` is not converted.
+
+    Args:
+        folder: the folder to which the block writes.
 
     Raises:
         InputError: a file cannot be written; the text names the file or folder and the reason.
@@ -201,7 +209,7 @@ def _why_not_writable(folder: Path) -> str | None:
 
 
 def follow_umask(paths: Iterable[Path]) -> None:
-    """Sets the permissions of files to those that the umask allows.
+    """Gives files the permissions that the umask allows for new files.
 
     safetensors creates files that only their owner can read.
     """

@@ -6,18 +6,29 @@ from collections.abc import Iterable, Sequence
 
 
 def percent(share: float | None) -> str:
-    """Formats a share in per cent, without the sign; "n/a" for NaN and None."""
+    """Formats a share in per cent, with one decimal and without the sign; "n/a" for NaN and None."""
     return "n/a" if share is None or math.isnan(share) else f"{100 * share:.1f}"
 
 
 def mean_and_deviation(values: Sequence[float], scale: float) -> str:
-    """Formats the mean of values, and the standard deviation of two or more, both times `scale`."""
+    """Formats the mean of values, and the standard deviation of two or more, as "87.1 ± 0.3".
+
+    Args:
+        values: at least one number.
+        scale: factor of the mean and of the standard deviation.
+    """
     mean = f"{scale * statistics.fmean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {scale * statistics.stdev(values):.1f}"
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]], texts: int) -> str:
-    """Returns a Markdown table whose first `texts` columns are text; the others are numbers."""
+    """Returns a Markdown table.
+
+    Args:
+        header: names of the columns.
+        lines: cells of each line, as many as in `header`.
+        texts: number of columns of text, which come first and are left-aligned; other columns are right-aligned.
+    """
     rule = "|" + "---|" * texts + "---:|" * (len(header) - texts)
     heading, *body = (f"| {' | '.join(cells)} |" for cells in (header, *lines))
     return "\n".join([heading, rule, *body])

@@ -26,7 +26,7 @@ def module_command(module: str, *arguments: object) -> list[str]:
 
     Args:
         module: dotted name of the module, such as "qacg_models.cli".
-        arguments: arguments of the module, converted to str.
+        *arguments: arguments of the module, converted to str.
 
     Returns:
         The arguments for `subprocess.run`.

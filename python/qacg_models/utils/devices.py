@@ -22,8 +22,8 @@ def let_threads_sleep() -> None:
     | 0 | 0.7 | 0.7 | 1.2 |
     | 10 | 11 to 18 | 4 to 5 | 4.4 to 6.4 |
 
-    OpenMP reads the setting when torch is imported. Afterwards this function does nothing. An existing value of
-    OMP_WAIT_POLICY is kept.
+    OpenMP reads the setting when torch is imported, so this function does nothing after that import. An existing value
+    of OMP_WAIT_POLICY is kept.
     """
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -46,11 +46,11 @@ def cpu_quota() -> int | None:
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Sets the number of torch's CPU threads inside the block.
+    """Sets the number of torch's CPU threads inside the block, and restores it afterwards.
 
     Args:
-        count: number of threads. 0 or None: torch's default, which depends on the CPU affinity and OMP_NUM_THREADS, or
-            `cpu_quota` if that is lower, since torch does not read the quota.
+        count: number of threads. 0 or None: the current number, or `cpu_quota` if that is lower, since torch does not
+            read the quota. Torch's default depends on the CPU affinity and OMP_NUM_THREADS.
     """
     import torch
 
@@ -67,7 +67,7 @@ def local_device(name: str = "auto") -> str:
 
     Args:
         name: "auto" selects a GPU if there is one, otherwise the CPU. With several processes, "cuda" becomes the GPU
-            of this process, such as "cuda:1".
+            of this process, such as "cuda:1". Other names are returned unchanged.
     """
     if name == "auto":
         import torch

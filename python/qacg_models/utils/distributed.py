@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 
 def world_size() -> int:
-    """Returns the number of processes."""
+    """Returns the number of processes, from WORLD_SIZE, which torchrun sets; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    """Returns the number of this process, from 0."""
+    """Returns the number of this process, from RANK; 0 is the main process."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -25,7 +25,7 @@ def is_main() -> bool:
 
 
 def main_only(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Returns `say` in the main process, and a function that does nothing in the others."""
+    """Returns `say` in the main process, and a function that does nothing in the other processes."""
     return say if is_main() else lambda line: None
 
 

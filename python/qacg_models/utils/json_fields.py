@@ -18,7 +18,7 @@ _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or fa
 
 
 def read_json_as(kind: Any, path: Path) -> Any:
-    """Reads a JSON file as the type `kind`, which is a type that `convert_json` accepts.
+    """Returns the value in a JSON file, converted to `kind`, a type that `convert_json` accepts.
 
     Raises:
         InputError: the file cannot be read, is not JSON, or does not fit `kind`. The text begins with the path.
@@ -40,7 +40,10 @@ def read_model_file(path: Path, convert: Callable[[object], T]) -> T:
 
     Args:
         path: path of the file.
-        convert: function that converts the JSON value to a record.
+        convert: function that converts the JSON value.
+
+    Returns:
+        The result of `convert`.
 
     Raises:
         ModelFolderError: the file cannot be read, is not JSON, or `convert` raises InputError.
@@ -59,15 +62,16 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     """Converts a JSON value to a type.
 
     Args:
-        kind: int, float, str, bool, None, object, a union of these, or a tuple, a dict with str keys or a dataclass of
-            such types. Lists become tuples, and an int becomes a float where a float is expected. A dataclass requires
-            every field and accepts no other.
+        kind: int, float, str, bool, None, object, or a union of these types. Or a tuple, a dict with str keys or a
+            dataclass, whose members have accepted types, or its union with None. Lists become tuples. For a float, an
+            int is converted, and infinity and NaN are errors. A dataclass requires all its fields and no others.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: functions that convert other types, called with the value and its path.
 
     Raises:
-        InputError: the value does not fit; the text has its path, the expected type and the value.
+        InputError: the value does not fit; the text has the path, what is expected, and the value or the names of
+            missing or unknown fields.
     """
     if kind in readers:
         return readers[kind](value, path)
@@ -91,13 +95,15 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
             return value
         if one is float and type(value) is int:
             return float(value)
-    raise InputError(f"{path}: expected {' or '.join(_WORDS[one] for one in alternatives)}, got {_shorten(value)}")
+    raise InputError(
+        f"{_named(path)}expected {' or '.join(_WORDS[one] for one in alternatives)}, got {_shorten(value)}"
+    )
 
 
 def convert_json_fields(
     kinds: Mapping[str, Any], value: object, path: str = "", readers: Mapping[Any, Reader] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Converts the fields of a JSON object; each is required, and no other is allowed.
+    """Converts the fields of a JSON object; each field in `kinds` is required, and no other is allowed.
 
     Args:
         kinds: type of each field; `convert_json` lists the accepted types.
@@ -105,8 +111,11 @@ def convert_json_fields(
         path: path of the object in the file, for errors, such as `selected`.
         readers: functions that convert other types, called with the value and its path.
 
+    Returns:
+        The converted values by the names of the fields, in the order of `kinds`.
+
     Raises:
-        InputError: a field is missing, unknown, or does not fit.
+        InputError: `value` is not an object, or a field is missing, unknown, or does not fit.
     """
     given = _as_object(value, path)
     prefix = f"{path} " if path else ""
@@ -124,23 +133,27 @@ def _as_dataclass(kind: Any, value: object, path: str, readers: Mapping[Any, Rea
     try:
         return kind(**parts)
     except InputError as error:
-        raise InputError(f"{path}: {error}" if path else str(error)) from None
+        raise InputError(f"{_named(path)}{error}") from None
 
 
 def _as_tuple(inner: tuple, value: object, path: str, readers: Mapping[Any, Reader]) -> tuple:
     if not isinstance(value, list):
-        raise InputError(f"{path}: expected a list, got {_shorten(value)}")
+        raise InputError(f"{_named(path)}expected a list, got {_shorten(value)}")
     kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
     if len(value) != len(kinds):
-        raise InputError(f"{path}: expected {len(kinds)} values, got {len(value)}")
+        raise InputError(f"{_named(path)}expected {len(kinds)} values, got {len(value)}")
     return tuple(
         convert_json(kind, part, f"{path}[{index}]", readers) for index, (kind, part) in enumerate(zip(kinds, value))
     )
 
 
+def _named(path: str) -> str:
+    return f"{path}: " if path else ""
+
+
 def _as_object(value: object, path: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise InputError(f"{path}: expected an object, got {_shorten(value)}")
+        raise InputError(f"{_named(path)}expected an object, got {_shorten(value)}")
     return value
 
 

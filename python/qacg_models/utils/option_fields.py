@@ -17,7 +17,7 @@ def option_group(group: str) -> Callable[..., Any]:
         Args:
             default: the default; None if the option has none, in which case `kind` is required.
             text: help text, on one line.
-            known: allowed values; empty: any value.
+            *known: allowed values; none: any value.
             kind: type of the value; `list` is a list of names.
             metavar: placeholder of the value in the help text; None: the placeholder of the type.
         """
@@ -42,5 +42,5 @@ def format_value(value: object) -> str:
 
 
 def help_text(text: str, default: str | None) -> str:
-    """Returns a help text for argparse, followed by the default if there is one."""
+    """Returns a help text for argparse: `text` and the default, if there is one, with every % doubled."""
     return (text if default is None else f"{text} (default: {default})").replace("%", "%%")

@@ -33,15 +33,15 @@ def parts_path(output: Path) -> Path:
 def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Holds the lock of `output` inside the block, which excludes other runs.
 
-    Of several processes, the main one holds the lock. The system releases the lock of a killed process; the next run
-    uses the remaining lock file.
+    The folder of `output` is created if it does not exist. Of several processes, the main process holds the lock. The
+    system releases the lock of a killed process; the next run uses the remaining lock file.
 
     Args:
         output: file or folder.
         say: called with a warning if the file system has no locks.
 
     Raises:
-        InputError: another run holds the lock, or the folder of the output is not writable.
+        InputError: another run holds the lock, or the lock file cannot be written.
     """
     with contextlib.ExitStack() as stack:
         run_on_main(lambda: stack.enter_context(_lock(output, say)))

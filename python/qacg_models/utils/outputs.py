@@ -10,6 +10,8 @@ from qacg_models.errors import InputError
 def check_writable(name: str, path: Path | str) -> None:
     """Checks that a file or folder can be created at `path`, without creating it.
 
+    A temporary file is created in the folder of `path`, or in the nearest parent that exists, and deleted.
+
     Args:
         name: name of the argument, for the error.
         path: the path to check.
@@ -35,7 +37,7 @@ def check_writable(name: str, path: Path | str) -> None:
 
 
 def check_not_input(name: str, output: Path, source: Path | int) -> None:
-    """Checks that an output is not the input file, under the same or another path.
+    """Checks that an output is not the input file, also if their paths differ.
 
     Args:
         name: name of the argument, for the error.
@@ -43,7 +45,7 @@ def check_not_input(name: str, output: Path, source: Path | int) -> None:
         source: the input, a path or a file descriptor.
 
     Raises:
-        InputError: both are the same file.
+        InputError: `output` and `source` are the same file.
     """
     try:
         same = os.path.samestat(os.stat(output), os.stat(source))

@@ -1,4 +1,4 @@
-"""Reads text and JSON from untrusted files: limited sizes, lone surrogates, cells that spreadsheets run as formulas.
+"""Reads text and JSON of limited size from untrusted files; finds lone surrogates and cells that are formulas.
 
 A lone surrogate is half of a UTF-16 character. A Python str can contain one, from a JSON escape or from bytes of the
 command line that are not UTF-8; files, tokenizers and terminals reject it.
@@ -12,8 +12,8 @@ import re
 import sys
 from pathlib import Path
 
-# Limits of sizes: reading a device or a damaged file without end would use up the memory.
-MOST_LINE_BYTES = 16 << 20
+# Without limits, reading a device or a damaged file that has no end would use up the memory.
+MOST_LINE_BYTES = 16 << 20  # bytes of a line
 MOST_FILE_BYTES = 256 << 20  # bytes of a file that is read at once
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -26,7 +26,7 @@ _FORMULA = re.compile(r"'*(?:[\t\r]|[\s\0]*[=+\-@＝＋－＠])")
 
 
 def mebibytes(size: int) -> str:
-    """Returns a number of bytes for messages, such as "16 MiB"."""
+    """Returns a number of bytes, rounded down to MiB, for messages: "16 MiB"."""
     return f"{size >> 20} MiB"
 
 

@@ -1,7 +1,7 @@
 """Progress bars on stderr.
 
 On a terminal a bar is redrawn in place. In a log file, redrawing would produce one long line of carriage returns, so
-progress is one line every few seconds.
+progress is shown by a line every few seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Bar(Protocol):
 
 
 class LogLines:
-    """Progress as lines of a log file: one every few seconds, and one at the end.
+    """Progress as lines of a log file: updates write at most one line per SECONDS, and `close` the last line.
 
     Args:
         total: number of items; None if it is unknown.
@@ -76,13 +76,13 @@ class LogLines:
         self.before += n
 
     def set_postfix(self, ordered_dict: Mapping[str, str], *, refresh: bool) -> None:
-        """Sets the values that the next lines show after the counts."""
+        """Sets the values that lines show after the counts; `refresh` writes a line now."""
         self.postfix = ", ".join(f"{name}={value}" for name, value in ordered_dict.items())
         if refresh:
             self._write()
 
     def close(self) -> None:
-        """Writes the last line, unless it has been written."""
+        """Writes the last line, unless that line has been written."""
         if not self.closed:
             self.closed = True
             self._write()
@@ -140,7 +140,7 @@ def hidden_bars() -> Iterator[None]:
 
 
 def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> Bar:
-    """Returns a bar that is redrawn if stderr is a terminal, and `LogLines` if it is a file or pipe.
+    """Returns a bar that is redrawn if stderr is a terminal, and `LogLines` if stderr is a file or pipe.
 
     Inside `hidden_bars` the bar shows nothing.
 
@@ -178,10 +178,10 @@ def pause_bars() -> AbstractContextManager:
 
 
 class TextBar:
-    """Shows the number of finished texts, in the main process only; implements `TextProgress`.
+    """Shows the number of finished texts, in the main process only; implements `TextProgress` of the inference.
 
     Args:
-        count: function that returns the number of texts, or None if it is unknown; called once.
+        count: function that returns the number of texts, or None if it is unknown; `begin` calls it.
     """
 
     def __init__(self, count: Callable[[], int | None]):

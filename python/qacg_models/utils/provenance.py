@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 
 def origin() -> dict[str, object]:
-    """Returns the versions, the machine and the commit, as JSON values."""
+    """Returns the versions of packages, the machine (CPU, CUDA, threads) and the commit, as JSON values."""
     import torch
 
     from qacg_kernels import info
@@ -21,14 +21,14 @@ def origin() -> dict[str, object]:
 
 
 def attention_backends() -> dict[str, object]:
-    """Returns the attention backends that "auto" has selected in this process, and their self-checks, by device."""
+    """Returns by device the backends that "auto" has selected in this process, and a summary of their self-checks."""
     from qacg_kernels import dispatch
 
     return dispatch.chosen_so_far()
 
 
 def now() -> str:
-    """Returns the time in UTC, to the second."""
+    """Returns the time in UTC in ISO 8601 format, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet(*loggers: str) -> Iterator[None]:
-    """Suppresses warnings, and log lines below the level ERROR, inside the block.
+    """Suppresses all Python warnings, and log lines of `loggers` below the level ERROR, inside the block.
 
     Args:
-        loggers: names of loggers. Child loggers without a level of their own are silenced too.
+        *loggers: names of loggers. Child loggers without a level of their own are silenced too.
     """
     found = [logging.getLogger(name) for name in loggers]
     before = [logger.level for logger in found]
