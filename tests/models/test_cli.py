@@ -140,7 +140,7 @@ def test_train_bad_run_file_raises(small_data, tmp_path, capsys):
         path.write_text(text)
         fails(capsys, train, reason)
     path.write_text("epochs: 1")
-    fails(capsys, ["train", "--config", path], "data: expected one, from --data or the file of --config")
+    fails(capsys, ["train", "--config", path], "data: expected a path, from --data or the file of --config")
 
 
 @pytest.mark.full
