@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--truncate-contexts",
         action="store_true",
-        help="keep the first contexts, as many as the field `contexts` has names",
+        help="keep the first contexts of SRC, as many as --set contexts=[...] has names",
     )
     parser.add_argument(
         "--new-head", action="store_true", help="initialize a new head at random if the head of SRC has another size"
@@ -54,7 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--initialize-missing", action="store_true", help="initialize at random the tensors that SRC lacks"
     )
-    parser.add_argument("--drop-unplaced", action="store_true", help="omit tensors that the format does not support")
+    parser.add_argument(
+        "--drop-unplaced",
+        action="store_true",
+        help="omit tensors that --to huggingface does not support, such as contexts",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of initialized tensors (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
