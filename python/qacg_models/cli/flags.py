@@ -15,7 +15,7 @@ from qacg_models.utils.option_fields import format_value, help_text
 if TYPE_CHECKING:
     from qacg_models.inference.trained_model import TrainedModel
 
-# Names of flags that differ from those of their fields.
+# Names of flags that differ from the names of their fields, by field.
 NAMES = {"from_checkpoint": "from"}
 # Fields of DataOptions whose values a trained model defines.
 TRAINING_FIELDS = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")

@@ -1,6 +1,6 @@
 """Time and memory of the fused operator, compared with the same attention in plain PyTorch operations.
 
-Run as a script, this module measures the memory of one implementation in a separate process.
+`python -m qacg_models.demos.speed NAME B H L D` measures the memory of one implementation in its own process.
 """
 
 import re

@@ -76,8 +76,8 @@ def metadata_of(trained: TrainedModel) -> dict[str, str]:
       second segment of the input.
     - max_length: maximum number of tokens.
     - pad_token_id: id of padding.
-    - temperatures: divisors of the logits before the softmax. Either one for all rows, or one per label: a row is
-      divided by that of its label with the highest logit.
+    - temperatures: divisors of the logits before the softmax. Either one for all rows, or one per label: the
+      logits of a row are divided by the temperature of the label with the highest logit.
     """
     facts = {
         "labels": trained.task.labels,

@@ -21,7 +21,7 @@ VALIDITY = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A choice of temperatures that was compared with others in cross-validation, on rows held out of its fit.
+    """The results of one number of temperatures in cross-validation, on rows that were held out of the fit.
 
     Attributes:
         name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
@@ -67,14 +67,15 @@ class Calibration:
 
     Attributes:
         temperatures: divisors of the logits before the softmax. Either a single one for all rows, which is 1 without
-            temperature scaling, or one per label: a row is divided by that of its label with the highest logit.
+            temperature scaling, or one per label: the logits of a row are divided by the
+            temperature of the label with the highest logit.
         fit: the cross-validation; None if no temperature was fitted.
         skipped: the reason why there is no temperature scaling, beginning with "because"; None with temperature
             scaling.
 
     Raises:
-        InputError: there is no temperature, one is outside the range of a fit, `fit` and `skipped` are both None, or
-            `skipped` is set and the temperatures are not a single 1.
+        InputError: `temperatures` is empty or has a value outside the range of a fit; `fit` and `skipped` are both
+            None; or `skipped` is set and the temperatures are not a single 1.
     """
 
     temperatures: tuple[float, ...] = (1.0,)

@@ -112,8 +112,8 @@ class TrainingOptions:
     logit_adjustment: float | None = _step(
         None,
         "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that rare labels are"
-        " predicted more often. If a checkpoint is given, macro-F1 selects the weights, and neither --balance nor"
-        " --protocol released is given, the default is 1, and the default of --balance is 0",
+        " predicted more often. With a checkpoint and a task whose weights macro-F1 selects, the default is 1, and"
+        " that of --balance is 0, unless --balance or --protocol released is given",
         kind=float,
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")

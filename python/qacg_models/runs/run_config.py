@@ -17,7 +17,7 @@ def read_run_file(path: Path | str) -> dict[str, object]:
     """Reads the options of a run file.
 
     Returns:
-        Values by name, without those that are null.
+        Values by name, without null values.
 
     Raises:
         InputError: the file cannot be read, is neither YAML nor JSON, names an unknown option, or has a value of

@@ -30,7 +30,8 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
     Args:
         words: the words of the sentences.
         nouns: stems, by decreasing number of sentences.
-        least: minimum number of sentences that must contain a word for it to be a dimension of the vectors.
+        least: minimum number of sentences with a word that is a dimension of the vectors. Each of `nouns` is in at least
+            as many sentences.
         count: maximum number of clusters.
         fill: if there are fewer leaders than `count`, the nouns that are the least similar to their most similar leader
             become leaders too.
@@ -46,7 +47,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
         nearest[leaders] = np.inf
         leaders.append(int(nearest.argmin()))
         similarity = vectors @ vectors[leaders].T
-    # The centre of a cluster represents it better than the leader alone.
+    # The centre represents the nouns of a cluster better than the leader does.
     weights = np.where(_belongs(similarity, leaders), [[frequency[noun]] for noun in nouns], 0)
     centres = weights.T @ vectors
     similarity = vectors @ (centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)).T

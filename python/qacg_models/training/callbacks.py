@@ -25,7 +25,7 @@ MANY_BATCHES = 100  # minimum number of batches of an evaluation that has its ow
 
 
 class EvaluationMetrics:
-    """Computes the metrics of the task, the number of distinct predicted labels, and the most frequent one.
+    """Computes the metrics of the task, the number of distinct predicted labels, and the most predicted label.
 
     Args:
         task: the task, which selects the metrics.

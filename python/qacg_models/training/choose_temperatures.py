@@ -1,4 +1,4 @@
-"""Fits the temperatures of a trained model on dev, and keeps them only if they improve held-out rows.
+"""Fits the temperatures of a trained model on dev, and keeps them only if they lower the log loss of held-out rows.
 
 Three candidates are compared, simplest first: no temperature, one for all labels, and, with at least MIN_SENTENCES
 sentences, one per label. Each is evaluated in 10-fold cross-validation on dev, with fewer folds for fewer sentences;

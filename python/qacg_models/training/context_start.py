@@ -71,7 +71,7 @@ def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTra
 
 @torch.no_grad()
 def start_context_layer(layer: nn.Linear) -> None:
-    """Sets a context layer so that c = X + Ec: the model adds Ec to the output of the layer, which becomes X."""
+    """Sets a context layer so that its output is X. The model adds Ec to that output, so that c = X + Ec."""
     layer.weight.zero_()
     layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # the columns of X in the input [Ec ; X]
     layer.bias.zero_()

@@ -126,7 +126,8 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
     if whole < MIN_WHOLE_WORDS or foreign > MAX_FOREIGN_LETTERS:
         return (
             f"{whole:.0%} of the words are in {PRETRAINED}'s English vocabulary, and {foreign:.0%} of the letters are"
-            f" not from a to z; --from CHECKPOINT uses a BERT of another language, --from {PRETRAINED} this one"
+            f" not from a to z; --from CHECKPOINT uses a BERT of another language, --from {PRETRAINED} uses"
+            f" {PRETRAINED}"
         )
     return None
 

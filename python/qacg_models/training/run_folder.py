@@ -1,6 +1,6 @@
 """The folder of an unfinished run, OUTPUT.unfinished, whose content survives a crash.
 
-`RunFolder.new_folder` creates a folder in it in three steps:
+`RunFolder.new_folder` creates a folder in OUTPUT.unfinished in three steps:
 
 1. Write: files are written to `.writing/NAME`, which nothing reads.
 2. Record: `digests.json` stores the SHA-256 of every file, and all files are flushed to the disk.
@@ -13,7 +13,7 @@ model to OUTPUT and deletes the rest.
 |---|---|
 | `choices.json` | number of processes, options and data digests, which must be the same in a resumed run |
 | `features-SPLIT/` | encoded rows |
-| `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and the average of the weights where one is kept |
+| `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and with the schedule steady the average of the weights |
 | `best-STEP/` | weights of the best evaluation |
 | `damaged-NAME/` | a folder with a damaged or missing file, or a checkpoint whose best weights are damaged or missing |
 | `model/` | the model, once training has ended |
@@ -178,7 +178,7 @@ class RunFolder:
         return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
     def best_weights(self, step: int) -> Path:
-        """Returns the path at which the weights of `step` are stored if they are the best so far; it may not exist."""
+        """Returns the path at which the weights of `step` are stored if they are the best so far; it need not exist."""
         return self.path / f"{BEST}-{step}"
 
     def best_weights_of(self, checkpoint: Path) -> Path | None:

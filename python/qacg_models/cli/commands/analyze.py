@@ -10,7 +10,8 @@ from qacg_models.errors import InputError
 USES_MODELS = True
 HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
-    "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
+    "Writes one HTML file that needs no network. The figures, as SVG and PNG, and their numbers, as JSON, are beside"
+    " it. "
     "Aspects of the same sentence are shown side by side. Options of --data that are not given have the values of the "
     "model's training; the defaults printed below are those of qacg train. The model must be a QACG-BERT."
 )
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--text", nargs="+", metavar="TEXT", help="sentences")
     source.add_argument("--data", type=Path, metavar="FILE", help="file of labelled data; --lines selects rows")
     parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects of --text (default: all)")
-    parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text (default: those in the text)")
+    parser.add_argument(
+        "--targets", nargs="+", metavar="NAME", help="targets of --text (default: the targets that occur in the text)"
+    )
     parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="line numbers of rows in --data, from 1")
     parser.add_argument(
         "--output",

@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3',
     )
     parser.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
-    parser.add_argument("--resize-vocabulary", type=int, metavar="N", help="keep the first N tokens, or add new ones")
+    parser.add_argument(
+        "--resize-vocabulary", type=int, metavar="N", help="keep the first N tokens, or add new tokens up to N"
+    )
     parser.add_argument(
         "--truncate-contexts",
         action="store_true",

@@ -23,12 +23,13 @@ USES_MODELS = True
 PAGE = "page"
 HELP = "write a trained model as one ONNX or torch.export file, or as an offline page, checked against the model"
 DESCRIPTION = (
-    "Writes the model with eager attention, for batches of any size and lengths up to its number of positions. Inputs: "
+    "Writes the model with eager attention, for batches of any size and lengths up to the number of its positions."
+    " Inputs: "
     "input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits. The "
     "metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared with the "
     "model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status is 1. With "
     "--int8, 3 % of the labels may differ, and each probability by 0.5. A page contains an int8 model and its runtime: "
-    "opened in a browser, it predicts texts or a CSV without a network."
+    "in a browser, the page predicts texts or a CSV without a network."
 )
 
 
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exports the model, prints how its predictions compare with the original's, and returns the exit status."""
+    """Exports the model, prints the comparison of the file with the model, and returns 0, or 1 if the check fails."""
     from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread
     from qacg_models.export.write import check_output
     from qacg_models.inference.trained_model import load_trained

@@ -32,7 +32,7 @@ COLUMNS = ("all", "none")
 HELP = "predict labels and probabilities of aspects, for texts or a file of any size"
 DESCRIPTION = (
     "Predicts every aspect of every text, or the given aspects. A file is read as a stream; under torchrun several "
-    "processes share it. The output file appears when it is complete; --resume continues an interrupted run."
+    "processes share the file. The output file appears when it is complete; --resume continues an interrupted run."
 )
 
 
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--input", type=Path, metavar="FILE", help="file of texts; - for standard input")
     asked = parser.add_argument_group("aspects and targets")
     asked.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to predict (default: all)")
-    asked.add_argument("--targets", nargs="+", metavar="NAME", help="targets to predict (default: those in the text)")
+    asked.add_argument(
+        "--targets", nargs="+", metavar="NAME", help="targets to predict (default: the targets that occur in the text)"
+    )
     asked.add_argument(
         "--by",
         default="text",
@@ -313,7 +315,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
         )
     for name in ("aspect", "target"):
         if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
-            raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both.")
+            raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
 
 
 def _check_groups(arguments: argparse.Namespace, others: Sequence[str]) -> None:

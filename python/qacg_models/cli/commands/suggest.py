@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 MAX_ASPECTS = 10  # with more aspects, the default sheet has too few rows for each
 HELP = "propose aspects for texts without labels, and write a sheet to label for qacg train"
 DESCRIPTION = (
-    "Proposes aspects, which are clusters of frequent English or German nouns, and writes a CSV with a row for each "
-    "chosen sentence and aspect, whose label is empty. Rows marked dev in the column split are a random sample of "
-    "sentences and aspects: qacg train measures the model on them, which estimates its score on new texts. With a "
+    "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row, with an empty "
+    "label, for each chosen sentence and aspect. Rows marked dev in the column split are a random sample of sentences "
+    "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
     "model (--with), the new rows have the model's aspects and its least certain predictions; labelled rows "
     "(--labelled) are kept."
 )
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="CSV with labelled rows; they are copied to the new sheet, and no new row repeats them",
     )
     file = parser.add_argument_group("input file")
-    add_text_flags(file, "that of --with MODEL, or text, auto and utf-8")
+    add_text_flags(file, "that of --with MODEL, otherwise that of qacg train")
     sheet = parser.add_argument_group("sheet")
     sheet.add_argument(
         "--by",

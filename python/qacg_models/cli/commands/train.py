@@ -17,7 +17,7 @@ HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSON
 DESCRIPTION = (
     "Trains a model from scratch or from a checkpoint, keeps the weights that are best on dev, and evaluates them on "
     "test. Options that are not given take the defaults of the recipe. The run writes all options beside its model, as "
-    "run.yaml, which --config reads. Under torchrun it trains on several processes."
+    "run.yaml, which --config reads. Under torchrun, several processes train the model together."
 )
 
 
