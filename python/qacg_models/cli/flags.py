@@ -28,7 +28,7 @@ def add_flags(
     leave_out: Sequence[str] = (),
     default_of: Callable[[str], str | None] = lambda name: None,
 ) -> None:
-    """Adds a flag for each field of a dataclass, in the argument group that the metadata of the field names.
+    """Adds a flag for each field of a dataclass, in the argument group given in the metadata of the field.
 
     Flags that are not given are absent from the parsed arguments.
 
@@ -134,5 +134,5 @@ def check_range(name: str, value: int, least: int, most: int) -> None:
 
 
 def selected_fields(arguments: dict[str, object], options: type) -> dict[str, object]:
-    """Returns, by name, the values in `arguments` whose names are those of fields of the dataclass `options`."""
+    """Returns the entries of `arguments` whose names are fields of the dataclass `options`."""
     return {field.name: arguments[field.name] for field in fields(options) if field.name in arguments}

@@ -63,7 +63,7 @@ def load_libraries(*, alone: bool) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Disables garbage collection inside the block, and excludes all objects that exist at its end from collections.
+    """Disables garbage collection inside the block; the collector ignores objects that exist at its end.
 
     Modules consist of hundreds of thousands of objects that live as long as the process. Scanning them repeatedly takes
     a fifth of the import time, and more time when the process ends.

@@ -21,7 +21,7 @@ VALIDITY = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """The results of one number of temperatures in cross-validation, on rows that were held out of the fit.
+    """Cross-validation results of a candidate, which is none, one or several temperatures.
 
     Attributes:
         name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
@@ -67,8 +67,8 @@ class Calibration:
 
     Attributes:
         temperatures: divisors of the logits before the softmax. Either a single one for all rows, which is 1 without
-            temperature scaling, or one per label: the logits of a row are divided by the
-            temperature of the label with the highest logit.
+            temperature scaling, or one per label: the logits of a row are divided by the temperature of
+            the label with the highest logit.
         fit: the cross-validation; None if no temperature was fitted.
         skipped: the reason why there is no temperature scaling, beginning with "because"; None with temperature
             scaling.

@@ -81,7 +81,7 @@ class TrainingOptions:
         " otherwise no limit: training ends by --max-steps, --patience or --minutes)",
         kind=int,
     )
-    max_steps: int | None = _step(None, "number of steps after which training ends; overrides --epochs", kind=int)
+    max_steps: int | None = _step(None, "maximum number of steps; overrides --epochs", kind=int)
     schedule: str | None = _step(
         None,
         "schedule of the learning rate. steady: constant after the warm-up; the running average of the weights is"
@@ -90,7 +90,7 @@ class TrainingOptions:
         kind=str,
     )
     batch_size: int | None = _step(None, "rows per batch in each process", kind=int)
-    gradient_accumulation: int = _step(1, "batches whose gradients are summed in one step of the optimizer")
+    gradient_accumulation: int = _step(1, "number of batches in one step of the optimizer")
     learning_rate: float | None = _step(
         None,
         "maximum learning rate, at the end of the warm-up; with a checkpoint the default depends on the hidden size,"
@@ -112,8 +112,8 @@ class TrainingOptions:
     logit_adjustment: float | None = _step(
         None,
         "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that rare labels are"
-        " predicted more often. With a checkpoint and a task whose weights macro-F1 selects, the default is 1, and"
-        " that of --balance is 0, unless --balance or --protocol released is given",
+        " predicted more often. With a checkpoint, for tasks where macro-F1 selects the weights, the default is 1,"
+        " and that of --balance is 0, unless --balance or --protocol released is given",
         kind=float,
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")

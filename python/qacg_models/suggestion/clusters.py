@@ -30,8 +30,8 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
     Args:
         words: the words of the sentences.
         nouns: stems, by decreasing number of sentences.
-        least: minimum number of sentences with a word that is a dimension of the vectors. Each of `nouns` is in at least
-            as many sentences.
+        least: minimum number of sentences with a word that is a dimension of the vectors. Each of `nouns` is in at
+            least as many sentences.
         count: maximum number of clusters.
         fill: if there are fewer leaders than `count`, the nouns that are the least similar to their most similar leader
             become leaders too.

@@ -49,8 +49,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
             f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}. Add"
-            " texts, or"
-            " define aspects by --keep NAME=WORD,WORD."
+            " texts, or define aspects by --keep NAME=WORD,WORD."
         )
     words = Words.of(sentences)
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)

@@ -24,7 +24,7 @@ def steps_per_epoch(rows: int, options: TrainingOptions) -> int:
 
 
 def step_limit(rows: int, options: TrainingOptions) -> int | None:
-    """Returns the maximum number of optimizer steps: `max_steps`, or that of `epochs`; None if both are None.
+    """Returns the maximum number of optimizer steps: `max_steps`, or the steps of `epochs`; None if both are None.
 
     Args:
         rows: number of rows of the training split.

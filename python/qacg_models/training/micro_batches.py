@@ -48,8 +48,7 @@ class MicroBatches:
         if self.count >= rows:
             raise InputError(
                 "max_length: expected rows that each fit into memory, got a row that does not. Use a smaller"
-                " --max-length"
-                " or a smaller model."
+                " --max-length or a smaller model."
             )
         self.count *= 2
         with pause_bars():

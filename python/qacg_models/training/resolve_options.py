@@ -60,8 +60,7 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
         if options.join_texts:
             raise InputError(
                 f"join_texts: expected 0, because none of the labels {', '.join(dataset.task.labels)} means no"
-                " opinion, got"
-                f" {options.join_texts}. Name that label with --absent-label, or omit join_texts."
+                f" opinion, got {options.join_texts}. Name that label with --absent-label, or omit join_texts."
             )
         options = replace(options, join_texts=0.0)
     options = _adjust_logits(_count_epochs(options, dataset), dataset).resolved()

@@ -287,8 +287,7 @@ def _write_model(
     if trainer.state.best_global_step is None:
         raise InputError(
             f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
-            " rows. Add"
-            f" rows with other labels to {run.split}."
+            f" rows. Add rows with other labels to {run.split}."
         )
     best, model = run.folder.best_weights(trainer.state.best_global_step), run.folder.path / MODEL
     if damage := find_damage(best):

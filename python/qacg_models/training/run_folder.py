@@ -11,7 +11,7 @@ model to OUTPUT and deletes the rest.
 
 | path | content |
 |---|---|
-| `choices.json` | number of processes, options and data digests, which must be the same in a resumed run |
+| `choices.json` | number of processes, options (but not the time limit), data digests; the same in a resumed run |
 | `features-SPLIT/` | encoded rows |
 | `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and with the schedule steady the average of the weights |
 | `best-STEP/` | weights of the best evaluation |

@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 USES_MODELS = True
 HELP = "print metrics of a trained model, and the calibration of its probabilities"
 DESCRIPTION = (
-    "Prints the task's metrics with confidence intervals, the metrics of the baselines (always the most frequent "
-    "label; TF-IDF, if training stored its metrics for these rows), and the expected calibration error before and"
-    " after "
-    "temperature scaling. The last table has, for several thresholds, the share of predictions with at least that "
-    "probability (coverage) and their accuracy; `qacg predict --min-confidence` marks the other predictions. Data "
-    "options that are not given have the values of the model's training; the defaults printed below are those of "
-    "qacg train."
+    "Prints the task's metrics with confidence intervals, the metrics of the baselines (always the most frequent"
+    " label; TF-IDF, if training stored its metrics for these rows), and the expected calibration error before and"
+    " after temperature scaling. The last table has, for several thresholds, the share of predictions with at least"
+    " that probability (coverage) and their accuracy; `qacg predict --min-confidence` marks the other predictions."
+    " Data options that are not given have the values of the model's training; the defaults printed below are those"
+    " of qacg train."
 )
 
 

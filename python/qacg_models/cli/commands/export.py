@@ -24,12 +24,11 @@ PAGE = "page"
 HELP = "write a trained model as one ONNX or torch.export file, or as an offline page, checked against the model"
 DESCRIPTION = (
     "Writes the model with eager attention, for batches of any size and lengths up to the number of its positions."
-    " Inputs: "
-    "input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits. The "
-    "metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared with the "
-    "model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status is 1. With "
-    "--int8, 3 % of the labels may differ, and each probability by 0.5. A page contains an int8 model and its runtime: "
-    "in a browser, the page predicts texts or a CSV without a network."
+    " Inputs: input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits."
+    " The metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared"
+    " with the model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status"
+    " is 1. With --int8, 3 % of the labels may differ, and each probability by 0.5. A page contains an int8 model and"
+    " its runtime: in a browser, the page predicts texts or a CSV without a network."
 )
 
 

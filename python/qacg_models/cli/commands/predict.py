@@ -110,7 +110,7 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
     """Returns the arguments that resume an interrupted run; None if there is no unfinished run of --output."""
     if arguments.output is None or not parts_path(arguments.output).exists():
         return None
-    # Without --overwrite and its abbreviations: --resume excludes them, and the unfinished run has stored the flag.
+    # --overwrite, also if abbreviated, is dropped: --resume excludes it, and the unfinished run has stored it.
     kept = [one for one in given if not (len(one) > 3 and "--overwrite".startswith(one))]
     return with_resume(kept, arguments)
 

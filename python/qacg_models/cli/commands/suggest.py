@@ -174,12 +174,12 @@ def _print_next_steps(
     texts, done = len({row.text for row in to_label}), sum(bool(row.label) for row in labelled)
     dev = sum(row.split == "dev" for row in to_label)
     print(f"{len(to_label):,} rows to label, of {texts:,} {arguments.by}s, in {arguments.output}", end="")
-    print(f", before {done:,} labelled rows of {arguments.labelled}" if labelled else "")
+    print(f", followed by {done:,} labelled rows of {arguments.labelled}" if labelled else "")
     if dev:
         print(f"Label the {dev:,} rows marked dev first: they are a random sample, on which metrics are measured.")
     elif not any(row.split == "dev" for row in labelled):
         print(
-            "No row is marked dev: qacg train splits dev off the sheet, and metrics on it are not valid for new texts."
+            "No row is marked dev: qacg train takes dev from the sheet, and metrics on dev are not valid for new texts."
         )
     print(f"Fill in the column {columns.label}, with the word none if a text does not mention the aspect, then run")
     flags = "".join(
