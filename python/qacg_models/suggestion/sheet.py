@@ -34,7 +34,7 @@ class SheetRow:
     Attributes:
         text: the text or sentence.
         aspect: name of the aspect.
-        hint: reason for the selection: words of the aspect, or a predicted label with its probability. Empty for random
+        hint: reason for the selection: words of the aspect, or a predicted label with its probability. Empty for other
             rows.
         split: "train" or "dev".
         label: the label; empty until labelled.
