@@ -119,7 +119,10 @@ def run(arguments: argparse.Namespace) -> int:
         asked = model
     rows = _new_rows(arguments, texts, labelled, asked)
     if not rows:
-        raise InputError("input: expected texts that are not labelled yet, got none. Pass other texts.")
+        raise InputError(
+            "input: expected texts that give new rows, got none. Pass texts that are not labelled yet, or increase"
+            " --rows."
+        )
     first = [row for row in labelled if not row.label]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_sheet(arguments.output, [*first, *rows, *(row for row in labelled if row.label)], columns)
