@@ -156,10 +156,13 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     text = ["--text", TEXTS[1]]
     for arguments, expected in (
         ([*text, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
-        ([*text, "--lines", "1"], "lines: expected --data FILE with it, got --text"),
+        ([*text, "--lines", "1"], "lines: expected --data FILE with --lines, got --text"),
         (["--data", str(data)], "lines: expected the line numbers of rows in --data, got none"),
         (["--data", str(data), "--lines", "9"], "lines: expected line numbers of rows, from 2 to"),
-        (["--data", str(data), "--lines", "2", "--aspects", "food"], "aspects: expected --text with it, got --data"),
+        (
+            ["--data", str(data), "--lines", "2", "--aspects", "food"],
+            "aspects: expected --text with --aspects, got --data",
+        ),
     ):
         assert main(["analyze", model, *arguments, "--output", str(tmp_path / "none")]) == 2
         assert expected in capsys.readouterr().err

@@ -293,7 +293,7 @@ def test_all_predictions_use_the_temperatures(folders, tmp_path, capsys):
         ({"temperatures": [1, -1.0, 1]}, r"temperatures\[1\]: expected a number from 0.05 to 20, got -1.0"),
         ({"temperatures": ["warm"]}, r"temperatures\[0\]: expected a number, got 'warm'"),
         ({"temperatures": [math.nan]}, r"temperatures\[0\]: expected a number, got nan"),
-        ({"temperatures": []}, r"temperatures: expected one for each label, or one for all, got none"),
+        ({"temperatures": []}, r"temperatures: expected one for each label, or one for all labels, got none"),
         ({"fit": None}, r"fit, skipped: expected the fit, or the reason why there is none, got neither"),
         ({"fit": {"split": "dev"}}, r"fit lacks rows, error_before, error_after, sentences, folds, candidates, so it"),
         (

@@ -140,7 +140,7 @@ def test_train_bad_run_file_raises(small_data, tmp_path, capsys):
         path.write_text(text)
         fails(capsys, train, reason)
     path.write_text("epochs: 1")
-    fails(capsys, ["train", "--config", path], "data: expected one, from --data or the file of --config")
+    fails(capsys, ["train", "--config", path], "data: expected a path, from --data or the file of --config")
 
 
 @pytest.mark.full
@@ -166,10 +166,10 @@ def test_train_of_several_seeds_gives_mean_and_deviation(small_data, tmp_path, c
     assert [row["metrics"] for row in written] == [record["metrics"] for record in records]
     assert written[0]["majority"] == records[0]["majority"]
     assert written[0]["versions"]["torch"] == torch.__version__
-    fails(capsys, train, "expected no seeds of an earlier run, got some. Continue them with --resume")
+    fails(capsys, train, "expected no seeds of an earlier run, got some. Continue that run with --resume")
     fails(capsys, [*train, "--resume", "--epochs", "3"], "seed-1: epochs: expected 2, with which it was trained, got 3")
     assert main([*train, "--resume"]) == 0
-    assert "seed-2: is finished; nothing is left to resume" in capsys.readouterr().out
+    assert "seed-2: the run is finished; nothing is left to resume" in capsys.readouterr().out
     fails(capsys, [*train, "--seeds", "1", "1"], "seeds: expected one or several different integers, got [1, 1]")
 
 
@@ -251,7 +251,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     before = (tmp_path / "model" / "training.json").read_bytes()
     capsys.readouterr()
     assert main([*train, "--resume"]) == 0
-    assert ": is finished; nothing is left to resume" in capsys.readouterr().out
+    assert ": the run is finished; nothing is left to resume" in capsys.readouterr().out
     assert (tmp_path / "model" / "training.json").read_bytes() == before
     fails(capsys, [*train, "--resume", "--dev-seed", "1"], "dev_seed: expected 0, with which it was trained, got 1")
 
@@ -276,7 +276,7 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
             text.index(f"\n{group}:\n") for group in groups
         )
         assert flags["--learning-rate"].endswith(
-            "with a checkpoint it depends on the hidden size, 2e-4 up to 384 and 5e-5 from 768 "
+            "with a checkpoint the default depends on the hidden size, from 2e-4 (384 or less) to 5e-5 (768 or more) "
             "(default: 0.002 from scratch, 2e-05 with --protocol released)"
         )
         assert flags["--bf16"].endswith("with bfloat16 instructions, otherwise off)")

@@ -72,7 +72,11 @@ def test_escape_formulas_covers_all_cells():
 
 def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monkeypatch):
     command = ["predict", model, "--input", texts]
-    fails(capsys, [*command, "--escape-formulas"], "escape-formulas: expected --output FILE.csv with it, got none")
+    fails(
+        capsys,
+        [*command, "--escape-formulas"],
+        "escape-formulas: expected --output FILE.csv with --escape-formulas, got none",
+    )
     fails(capsys, [*command, "--escape-formulas", "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
     choices = ["--output", tmp_path / "o.csv", "--window", 4]
     with monkeypatch.context() as patch:

@@ -132,7 +132,7 @@ def test_resumed_run_keeps_its_micro_batches(dataset, tmp_path, memory):
 
 def test_out_of_memory_with_one_row_raises(dataset, tmp_path, memory):
     memory["rows"] = 0
-    with raises("InputError: batch_size: expected rows that each fit into memory, got one that does not"):
+    with raises("InputError: max_length: expected rows that each fit into memory, got a row that does not"):
         trained(dataset, tmp_path / "model")
 
 

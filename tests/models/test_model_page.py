@@ -475,7 +475,7 @@ def test_runtime_errors_name_the_command(model, tmp_path, capsys, monkeypatch):
     with raises("InputError: got another file in old.tgz. Run npm pack"):
         read_runtime(Path("old.tgz"))
     wrong = ["export", model, "--output", "model.onnx", "--runtime", "other.tgz"]
-    assert "runtime: expected --to page with it, got onnx." in error_of(capsys, *wrong)
+    assert "runtime: expected --to page with --runtime, got onnx." in error_of(capsys, *wrong)
     assert "expected a name that ends in .html" in error_of(capsys, *flags[:-1], "model.onnx")
     assert not list(tmp_path.glob("model.*"))
 

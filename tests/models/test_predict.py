@@ -388,7 +388,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         ([*given, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
         ([*given, "--targets", "x"], "targets: expected none for a model whose contexts are aspects only, got x"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
-        ([*given, "--resume"], "resume: expected --output FILE with it, got none"),
+        ([*given, "--resume"], "resume: expected --output FILE with --resume, got none"),
         ([*given, "--aspect-column", "a"], "aspect-column: expected a table as --input, got lines of text"),
         ([*given, "--window", "0"], "window: expected 1 to 1,000,000, got 0"),
         ([*given, "--device", "abacus"], "got 'abacus'"),
@@ -436,7 +436,7 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
     capsys.readouterr()
     (tmp_path / "in.txt").write_text("fine\n")
     assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    assert "columns: expected none for the format txt, which is no table, got all" in capsys.readouterr().err
+    assert "columns: expected none for the format txt, which has no other columns, got all" in capsys.readouterr().err
 
 
 def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):

@@ -159,8 +159,11 @@ def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--summary", "page.html"], "summary: expected --output FILE with it, got none"),
-        (["--output", "out.csv", "--group-column", "hotel"], "group-column: expected --summary FILE with it"),
+        (["--summary", "page.html"], "summary: expected --output FILE with --summary, got none"),
+        (
+            ["--output", "out.csv", "--group-column", "hotel"],
+            "group-column: expected --summary FILE with --group-column",
+        ),
         (
             ["--output", "out.csv", "--summary", "page.html", "--date-column", "when"],
             "date-column: expected a column that the output copies ('hotel', 'day', 'label'), got 'when'",

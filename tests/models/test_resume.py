@@ -318,7 +318,7 @@ def test_resume_of_a_finished_run_prints_a_notice(small_data, tmp_path, capsys, 
     for _ in range(2):
         capsys.readouterr()
         assert main([*flags, "--resume"]) == 0
-        assert f"{output}: is finished; nothing is left to resume" in capsys.readouterr().out
+        assert f"{output}: the run is finished; nothing is left to resume" in capsys.readouterr().out
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (output / "model.safetensors").read_bytes() == weights
 
@@ -349,7 +349,7 @@ def test_find_damage_checks_nested_files(tmp_path):
 @pytest.mark.parametrize(
     ("processes", "rows", "ending"),
     [
-        (1, 16, "gradients and the optimizer's state. Use a smaller model or maximum length."),
+        (1, 16, "gradients and the optimizer's state. Use a smaller model or a smaller --max-length."),
         (2, 16, "--batch-size 8 --gradient-accumulation 2, which computes the same steps."),
         (2, 15, "--batch-size 7 --gradient-accumulation 2."),
     ],

@@ -32,9 +32,9 @@ class DataCheck:
 
     Attributes:
         dataset: the checked data set.
-        format_reason: a line with the format and why it was chosen.
-        balance: number of rows by split, aspect and class index of the label.
-        tokens: counts of truncated texts, words and unknown pieces.
+        format_reason: a line with the format and the reason why it was chosen.
+        balance: number of rows, by split, aspect and class index of the label.
+        tokens: counts of truncated texts, words and unknown tokens.
         rows: the rows that were searched for doubtful labels.
         doubts: the doubtful labels, the most doubtful first.
         doubted_by: description of the classifier that found the doubtful labels.
@@ -71,13 +71,13 @@ class DataCheck:
     def _leak(one: str, other: str, count: int) -> str:
         return (
             f"warning: {count:,} sentences of {one} are in {other} too, so the metrics on {other} are too high; delete"
-            f" them from {one}"
+            f" these sentences from {one}"
         )
 
     def _doubt_line(self) -> str:
         total = len(self.rows)
         share = f"{len(self.doubts):,} of {total:,} ({len(self.doubts) / total:.1%})"
-        return f"doubtful labels: {share}, by {self.doubted_by}; look at the first ones, and correct wrong labels"
+        return f"doubtful labels: {share}, by {self.doubted_by}; check the first rows, and correct wrong labels"
 
     def _cells(self, doubt: Doubt) -> list[str]:
         row, labels = self.rows[doubt.row], self.dataset.task.labels
@@ -101,7 +101,7 @@ class DataCheck:
                 rows.writerow([escape_formula(cell) for cell in self._cells(doubt)])
 
     def to_json(self) -> dict:
-        """Returns the results as JSON types; each item of `doubts` has the line of its row in the file."""
+        """Returns the results as JSON types; `doubts` has a dictionary of FIELDS, as text, for each doubtful label."""
         dataset, labels = self.dataset, self.dataset.task.labels
         return {
             "format": self.format_reason,
@@ -120,7 +120,7 @@ class DataCheck:
 
 
 def doubted_rows(dataset: Dataset) -> list[Example]:
-    """Returns the rows to search for doubtful labels: the training rows, and dev rows that come from the same files."""
+    """Returns the rows to search for doubtful labels: the training rows, then dev rows that are from the same files."""
     rows = list(dataset.splits["train"])
     same = "dev" in dataset.splits and dataset.files["dev"] == dataset.files["train"]
     return rows + list(dataset.splits["dev"]) if same else rows
@@ -154,7 +154,7 @@ def _balance(rows: Sequence[Example], dataset: Dataset) -> dict[str, Counter[int
 
 
 def _format_reason(dataset: Dataset) -> str:
-    """Returns a line with the format and why it was chosen."""
+    """Returns a line with the format and the reason why it was chosen, and with the delimiter if it was detected."""
     source, options = dataset.sources[0], dataset.options
     chosen = find_format(source, options.format)
     if options.format != "auto":

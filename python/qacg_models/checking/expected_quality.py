@@ -19,6 +19,9 @@ CURVES: dict[int, dict[str, tuple[int, int]]] = {
 def expected_quality(sentences: int) -> str:
     """Returns a line with the range of macro-F1 on test for each model, at the measured size nearest to `sentences`.
 
+    Args:
+        sentences: number of training sentences; the ratio to it determines the nearest size.
+
     Example:
         >>> expected_quality(320)
         'expected macro-F1 with about 300 sentences: TF-IDF 40 to 69 %, scratch 37 to 79 %, minilm 55 to 66 %'

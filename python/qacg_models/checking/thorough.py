@@ -19,14 +19,14 @@ FOLDS = 3
 
 
 def model_doubts(dataset: Dataset, options: TrainingOptions, say: Callable[[str], None]) -> list[Doubt]:
-    """Returns doubtful labels of training rows by models trained without them, most doubtful first.
+    """Returns the doubtful labels of training rows, found by models trained without these rows, most doubtful first.
 
-    Each training keeps the checkpoint with the best metric on the split dev.
+    All trainings use the split dev to select a checkpoint. The models are deleted.
 
     Args:
         dataset: the data set; it has the splits train and dev.
         options: options of every training.
-        say: is called with a line at the start of each training, and with its log lines.
+        say: called with a line at the start of each training, and with the log lines of the training.
 
     Raises:
         InputError: the options or the data cannot be used; the message has the reason.

@@ -11,8 +11,8 @@ from qacg_models.runs.options import SCRATCH, TrainingOptions
 from qacg_models.training.model_setup import begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options
 
-EXAMINED = 20_000  # maximum number of texts
-MOST_PIECES = 2.0  # pieces per word above which a vocabulary does not suit the texts: English reviews have 1.1 to 1.3
+EXAMINED = 20_000  # maximum number of examined texts
+MOST_PIECES = 2.0  # tokens per word above which a vocabulary does not suit the texts; English reviews have 1.1 to 1.3
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -21,14 +21,15 @@ class TokenCheck:
     """Counts over the distinct training texts, or over a sample of them (`check_tokens`).
 
     Attributes:
-        start: a line with the checkpoint from which training starts, and why.
-        vocabulary: checkpoint whose vocabulary is used, or "learned from the texts".
+        start: a line with the checkpoint, or random weights, from which training starts, and the reason.
+        vocabulary: tokenizer or checkpoint whose vocabulary is used, or "learned from the texts".
         texts: number of examined texts.
         max_length: maximum length of the model in tokens.
         cut: number of texts with more tokens, which are truncated.
-        longest: length of the longest text in tokens, with the context and the special tokens.
+        longest: length of the longest text in tokens. Lengths include the longest context, if the model gets its name,
+            and the special tokens.
         words: number of words in the examined texts.
-        pieces: number of WordPiece tokens of these words.
+        pieces: number of tokens of the words.
         unknown: number of these tokens that are the unknown token.
     """
 

@@ -1,4 +1,4 @@
-"""The command-line program `qacg`. Importing this is fast: commands import torch and transformers when they run."""
+"""The command-line program `qacg`. The package is fast to import: commands import torch when they run."""
 
 from qacg_models.cli.program import main
 

@@ -1,4 +1,4 @@
-"""Command-line flags for dataclasses of options, whose help texts are in the metadata of their fields."""
+"""Command-line flags that several subcommands share, and checks of their values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from qacg_models.utils.option_fields import format_value, help_text
 if TYPE_CHECKING:
     from qacg_models.inference.trained_model import TrainedModel
 
-# Names of flags that differ from those of their fields.
+# Names of flags that differ from the names of their fields, by field.
 NAMES = {"from_checkpoint": "from"}
-# Fields of DataOptions that a trained model defines.
+# Fields of DataOptions whose values a trained model defines.
 TRAINING_FIELDS = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
 
 
@@ -28,16 +28,16 @@ def add_flags(
     leave_out: Sequence[str] = (),
     default_of: Callable[[str], str | None] = lambda name: None,
 ) -> None:
-    """Adds one flag per field, in the group of the field.
+    """Adds a flag for each field of a dataclass, in the argument group given in the metadata of the field.
 
     Flags that are not given are absent from the parsed arguments.
 
     Args:
         parser: the parser to which the flags are added.
-        options: the dataclass.
-        leave_out: fields without a flag.
-        default_of: function of a field's name, for fields whose default is None. It returns the default to print in
-            the help text, or None if the help text has it.
+        options: the dataclass; its fields have the metadata of `option_group`.
+        leave_out: names of fields without a flag.
+        default_of: function that is called with the name of each field whose default is None. It returns the default
+            that the help text prints at its end, or None to print none.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in fields(options):
@@ -71,8 +71,8 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
         "--threads",
         type=int,
         metavar="N",
-        help="number of CPU threads; 0: one for every core, which is faster for larger models only (default: as in"
-        " training)",
+        help="number of CPU threads; more than 1 is faster for larger models only; 0: torch's default, at most the CPU"
+        " quota of the container (default: as in training)",
     )
     parser.add_argument(
         "--attention",
@@ -82,13 +82,14 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--device",
         default="auto",
-        help="device of the model; auto: a GPU if there is one, another GPU for each process (default: %(default)s)",
+        help="device of the model, such as cpu or cuda; auto: a GPU if there is one, otherwise the CPU; under torchrun "
+        "each process uses another GPU (default: %(default)s)",
     )
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="8-bit matrix products on the CPU: faster for models of MiniLM's size and above, slower for small ones, "
-        "with slightly different probabilities; requires torchao (the extra int8)",
+        help="8-bit matrix products, on the CPU only: faster for models of MiniLM's size and larger ones, slower for "
+        "small ones, with slightly different probabilities; requires torchao (the extra int8)",
     )
 
 
@@ -98,20 +99,24 @@ def add_confidence_flag(parser: argparse._ActionsContainer) -> None:
         "--min-confidence",
         type=float,
         metavar="P",
-        help="mark a prediction as uncertain, in an additional column, if the probability of its label is below P, "
-        "such as 0.8; qacg evaluate prints coverage and accuracy for several values of P",
+        help="mark a prediction as uncertain if the probability of its label is below P, such as 0.8; qacg evaluate"
+        " prints coverage and accuracy for several values of P",
     )
 
 
 def check_machine_flags(arguments: argparse.Namespace) -> None:
-    """Raises InputError for a batch size or a number of threads outside its range."""
-    check_range("batch_size", arguments.batch_size, 1, 1_000_000)
+    """Checks --batch-size, and --threads if it is given.
+
+    Raises:
+        InputError: the batch size is not in 1 to 1,000,000, or the number of threads not in 0 to 1,024.
+    """
+    check_range("batch-size", arguments.batch_size, 1, 1_000_000)
     if arguments.threads is not None:
         check_range("threads", arguments.threads, 0, 1_024)
 
 
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
-    """Prints the batch size and, on a CPU, the number of threads to stderr, in the main process only."""
+    """Prints the batch size, the CPU threads of a model on the CPU, and their flags to stderr; main process only."""
     if is_main():
         threads = "" if trained.model.device.type != "cpu" else f", {trained.thread_count} CPU threads"
         flags = "--batch-size, --threads" if threads else "--batch-size"
@@ -129,5 +134,5 @@ def check_range(name: str, value: int, least: int, most: int) -> None:
 
 
 def selected_fields(arguments: dict[str, object], options: type) -> dict[str, object]:
-    """Returns the parsed arguments that are fields of `options`."""
+    """Returns the entries of `arguments` whose names are fields of the dataclass `options`."""
     return {field.name: arguments[field.name] for field in fields(options) if field.name in arguments}

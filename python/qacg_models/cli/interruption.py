@@ -12,18 +12,18 @@ from types import ModuleType
 from qacg_models.errors import InputError
 from qacg_models.utils.distributed import world_size
 
-# Exit statuses with which a shell reports the two signals.
+# Exit statuses with which a shell reports SIGINT (Ctrl-C) and SIGTERM.
 INTERRUPTED, TERMINATED = 130, 143
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM as an interruption: locks and unfinished files are handled as after Ctrl-C."""
+    """Raised on SIGTERM; a KeyboardInterrupt, so that commands clean up locks and unfinished files as after Ctrl-C."""
 
 
 def interrupt_on_sigterm() -> None:
-    """Makes the first SIGTERM raise `Terminated`; a second one ends the process at once.
+    """Makes the first SIGTERM raise `Terminated`; a second SIGTERM ends the process at once.
 
-    Does nothing under torchrun: no signal handler runs while processes wait for one another.
+    Does nothing if torchrun started several processes: Python runs no signal handler while a process waits for others.
     """
     if world_size() == 1:
         signal.signal(signal.SIGTERM, _terminate)
@@ -38,7 +38,8 @@ def resume_hint(command: ModuleType, arguments: argparse.Namespace, given: Seque
     """Returns the hint that an interrupted command prints: the command line that resumes or repeats it.
 
     Args:
-        command: module of the subcommand; its `arguments_to_resume` is called, if it has one.
+        command: module of the subcommand. If it has a function `arguments_to_resume`, which returns arguments, the
+            hint contains them; otherwise it repeats `given`.
         arguments: the parsed arguments.
         given: the unparsed arguments of the process.
     """
@@ -53,12 +54,12 @@ def resume_hint(command: ModuleType, arguments: argparse.Namespace, given: Seque
 
 
 def with_resume(given: Sequence[str], arguments: argparse.Namespace) -> list[str]:
-    """Returns the arguments `given`, which begin with the name of a command, with --resume added if it is missing."""
+    """Returns the arguments `given`, which begin with the name of a command, with --resume added if it is not set."""
     return [*given] if arguments.resume else [given[0], "--resume", *given[1:]]
 
 
 def _program() -> list[str]:
-    """Returns the command that started this program."""
+    """Returns the start of a command line that runs this program again: `qacg`, `python -m` or `torchrun` with `-m`."""
     file = ("qacg_models", "cli", "__main__.py")
     module = ["-m", ".".join(file[:2])]
     if world_size() > 1:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from qacg_models.errors import InputError
 from qacg_models.utils.devices import let_threads_sleep
 
-# The modules of the dependencies in python/setup.py.
+# The modules of the dependencies in python/setup.py, except qacg_kernels.
 DEPENDENCIES = (
     "transformers",
     "safetensors",
@@ -24,16 +24,16 @@ DEPENDENCIES = (
     "yaml",
     "filelock",
 )
-# transformers imports torchao for quantized checkpoints, which no command loads: that takes half a second and prints
-# warnings. Nothing else is hidden: scikit-learn, which some versions of transformers import, requires scipy.
+# transformers imports torchao for quantized checkpoints, which no command loads. The import takes half a second and
+# prints warnings. scipy cannot be hidden too: some versions of transformers import scikit-learn, which requires scipy.
 _UNUSED = ("torchao",)
 
 
 def check_dependencies() -> None:
-    """Checks that every dependency of qacg-models is installed, without importing one.
+    """Checks that the modules in DEPENDENCIES are installed, without importing them.
 
     Raises:
-        InputError: packages are missing; the message has their names and the command that installs them.
+        InputError: modules are missing; the message has their names and the command that installs them.
     """
     missing = [name for name in DEPENDENCIES if importlib.util.find_spec(name) is None]
     if missing:
@@ -44,11 +44,13 @@ def check_dependencies() -> None:
 
 
 def load_libraries(*, alone: bool) -> None:
-    """Imports torch and transformers and disables the progress bars of transformers.
+    """Imports torch and transformers, and disables the progress bars of transformers.
+
+    If torch is not loaded yet, OpenMP threads are set to sleep while they wait (`let_threads_sleep`).
 
     Args:
-        alone: whether this process runs one command only. True: transformers does not import torchao, which only
-            --int8 uses, and which is imported for it later.
+        alone: whether this process runs one command only. If so, transformers is imported without torchao; --int8,
+            the only user of torchao, imports torchao later.
     """
     let_threads_sleep()
     if "transformers.modeling_utils" not in sys.modules:
@@ -61,10 +63,10 @@ def load_libraries(*, alone: bool) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Disables garbage collection inside the block, and excludes the objects created there from later collections.
+    """Disables garbage collection inside the block; the collector ignores objects that exist at its end.
 
-    Modules consist of hundreds of thousands of objects that live as long as the process. Repeated scans of them take a
-    fifth of the import time, and time again at the end of the process.
+    Modules consist of hundreds of thousands of objects that live as long as the process. Scanning them repeatedly takes
+    a fifth of the import time, and more time when the process ends.
     """
     running = gc.isenabled()
     gc.disable()
@@ -78,7 +80,7 @@ def _collector_off() -> Iterator[None]:
 
 @contextmanager
 def _hidden(packages: tuple[str, ...]) -> Iterator[None]:
-    """Hides packages from import inside the block, unless they are loaded already."""
+    """Makes imports of packages fail inside the block, except those of packages that are loaded already."""
     hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))
     try:

@@ -1,4 +1,4 @@
-"""The command-line program `qacg`: runs a subcommand of `cli/commands/`, and prints errors of input as one line."""
+"""The command-line program `qacg`: runs a subcommand of `cli/commands/`, and prints user errors as one line."""
 
 import argparse
 import sys
@@ -46,8 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the name of the program; None for those of the process.
 
     Returns:
-        The exit status: 0 for success, 1 if a check failed, 2 for input that cannot be used, 130 after Ctrl-C,
-        143 after SIGTERM.
+        The exit status: 0 for success, 1 if a check failed, 2 for input that cannot be used or a file that cannot be
+        read or written, 130 after Ctrl-C, 143 after SIGTERM.
+
+    Raises:
+        SystemExit: after --help or --version (status 0), or if the arguments cannot be parsed (status 2).
     """
     given = sys.argv[1:] if argv is None else argv
     for number, argument in enumerate(given, 1):
@@ -59,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         interrupt_on_sigterm()
     try:
-        if command is not info:  # describes incomplete installations too
+        if command is not info:  # info also describes incomplete installations
             check_dependencies()
         if hasattr(command, "USES_MODELS"):
             load_libraries(alone=argv is None)
@@ -84,7 +87,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _PrintVersion(argparse.Action):
-    """Prints the version. It imports qacg_kernels, and with it torch, only when the flag is used."""
+    """Prints the version and exits; only then imports qacg_kernels, which imports torch."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         from qacg_kernels import __version__

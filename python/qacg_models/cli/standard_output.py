@@ -1,4 +1,4 @@
-"""Writes to standard output; a full disk or a closed pipe raises InputError."""
+"""Writes to standard output, and raises InputError for a full disk or a closed pipe."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ def write_out(text: str) -> None:
     """Writes text to standard output.
 
     Raises:
-        InputError: the write fails; the text has the reason.
+        InputError: the write fails; the message has the reason.
     """
     try:
         sys.stdout.write(text)
@@ -22,7 +22,7 @@ def flush_out() -> None:
     """Flushes standard output, so that a failure is reported before the process ends.
 
     Raises:
-        InputError: the write fails; the text has the reason.
+        InputError: the write fails; the message has the reason.
     """
     try:
         sys.stdout.flush()
@@ -31,7 +31,7 @@ def flush_out() -> None:
 
 
 def discard_output() -> None:
-    """Discards output that could not be written, which Python would otherwise try to write again at exit."""
+    """Flushes standard output; if that fails, discards the rest, which Python would try to write again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from qacg_models.data.options import DataOptions
 from qacg_models.data.requests import FORMATS
 
-# Options whose default is the value in the model's training.
+# Options whose default is the value in the training of the model, or without a model that of DataOptions.
 MODEL_DEFAULTS = ("text_column", "delimiter", "encoding")
 
 
@@ -15,7 +15,7 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
 
     Args:
         group: the argument group to which the flags are added.
-        default: description of the default of MODEL_DEFAULTS, for the help texts.
+        default: description, for the help texts, of the defaults of the options in MODEL_DEFAULTS.
     """
     group.add_argument(
         "--input-format",
@@ -38,12 +38,12 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
         "--skip-empty",
         action="store_true",
         help="skip and count the rows of a table that have an empty cell in a column that is read; without this flag "
-        "they are an error",
+        "such rows are an error",
     )
 
 
 def resolve_text_flags(arguments: argparse.Namespace, model: Path | None) -> None:
-    """Sets the options of MODEL_DEFAULTS that are not given.
+    """Sets the options in MODEL_DEFAULTS that are not given to their defaults.
 
     Args:
         arguments: the parsed arguments, changed in place.

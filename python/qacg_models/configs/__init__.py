@@ -1,4 +1,4 @@
-"""Configurations of the models. Every field is checked, with an error that names it.
+"""Configurations of the models. The fields of each model are checked; an error names the field.
 
 | question | module |
 |---|---|

@@ -15,16 +15,16 @@ class BertSumConfig(EncoderHeadConfig):
 
     Args:
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
-        inter_layers: number of transformer layers over sentences; 0 leaves a LayerNorm and a linear classifier.
-        heads: attention heads of those layers, a divisor of the encoder's hidden_size.
-        ff_size: width of the hidden layer of their feed-forward blocks.
-        dropout: probability in those layers.
-        blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`. Only
-            documents without sentences have such queries, and their scores are 0 in either case.
+        inter_layers: number of transformer layers over sentences; 0: only a LayerNorm and a linear classifier.
+        heads: number of attention heads in the layers over sentences, a divisor of the encoder's hidden_size.
+        ff_size: width of the hidden layer of the feed-forward blocks in the layers over sentences.
+        dropout: dropout probability in the layers over sentences.
+        blind_queries: output for a query whose keys are all masked, "zeros" or "average"; see `MultiHeadedAttention`.
+            Only documents without sentences have such queries, and the scores of these documents are always 0.
         **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
 
     Example:
         >>> BertSumConfig(inter_layers=1).encoder.model_type
@@ -52,7 +52,7 @@ class BertSumConfig(EncoderHeadConfig):
         super().__init__(encoder=encoder, **kwargs)
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for a field of another type or out of range."""
+        """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_size("inter_layers", self.inter_layers, at_least=0)
         check_size("heads", self.heads)

@@ -11,7 +11,7 @@ GATE_ACTIVATIONS = ("sigmoid", "tanh")
 
 
 class CGBertFields(GatedContextFields, total=False):
-    """Fields that `CGBertConfig` reads in addition to its own."""
+    """The fields that `CGBertConfig` accepts as `**kwargs`."""
 
     A_prob_dropout_prob: float  # a published name of attention_probs_dropout_prob
 
@@ -19,18 +19,18 @@ class CGBertFields(GatedContextFields, total=False):
 class CGBertConfig(GatedContextConfig):
     """Configuration of CG-BERT: sizes, and variants of the context projection and the gates.
 
-    The published code has `context_projection="head", lambda_bias=False` (the default here).
+    The published code has `context_projection="head", lambda_bias=False`, which are the defaults.
 
     Args:
-        context_projection: "hidden" projects the whole context (hidden x hidden), "head" the slice of each head with
-            one shared matrix (head size x head size).
+        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
+            of each head by one shared matrix (head size x head size).
         lambda_bias: whether the layers of the gates have biases.
         gate_activation: "sigmoid" (the published code) or "tanh" (the paper).
-        **kwargs: fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The published name
+        **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The published name
             `A_prob_dropout_prob` is read as attention_probs_dropout_prob.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
 
     Example:
         >>> CGBertConfig(contexts=["price", "service"], num_labels=3).context_id("service")

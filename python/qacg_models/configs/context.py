@@ -30,7 +30,7 @@ class ContextConfig(EncoderConfig):
         **kwargs: fields of `EncoderConfig`.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class ContextConfig(EncoderConfig):
 
     @property
     def num_contexts(self) -> int:
-        """Number of contexts, the rows of the context embedding."""
+        """Number of contexts, which is the number of rows of the context embedding."""
         return len(self.contexts)
 
     @property
     def context2id(self) -> dict[str, int]:
-        """Id of every context by name."""
+        """The id of every context, by name."""
         return {name: i for i, name in enumerate(self.contexts)}
 
     def context_id(self, name: str) -> int:
-        """Returns the id of a context; raises ValueError with the names of all contexts for an unknown name."""
+        """Returns the id of a context; raises ValueError for an unknown name."""
         try:
             return self.contexts.index(name)
         except ValueError:
@@ -74,7 +74,7 @@ class ContextConfig(EncoderConfig):
 
 
 class GatedContextFields(ContextFields, total=False):
-    """The fields of `GatedContextConfig` that its subclasses pass on unchanged."""
+    """The fields of `GatedContextConfig` for which its subclasses have no parameter of their own."""
 
     lambda_per_head: bool
     context_from_layer: int
@@ -84,18 +84,19 @@ class GatedContextConfig(ContextConfig):
     """An encoder whose self-attention reads a context through gates.
 
     Args:
-        context_projection: "hidden" projects the whole context (hidden x hidden), "head" the slice of each head with
-            one shared matrix (head size x head size).
+        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
+            of each head by one shared matrix (head size x head size).
         lambda_bias: whether the layers of the gates have biases.
-        lambda_per_head: whether every head has its own gate weights (the paper) or all share them (the published
-            code).
-        context_from_layer: the first layer that reads the context, below num_hidden_layers. Layers below it are those
-            of BERT, and need to be computed only once for all questions about a text (`text_ids` of the models).
-        **kwargs: fields of `ContextConfig` and `EncoderConfig`. Gate weights have the initial standard deviation 0.01,
-            whatever initializer_range is.
+        lambda_per_head: True: every head has its own gate weights (the paper); False: all heads share the gate weights
+            (the published code).
+        context_from_layer: index of the first layer that reads the context, from 0 to num_hidden_layers - 1. The layers
+            before it are those of BERT. They do not depend on the context, so the models can compute them once for all
+            contexts of a text (the argument `text_ids`).
+        **kwargs: fields of `ContextConfig` and `EncoderConfig`. `initializer_range` does not apply to gate weights,
+            whose initial standard deviation is 0.01.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class GatedContextConfig(ContextConfig):
 
     @property
     def shares_texts(self) -> bool:
-        """Whether the first layers do not depend on the context, so that they run once per text for all contexts."""
+        """Whether layers before `context_from_layer` can run once per text for all contexts."""
         return self.context_standalone and self.context_from_layer > 0
 
 

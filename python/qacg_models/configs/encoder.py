@@ -1,4 +1,4 @@
-"""Base configuration of the encoders: the fields of BERT, labels, and checks of every field."""
+"""Base configuration of the encoders: the fields of BERT, labels, and checks of these fields."""
 
 import difflib
 import inspect
@@ -56,7 +56,7 @@ _FIXED = {
     "directionality": "bidi",
     "pooler_type": "first_token_transform",
 }
-# Published with pooler_type: sizes of a pooler that BERT does not have. They are dropped.
+# Sizes of a pooler that BERT does not have. Published configurations have them beside pooler_type; they are dropped.
 _OTHER_POOLER_FIELDS = {
     *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
 }
@@ -84,7 +84,7 @@ class CommonFields(TypedDict, total=False):
 
 
 class PublishedFields(CommonFields, total=False):
-    """Fields that `EncoderConfig` reads in addition to its own."""
+    """The fields that `EncoderConfig` accepts as `**kwargs`."""
 
     full_pooler: bool | None  # the published form of `pooler`
 
@@ -114,8 +114,8 @@ class EncoderFields(PublishedFields, total=False):
 class EncoderConfig(PreTrainedConfig):
     """The fields of BERT, with their published names.
 
-    It reads configuration files of this package, of transformers' BERT and of the TensorFlow release. Unlike
-    transformers' configurations it raises TypeError for unknown fields.
+    The class reads configuration files of this package, of transformers' BERT and of the TensorFlow release. Unlike
+    configurations of transformers, the class raises TypeError for unknown fields.
 
     Args:
         vocab_size: number of word embeddings.
@@ -123,7 +123,7 @@ class EncoderConfig(PreTrainedConfig):
         num_hidden_layers: number of layers.
         num_attention_heads: number of attention heads.
         intermediate_size: width of the hidden layer of the feed-forward blocks.
-        hidden_act: name of an activation of transformers; "gelu" is the exact one, with erf.
+        hidden_act: name of an activation of transformers; "gelu" is the exact GELU, with erf.
         hidden_dropout_prob: dropout probability of hidden states and in the attention pooler.
         attention_probs_dropout_prob: dropout probability of attention matrices.
         classifier_dropout: dropout probability before the classifier; None: hidden_dropout_prob.
@@ -133,17 +133,17 @@ class EncoderConfig(PreTrainedConfig):
         layer_norm_initializer: "identity" initialises every LayerNorm with weights 1 and biases 0, as for BERT;
             "normal" draws both from N(0, initializer_range²), as the published code does without a checkpoint.
         layer_norm_eps: added to the variance in LayerNorm.
-        pad_token_id: id of padding; its embedding is trained like any other.
+        pad_token_id: id of the padding token, or None. The embedding of this token is trained like other embeddings.
         pooler: "cls" reads the first token, "attention" a learned average over tokens; None: "cls". The published
             field `full_pooler`, true or false, is read as "attention" or "cls".
         unpad: remove the padding of padded batches inside the encoder. Outputs for tokens and the pooled output stay
-            the same, outputs for padding are 0, and hooks receive (T, ...) for T tokens instead of (B, L, ...). It has
-            no effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models
+            the same, outputs for padding are 0, and hooks receive (T, ...) for T tokens instead of (B, L, ...). No
+            effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models
             without pooler, and with output_attentions.
         **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     # Other model types whose configuration files have the same fields.
@@ -198,7 +198,7 @@ class EncoderConfig(PreTrainedConfig):
         _check_label_count(rest)
         check_dtypes(rest)
         super().__init__(**rest)
-        self.pad_token_id = pad_token_id  # after super().__init__, which would check it with another message
+        self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
         if self.label2id is None:  # type: ignore[has-type]  # declared in transformers
             self.label2id = {name: i for i, name in self.id2label.items()}
         self.check()
@@ -210,7 +210,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """Reads a configuration file as transformers does, without its warning for the model types in `reads`."""
+        """Reads a configuration file as transformers does, but replaces a model type in `reads` by the class's own."""
         found, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         if found.get("model_type") in cls.reads:
             found = found | {"model_type": cls.model_type}
@@ -218,7 +218,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
-        """Builds a configuration as transformers does; drops stored label names if their number is not `num_labels`."""
+        """Builds a configuration as transformers does; without stored label names if `num_labels` is another number."""
         stored = config_dict.get("id2label")
         num_labels = kwargs.get("num_labels")
         if stored is not None and num_labels is not None and len(stored) != num_labels:
@@ -250,7 +250,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @property
     def least_weights(self) -> int:
-        """Returns the number of weights in the embeddings and dense layers, without biases, contexts and heads."""
+        """Number of weights in the embeddings and dense layers, without biases, contexts and heads."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * self.hidden_size + 2 * self.intermediate_size
         return self.hidden_size * (rows + self.num_hidden_layers * layer)
@@ -300,7 +300,7 @@ class EncoderConfig(PreTrainedConfig):
 
 
 def contents(config: PreTrainedConfig) -> dict[str, object]:
-    """Returns all public fields; the private ones store the path from which a configuration was loaded."""
+    """Returns the public fields by name. Private fields, such as the path of the loaded file, are left out."""
     return {name: value for name, value in config.to_dict().items() if not name.startswith("_")}
 
 

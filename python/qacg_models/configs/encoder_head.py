@@ -12,7 +12,8 @@ from qacg_models.configs.encoder import CommonFields, contents, unknown_field
 from qacg_models.configs.field_checks import check_dtypes, check_size
 from qacg_models.configs.limits import MOST
 
-# Fields that transformers accepts or writes in addition to those it declares. None changes what a model computes.
+# Fields of every transformers configuration, including fields that transformers accepts or writes but does not declare.
+# No field changes what a model computes.
 _COMMON = {
     *(field.name for field in dataclasses.fields(PreTrainedConfig)),
     *vars(PreTrainedConfig()),
@@ -30,7 +31,7 @@ class EncoderHeadConfig(PreTrainedConfig):
         **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
     sub_configs: ClassVar = {"encoder": AutoConfig}
@@ -83,7 +84,7 @@ class EncoderHeadConfig(PreTrainedConfig):
                 f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__}, whose "
                 "model requires context_ids"
             )
-        # Encoders of transformers check no sizes. Their number of labels is a default that is not used.
+        # Configurations of transformers do not check sizes. The number of labels in `encoder` is not used.
         for field in MOST.keys() - {"num_labels", "contexts"}:
             value = getattr(self.encoder, field, None)
             if isinstance(value, int):

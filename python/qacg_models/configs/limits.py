@@ -1,12 +1,12 @@
-"""The largest allowed value of every size, in configurations and flags: above all published models.
+"""The largest allowed values of sizes, in configurations and flags. They are above the sizes of published models.
 
-The limits catch typing errors before anything of that size is allocated. Training checks separately whether a model
+The limits catch typing errors before memory of that size is allocated. Training checks separately whether a model
 fits into memory. This module does not import torch, since the command-line parser reads it.
 """
 
 from types import MappingProxyType
 
-# By field of the configuration: the limit, and published values, which the error prints.
+# By field of the configuration: the limit, and usual values, which the error prints.
 MOST = MappingProxyType(
     {
         "vocab_size": (10_000_000, "the largest published vocabulary, XLM-V's, has 901,629 pieces"),
@@ -29,6 +29,6 @@ SEED = 2**32 - 1  # the largest seed of NumPy's generator, which transformers se
 
 
 def limit(field: str) -> str:
-    """Returns the limit of a field of MOST for a message: `1,000 (BERT-large has 24)`."""
+    """Returns the limit of a field of MOST as text for messages, such as `1,000 (BERT-large has 24)`."""
     most, usual = MOST[field]
     return f"{most:,} ({usual})"

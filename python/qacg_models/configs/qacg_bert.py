@@ -15,21 +15,22 @@ class QACGBertConfig(GatedContextConfig):
     code, and the default) and `pooler="attention", context_projection="head", lambda_bias=False`.
 
     Args:
-        context_projection: "hidden" projects the whole context (hidden x hidden), "head" the slice of each head with
-            one shared matrix (head size x head size).
+        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
+            of each head by one shared matrix (head size x head size).
         lambda_bias: whether the layers of the gates have biases.
         quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
         quasi_bias: number that is added to the scores of the quasi-attention map, 0 in the published code; or
-            "-log(keys)", which keeps the sum of a row near that of a softmax row for any number of keys.
+            "-log(keys)", which keeps the sum of a row of the map near 1, the sum of a softmax row, for any number of
+            keys.
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.
         attention_naming: "released" or "compact", the published names of the attention parameters
             (`qacg_kernels.nn.NAMINGS`). Checkpoints with either naming load.
-        **kwargs: fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. attention_probs_dropout_prob is
-            the dropout probability of the attention matrix A, and of context queries and keys.
+        **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The dropout probability
+            `attention_probs_dropout_prob` applies to the attention matrix A, and to context queries and keys.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
 
     Example:
         >>> QACGBertConfig(contexts=["price", "service"], num_labels=3).context_id("service")

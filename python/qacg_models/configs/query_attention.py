@@ -24,8 +24,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
 
     Args:
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
-        head: "linear" or "convolutional".
-        conv_channels: channels of each of the three convolutions.
+        head: head that predicts the answer span, "linear" or "convolutional".
+        conv_channels: channels of each of the three convolutions in the convolutional head.
         head_dropout: dropout probability before the last layer; None: 0.7 for the linear head, 0.3 for the
             convolutional one.
         question_mean: divisor of the sum over the tokens of the question: "tokens", their number; or "length", the
@@ -34,17 +34,18 @@ class QueryAttentionConfig(EncoderHeadConfig):
         attend_padding: True: the softmax includes padding, as published. Padding of token type 0, which BERT's
             tokenizers produce, then counts as part of the question, and scores depend on the padding of the batch.
         num_question_types: classes of the question-type head.
-        question_type_loss_weight: weight of the loss of that head, relative to the loss of the answer span.
+        question_type_loss_weight: weight of the question-type loss, relative to the loss of the answer span.
         outside_positions: what the loss does with answer positions outside the sequence, "ignore" or "clamp"; see
             `span_loss`.
-        sep_token_id: id of the separator that ends the question. Inputs without token types require it: the question
-            is then the tokens before the first separator.
-        allow_no_answer: whether a question may have no answer, in which case both ends are the first token.
-        no_answer_threshold: "no answer" is returned if its score exceeds that of the best span by more than this.
-        **kwargs: fields that all transformers configurations have.
+        sep_token_id: id of the separator that ends the question. Required for inputs without token types, whose
+            question is the tokens before the first separator.
+        allow_no_answer: whether a question may have no answer; start and end of the answer are then the first token.
+        no_answer_threshold: "no answer" is returned if its score exceeds that of the best span by more than this
+            number.
+        **kwargs: fields of every transformers configuration.
 
     Raises:
-        TypeError, ValueError: a field is unknown or invalid; the message names it and its limit.
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
 
     Example:
         >>> QueryAttentionConfig(head="convolutional").head_dropout
@@ -72,7 +73,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
     ):
         self.head = head
         self.conv_channels = conv_channels
-        # check() raises for an unknown head.
+        # check() raises an error for an unknown head.
         self.head_dropout = HEAD_DROPOUT.get(head, 0.0) if head_dropout is None else head_dropout
         self.question_mean = question_mean
         self.attend_padding = attend_padding
@@ -85,7 +86,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
         super().__init__(encoder=encoder, **kwargs)
 
     def check(self) -> None:
-        """Raises TypeError or ValueError for a field of another type or out of range."""
+        """Raises TypeError or ValueError for the first invalid field."""
         super().check()
         check_one_of("head", self.head, tuple(HEAD_DROPOUT))
         check_size("conv_channels", self.conv_channels)

@@ -1,4 +1,4 @@
-"""Conversion of a checkpoint to a folder of this package, or of other programs.
+"""Conversion of a checkpoint to a folder for this package, or for other programs.
 
 | format | weights | configuration | read by |
 |---|---|---|---|
@@ -37,7 +37,7 @@ from qacg_models.utils.outputs import check_writable
 OWN = "own"
 LAYOUTS = {"huggingface": HUGGING_FACE, "released": RELEASED, "tensorflow-names": TENSORFLOW}
 FORMATS = (OWN, *LAYOUTS)
-RELEASED_CONTEXTS = 8  # number of contexts in the released code's context table, whatever the data
+RELEASED_CONTEXTS = 8  # number of contexts in the context table of the released code, for all data sets
 
 # Fixed values in the released code, which has no such fields.
 _RELEASED_FIELDS = {
@@ -59,7 +59,7 @@ _BERT_FIELDS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
     *("initializer_range", "layer_norm_eps"),
 )
-# Written only if they differ from the default, since models without such a field raise an error for it.
+# Written only if they differ from the default, since other models raise an error for such a field.
 _OPTIONAL_FIELDS = ("layer_norm_initializer", "outside_positions", "answer_pooler")
 _TOKENIZER_FILES = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -79,23 +79,23 @@ def convert(
     overwrite: bool = False,
     seed: int = 0,
 ) -> Report:
-    """Converts a checkpoint.
+    """Converts a checkpoint to a model folder.
 
-    `dst` is written under a temporary name beside it and renamed when complete. Tokenizer files beside the source are
-    copied unless the vocabulary is resized.
+    The folder is written under a temporary name beside `dst`, and renamed when complete. Tokenizer files beside the
+    weights are copied unless the vocabulary is resized.
 
     Args:
-        src: a folder, a file of weights, or the index of shards.
-        dst: the new folder.
+        src: path of a folder, a file of weights, or the index of shards.
+        dst: path of the new folder; its parent folder is created.
         to: one of FORMATS.
         model: name of a class of this package; None: the class is inferred from the configuration or the tensors.
         config: the configuration file; None: the one beside the weights.
         overrides: fields that replace those of the checkpoint.
-        permissions: what the user permits for tensors that do not fit.
-        drop_unplaced: drop tensors that the format cannot store, such as contexts in transformers' BERT; False: raise
-            an error.
+        permissions: what the user permits for tensors that are missing or have another size.
+        drop_unplaced: drop tensors that the format "huggingface" cannot store, such as contexts; False: raise
+            CheckpointError.
         overwrite: replace a model folder at `dst`.
-        seed: seed of the random values for tensors that the source lacks and the format `own` requires.
+        seed: seed of the random values for tensors that the source lacks; used for the format "own" only.
 
     Returns:
         The report about every tensor.
@@ -246,7 +246,7 @@ def _hugging_face_config(config: PreTrainedConfig, tensors: Mapping[str, Tensor]
 
 
 def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedConfig, report: Report) -> None:
-    """Adds the unused tensors that the released code requires, since it loads state dicts strictly.
+    """Adds to `tensors` the unused tensors that the released code requires, because that code loads strictly.
 
     Raises:
         CheckpointError: a field has a value that the released code does not have, a tensor is missing, or there are
@@ -280,7 +280,13 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
 
 
 def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedConfig, report: Report) -> None:
-    """Adds the tensors of the pooler, which the released BERT requires even with a head that does not use it."""
+    """Adds the tensors of the pooler to `tensors`, which the released BERT requires even if its head does not use them.
+
+    The tensors are those of the source, or zeros if the source lacks one.
+
+    Raises:
+        CheckpointError: a tensor of the source has another shape, or has NaN or infinity.
+    """
     size = config.hidden_size
     shapes = {"bert.pooler.dense.weight": (size, size), "bert.pooler.dense.bias": (size,)}
     if shapes.keys() <= tensors.keys():

@@ -36,15 +36,15 @@ def write_head(
         to: "own", or "released" for a BertSum over BERT.
         config: the configuration file; None: the one beside the weights.
         overrides: fields that replace those of the checkpoint.
-        permissions: what the user permits for tensors that do not fit.
-        seed: seed of the random values for missing tensors.
+        permissions: what the user permits for tensors that are missing or have another size.
+        seed: seed of the random values for missing tensors; used for the format "own" only.
 
     Returns:
         The report about every tensor.
 
     Raises:
-        CheckpointError: the source cannot be read or converted, `to` does not support it, or `permissions` permits to
-            resize embedding tables.
+        CheckpointError: the source cannot be read or converted, the format `to` does not support the model, or
+            `permissions` permits to resize embedding tables.
     """
     options = {
         "initialize_missing": permissions.initialize_missing,

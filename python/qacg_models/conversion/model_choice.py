@@ -1,4 +1,4 @@
-"""The model class for a checkpoint."""
+"""Selection of the model class for a checkpoint."""
 
 from pathlib import Path
 
@@ -16,7 +16,16 @@ DEFAULT_MODEL = "QACGBertForSequenceClassification"
 
 
 def choose_head(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
-    """Returns the class with a head over any encoder that `name` or the configuration names; None for other models."""
+    """Returns the class with a head over any encoder that `name`, or without it the configuration, names.
+
+    Args:
+        weights: the file of weights, or the index of shards.
+        name: name of a class; None: the model type in the configuration.
+        config: the configuration file; None: the one beside the weights.
+
+    Returns:
+        The class; None if the name or the model type is not that of a head over any encoder.
+    """
     heads = [entry for entry in MODELS if entry.tensors == "head"]
     if name is not None:
         chosen = [entry for entry in heads if entry.name == name]
@@ -33,11 +42,11 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
     Args:
         source: the checkpoint.
         name: name of a class; None: the class in a configuration of this package, otherwise inferred from the tensors.
-        plain: whether a checkpoint without context becomes a BERT with its head (True), or the backbone of
-            DEFAULT_MODEL (False).
+        plain: class for a checkpoint without contexts and without a name. True: the BERT with the head of the
+            checkpoint; False: DEFAULT_MODEL, which gets the weights of the backbone.
 
     Raises:
-        CheckpointError: there is no such model, or the tensors fit several.
+        CheckpointError: `name` is unknown or that of a head over any encoder, or the tensors fit several classes.
     """
     fields = source.fields or {}
     if name is None and fields.get("model_type") in ENCODER_CONFIGS:

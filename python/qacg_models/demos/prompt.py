@@ -1,4 +1,4 @@
-"""A prompt that answers the sentences that a person types, and the commands to try next."""
+"""A prompt that answers the sentences that a person types, and the shell command that starts `qacg`."""
 
 import os
 import shlex
@@ -11,13 +11,13 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
 
-# Below this probability an answer is marked.
+# Answers with a lower probability are marked as uncertain.
 CERTAIN = 0.7
 PROMPT = "> "
 
 
 def is_terminal() -> bool:
-    """Returns whether a person can type to this process and read its output."""
+    """Returns whether standard input and standard output are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -26,8 +26,8 @@ def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str
 
     Args:
         ask: a model whose first label means that there is no opinion.
-        intro: what a person can type, printed once.
-        read: function of the prompt; `input`, or one like it.
+        intro: text about what a person can type, printed once.
+        read: function that prints its argument, a prompt, and returns a typed line; EOFError at the end of input.
     """
     with suppress(ImportError):
         import readline  # noqa: F401 -- `input` then has arrow keys and a history
@@ -48,7 +48,7 @@ def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str
 
 
 def answer_lines(answers: Sequence[AspectPrediction], absent: str) -> list[str]:
-    """Returns a line for each aspect with an opinion, and one that names the other aspects.
+    """Returns a line for each aspect with an opinion, and a line with the other aspects if there are any.
 
     Args:
         answers: predictions for one text, one for each aspect; at least one.
@@ -76,7 +76,7 @@ def program() -> str:
 
 
 def shown_path(path: Path) -> str:
-    """Returns the path relative to the working directory if it lies below, otherwise as it is."""
+    """Returns the path relative to the working directory if it is in that folder, otherwise unchanged."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

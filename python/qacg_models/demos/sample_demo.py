@@ -1,4 +1,4 @@
-"""`qacg demo`: from the operator to a trained model and a report, on this machine, in one to three minutes."""
+"""`qacg demo`: checks the operator, trains a model and writes a report, in one to three minutes."""
 
 import shlex
 import time
@@ -21,7 +21,7 @@ from qacg_models.reporting.tables import metric_cells, text_table, undefined_not
 from qacg_models.runs.options import TrainingOptions
 
 LAMBDA_ROWS = 240  # test rows over which lambda is averaged: those of 40 reviews
-MARGIN = 0.15  # by which strict accuracy has to beat the majority row on the test split
+MARGIN = 0.15  # minimum lead of the model's strict accuracy over that of the majority baseline on test
 POSITIVE, NEGATIVE = "positive", "negative"
 TEXT = "The food was great, but the waiter was rude"
 INTRO = f"Type a sentence about a restaurant or an app. For example: {TEXT}"
@@ -31,7 +31,8 @@ STEPS = ("machine", "agreement with the reference", "speed and memory", "trainin
 def training_options(seed: int = 0) -> TrainingOptions:
     """Returns options of a training that took 51 to 74 seconds on two cores with bfloat16 instructions.
 
-    With MiniLM, the last two of its six layers read the aspect, and the first two are not trained.
+    If MiniLM is installed, the last two of its six layers read the aspect, and the first two are not trained. Otherwise
+    a model with random weights is trained for 8 epochs.
     """
     if not is_installed("minilm"):
         return TrainingOptions(seed=seed, epochs=8)
@@ -48,7 +49,7 @@ def training_options(seed: int = 0) -> TrainingOptions:
 
 
 def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
-    """Runs the whole demonstration, printing as it goes.
+    """Runs the demonstration, and prints the results of each step. In a terminal, a prompt follows.
 
     Args:
         report: folder for the page; an earlier report there is replaced.
@@ -57,10 +58,11 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
 
     Returns:
         0, or 1 if the operator is outside its error budget, or if the model's strict accuracy on test is less than
-        MARGIN above that of the majority row.
+        MARGIN above that of the majority baseline.
 
     Raises:
-        InputError: `report` has files that are not a report, or `output` files that are not a model.
+        InputError: `report` has files that are not a report, `output` has files that are not a model, or training
+            fails as in `train`.
     """
     from qacg_models.reporting import captions
     from qacg_models.reporting.heatmaps import loss_figure
@@ -74,7 +76,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         "Written by qacg demo; nothing on this page is loaded from elsewhere.",
     )
     check_output(output, overwrite=True)
-    # Sections in the order of interest to a reader; they are filled in the order of the work.
+    # The page has the sections in this order; they are filled in another order, that of the steps.
     results, confidence, maps, gate, training, speed, agreement, machine = (
         page.section(title)
         for title in (
@@ -113,7 +115,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     _attention(page, maps, trained, pick_rows(test, dataset.task.labels))
     _gate(page, gate, trained, test)
     loss = trained.record.loss
-    reading = "Cross-entropy on the training rows; each point is the mean over the steps since the last."
+    reading = "Cross-entropy on the training rows; each point is the mean over the steps since the previous point."
     page.figure(training, "loss", loss_figure(loss), captions.loss_caption(loss), reading)
     path = page.write()
     print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
@@ -128,7 +130,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
 
 
 def next_commands(output: Path) -> list[str]:
-    """Returns lines with commands that use the trained model, each with a comment.
+    """Returns three lines, each with a command that uses the trained model and a comment.
 
     Args:
         output: folder of the model.
@@ -146,10 +148,10 @@ def next_commands(output: Path) -> list[str]:
 
 
 def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[Example]:
-    """Returns up to four rows to show, chosen by their true labels alone, the same for every model.
+    """Returns up to four rows to show, chosen by text and true labels, so that they are the same for every model.
 
-    Two texts that have both labels are chosen: the shortest one, and the shortest other one of more than eight words.
-    Each contributes its first positive row and its first negative row.
+    At most two texts with a positive and a negative row are chosen: the shortest one, and the shortest of the others
+    that has more than eight words. Each gives its first positive row and its first negative row.
     """
     by_sentence: dict[str, list[Example]] = {}
     for row in rows:
@@ -195,8 +197,8 @@ def _agreement(section) -> bool:
     )
     failed = sum(not row.ok for row in rows)
     note = (
-        f"Output and gradients against float64: {len(rows)} tensors, {failed} outside the budget; of each"
-        " case the tensor closest to its budget is shown."
+        f"Outputs and gradients compared with float64: {len(rows)} tensors, {failed} outside the budget. For each"
+        " case, backend and dtype, the table has the tensor closest to its budget."
     )
     section.table("agreement", cells)
     section.text(note, "note")
@@ -223,7 +225,7 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
         section.table(split, metric_cells(results))
         for line in undefined_notes(results):
             section.text(line, "note")
-    note = selection_note(trained.record) + "; test was looked at once, afterwards"
+    note = selection_note(trained.record) + "; test was evaluated once, after the selection"
     print(note)
     section.text(baseline_comparison(trained.record, "test"), "note")
     results = stored_results(trained.record, "test")
@@ -234,7 +236,7 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
     for line in (
         note,
         *lines,
-        "The reviews were written for this project: the figures say that training works, not how models compare.",
+        "The reviews were written for this project: the metrics show that training works, not how models compare.",
     ):
         section.text(line, "note")
     return margin >= MARGIN
@@ -263,8 +265,10 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
         " the middle ones are the part of the aspect λ·G, and the lower ones their sum A, which the model uses."
     )
     if trained.model.config.context_standalone:
-        section.text(f"The aspect reaches this model by its context id alone, in layer {first + 1} for the first time.")
-    reading = "Queries go down, keys across; each line of panels has a scale of its own."
+        section.text(
+            f"This model receives the aspect by its context id only; layer {first + 1} is the first that reads it."
+        )
+    reading = "Queries are rows, keys are columns; each line of panels has its own scale."
     for number, row in enumerate(rows, 1):
         maps = example_maps(trained, row)
         predicted = int(maps.probabilities.argmax())
@@ -282,11 +286,13 @@ def _gate(page, section, trained, rows: Sequence[Example]) -> None:
     from qacg_models.reporting.analysis_page import lambda_table
     from qacg_models.reporting.attention_maps import mean_lambda
 
-    section.text("How much the aspect adds to what words look at, and where it takes something away.")
+    section.text(
+        "The weight with which the aspect changes attention: above 0 it adds weight to keys, below 0 it removes it."
+    )
     lambda_table(page, section, "lambda", mean_lambda(trained, rows[:LAMBDA_ROWS]))
     section.text(
         f"λ by layer and head, the mean over all tokens of the first {LAMBDA_ROWS} test rows. The gate decides the"
-        " sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax, below 0 the sigmoid map is taken"
-        " away.",
+        " sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax, below 0 the sigmoid map is"
+        " subtracted.",
         "note",
     )

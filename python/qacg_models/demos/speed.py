@@ -1,6 +1,6 @@
-"""Time and memory of the fused operator beside the same attention in plain PyTorch operations.
+"""Time and memory of the fused operator, compared with the same attention in plain PyTorch operations.
 
-Run as a module, it measures the memory of one implementation in a process of its own.
+`python -m qacg_models.demos.speed NAME B H L D` measures the memory of one implementation in its own process.
 """
 
 import re
@@ -20,21 +20,21 @@ SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))
 METHOD = (
     "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
     " Memory: growth of the peak resident memory over one forward and backward of the last shape, each in a fresh"
-    " process after a small warm-up; it counts outputs, gradients and what is kept for the backward, not the inputs."
+    " process after a small warm-up. This counts outputs, gradients and tensors saved for the backward, not the inputs."
 )
 
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """Times and memory for one shape, of the forward alone or with the backward.
+    """Times and memory for one shape, of the forward pass alone or with the backward pass.
 
     Attributes:
         shape: (B, H, L, D).
         backward: whether the times include the backward.
         eager_ms, fused_ms: median times in milliseconds.
         runs: number of timed runs of each implementation.
-        eager_mb, fused_mb: growth of the peak resident memory in MB (10^6 bytes) by one forward and backward. Both rows
-            of the last shape have this value; None for other shapes, and if /proc does not report it.
+        eager_mb, fused_mb: growth of the peak resident memory by one forward and backward pass, in MB (10^6 bytes).
+            The two rows of the last shape have equal values; None for other shapes, and if /proc does not report it.
     """
 
     shape: tuple[int, int, int, int]
@@ -52,12 +52,13 @@ class SpeedRow:
 
 
 def speed_table(shapes=SHAPES, seconds: float = 0.6, minimum_runs: int = 5) -> list[SpeedRow]:
-    """Measures the time of every shape, forward and forward with backward, and the memory of the last shape.
+    """Measures the times of every shape, without and with the backward pass, and the memory of the last shape.
 
     Args:
-        shapes: (B, H, L, D) each.
-        seconds: measuring time per row, without the first run of each implementation, which is not counted.
-        minimum_runs: minimum number of runs of each implementation, however long they take.
+        shapes: sequence of (B, H, L, D).
+        seconds: minimum measuring time per row in seconds, without a first run of each implementation, which is not
+            timed.
+        minimum_runs: minimum number of timed runs of each implementation.
 
     Raises:
         subprocess.CalledProcessError: a process that measures memory failed.
@@ -77,7 +78,7 @@ def speed_table(shapes=SHAPES, seconds: float = 0.6, minimum_runs: int = 5) -> l
 
 
 def speed_cells(rows: list[SpeedRow]) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows of the table; memory stands only in the rows with the backward."""
+    """Returns header and rows of the table; only rows with the backward pass show the memory."""
     header = ["(B, H, L, D)", "direction", "eager ms", "fused ms", "times faster", "eager MB", "fused MB"]
 
     def memory(row: SpeedRow, value: float | None) -> str:
@@ -98,9 +99,13 @@ def speed_cells(rows: list[SpeedRow]) -> tuple[list[str], list[list[str]]]:
 
 
 def peak_growth(name: str, shape: tuple[int, int, int, int]) -> float | None:
-    """Returns the MB (10^6 bytes) that a forward and backward adds to the peak memory of a fresh process.
+    """Returns by how many MB (10^6 bytes) a forward and backward pass raises the peak memory of a fresh process.
 
     The memory is resident memory. Returns None if /proc does not report it.
+
+    Args:
+        name: name of an implementation, a key of IMPLEMENTATIONS.
+        shape: (B, H, L, D).
 
     Raises:
         subprocess.CalledProcessError: the process failed; its errors went to stderr.
@@ -144,7 +149,7 @@ def _call(name: str, shape: tuple[int, int, int, int], backward: bool) -> Callab
         with torch.set_grad_enabled(backward):
             out = attend(tensors, gate)
             if backward:
-                # Gradients of this run only: nothing is added up from run to run.
+                # Gradients of this run only, which are not added to those of earlier runs.
                 torch.autograd.grad(out, (*tensors, *vectors), weight)
 
     return call
@@ -164,12 +169,12 @@ def _interleaved(calls: dict[str, Callable[[], None]], seconds: float, minimum_r
 
 
 def _resident(field: str) -> int | None:
-    """Returns the bytes of VmRSS (now) or VmHWM (peak) of this process; None if /proc does not report them."""
+    """Returns the bytes of a field in /proc/self/status, such as VmHWM (peak memory); None if it does not exist."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
     except OSError:
         return None
-    # VmHWM belongs to this program alone; getrusage's figure would begin with that of the parent process.
+    # VmHWM is the peak of this program alone; the peak that getrusage reports includes that of the parent process.
     found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
     return int(found[1]) * 1024 if found else None
 

@@ -1,7 +1,7 @@
-"""`python -m qacg_models.demos.summarization`: a small BertSum trained on invented minutes, and what it selects.
+"""`python -m qacg_models.demos.summarization`: trains a small BertSum on invented minutes, and prints a summary.
 
-The documents are made from the phrases in sample/minutes.json: talk, and among it decisions, which are the
-summary. They show that training and selection work; nothing about summaries of other texts follows from them.
+The documents consist of sentences made from the phrases in sample/minutes.json: talk, and decisions, which are the
+summary. The demo shows that training and selection work; its results say nothing about summaries of other texts.
 """
 
 import json
@@ -24,7 +24,7 @@ LEARNING_RATE = 3e-3
 
 @dataclass(frozen=True)
 class Minutes:
-    """A document: its sentences, and of each whether it reports a decision."""
+    """A document: its sentences, and for each sentence whether it reports a decision."""
 
     sentences: list[str]
     decisions: list[bool]
@@ -54,7 +54,7 @@ def text_of_the_example() -> list[str]:
 
 
 def train_summarizer(documents: list[Minutes], seed: int = 0) -> ExtractiveSummarizer:
-    """Trains a tokenizer and a BertSum from scratch, in a few seconds on one CPU core.
+    """Trains a tokenizer and a BertSum from scratch, in a few seconds on one CPU core, and returns a summarizer.
 
     Args:
         documents: at least BATCH documents.
@@ -95,7 +95,7 @@ def train_summarizer(documents: list[Minutes], seed: int = 0) -> ExtractiveSumma
 
 @torch.no_grad()
 def _attend_nearby_at_first(model: BertSumForExtractiveSummarization) -> None:
-    """Sets positions to sinusoids, and keys equal to queries: near tokens then score higher from the first step on.
+    """Sets position embeddings to sinusoids, and keys equal to queries: near tokens then score higher from the start.
 
     From random weights, training takes thousands of steps until each [CLS] attends to its own sentence.
     """
@@ -106,7 +106,7 @@ def _attend_nearby_at_first(model: BertSumForExtractiveSummarization) -> None:
 
 
 def found_share(summarizer: ExtractiveSummarizer, documents: list[Minutes]) -> tuple[float, float]:
-    """Returns the share of all decisions that are selected, and that are in the first two sentences of a document."""
+    """Returns the share of all decisions that are selected, and the share in the first two sentences of documents."""
     found = first = total = 0
     for document in documents:
         chosen = summarizer.summarize(document.sentences, count=2, block_trigrams=False).indices

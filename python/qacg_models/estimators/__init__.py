@@ -6,6 +6,6 @@
 | `AspectSentimentClassifier`: the same as a scikit-learn estimator | `classifier.py` |
 | a DataFrame as a data set | `memory_data.py` |
 
-The two are separate classes. scikit-learn creates estimators from their parameters and requires `predict` to return one
-label per row; `AspectSentiment` is created from a trained model, and its predictions have an aspect and probabilities.
+There are two classes because scikit-learn creates estimators from parameters and requires `predict` to return one label
+per row. `AspectSentiment` is created from a trained model, and its predictions have an aspect and probabilities.
 """

@@ -29,7 +29,8 @@ class AspectSentiment(AspectPredictor):
     `ask(texts, aspects=...)` returns `AspectPrediction`s; `ask.predict(frame)` returns a DataFrame.
 
     Args:
-        trained: the model. It is set to evaluation mode, and its context path is folded (`fold_context`).
+        trained: the model. If it has context layers and is not int8, it is set to evaluation mode, and its context path
+            is folded in place (`fold_context`).
 
     Example:
         >>> reviews = {
@@ -66,13 +67,14 @@ class AspectSentiment(AspectPredictor):
             text: name of the column of texts.
             aspect: name of the column of aspects.
             label: name of the column of labels.
-            start: "minilm", "scratch" (random weights) or the folder of a checkpoint; None: MiniLM if its package is
-                installed and the texts are English, else random weights.
-            dev: a frame that selects the checkpoint; None: a tenth of the sentences, or the rows that `split` marks.
-            output: folder to create for the model; None: keep it in memory only.
-            on_empty: for rows with NaN, None or an empty text in one of these columns: "raise" InputError, or "skip"
+            start: "minilm", "scratch" (random weights) or the path of a checkpoint; None: MiniLM if its package is
+                installed, the texts are English and the options fit it, otherwise random weights.
+            dev: a frame with the rows that select the checkpoint; None: the rows that the column `split` marks as dev,
+                or the share `dev_fraction` (0.1 by default) of the sentences.
+            output: folder to create for the model; None: keep the model in memory only.
+            on_empty: for rows with NaN, None or an empty text in a column that is read: "raise" InputError, or "skip"
                 the rows.
-            say: is called with each log line.
+            say: called with each log line.
             **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`
                 for a wide frame, `id_column` or `absent_label`.
 
@@ -81,7 +83,8 @@ class AspectSentiment(AspectPredictor):
 
         Raises:
             TypeError: `frame` is neither a DataFrame nor a mapping, or an option is unknown.
-            InputError: a column is missing, a cell is empty, or the options or the data cannot be used.
+            InputError: a column is missing, a cell is empty, `output` exists, or the options or the data cannot be
+                used.
         """
         from qacg_models.data import describe
         from qacg_models.training import train
@@ -112,20 +115,23 @@ class AspectSentiment(AspectPredictor):
         """Loads a folder that `qacg train` or `save_pretrained` wrote, or a model of the Hugging Face hub.
 
         Args:
-            folder: the folder, or the name of a repository of the hub.
+            folder: the folder, or the name of a repository of the hub, such as "me/hotel-reviews", if there is no such
+                folder.
             attention: attention implementation; None: the one used in training.
             device: device of the model, such as "cuda".
             int8: use int8 matrix products on the CPU, with torchao.
-            threads: CPU threads; 0: every core of the process; None: as in training.
+            threads: number of CPU threads; 0: torch's default, at most the CPU quota of the container; None: as in
+                training.
             revision: branch, tag or commit of the hub's repository; None: its main branch.
-            token: access token of the hub; None: the stored one.
+            token: access token of the hub; True or None: the stored token; False: no token.
 
         Returns:
             The model, ready to predict.
 
         Raises:
-            ModelFolderError: a file of the folder is missing or unreadable.
-            InputError: the attention implementation, the device or int8 is not available, or the download failed.
+            ModelFolderError: a file of the folder is missing, unreadable or does not fit the others.
+            InputError: the tokenizer cannot be loaded, the attention implementation, the device or int8 is not
+                available, or the download failed.
         """
         if not Path(folder).exists() and _HUB_NAME.fullmatch(str(folder)):
             folder = download(str(folder), revision=revision, token=token)
@@ -144,25 +150,26 @@ class AspectSentiment(AspectPredictor):
         batch_size: int = 64,
         on_empty: str = "raise",
     ) -> Any:
-        """Predicts texts.
+        """Predicts labels and probabilities of the aspects of texts.
 
         Args:
             texts: a DataFrame or a mapping of columns, a Series, a sequence of texts, or one text.
             aspects: names; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
-            text: the text column of a frame; None: that of training.
-            aspect: the column with the single aspect of each row of a frame.
-            target: the column with the single target of each row of a frame.
-            by: "text", "sentence" or "document", as in `qacg predict`.
+            text: name of the text column of a frame; None: that of training.
+            aspect: name of the column with one aspect for each row of a frame; None: `aspects` for every row.
+            target: name of the column with one target for each row of a frame; None: `targets` for every row.
+            by: unit of a prediction: "text", truncated to the maximum length of the model; "sentence", each sentence of
+                the text; or "document", one prediction from all sentences.
             batch_size: maximum number of pairs of text and context in one batch.
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
-                prediction. If `texts` is one text, an empty text always raises.
+                prediction. If `texts` is a str, an empty text always raises InputError.
 
         Returns:
-            For a frame or a Series: a DataFrame with the columns of `qacg predict`: [sentence], [target], text, aspect,
-            label and p(LABEL) for every label. It has a row for every prediction, with the index of the text; a skipped
-            text has one row without a label. For other inputs: the same as `ask(texts)`, with an empty list for a
-            skipped text.
+            For a frame or a Series: a DataFrame with a row for every prediction, which has the index of the text. Its
+            columns are sentence (if `by` is "sentence"), target (if the model has targets), text, aspect, label, and
+            p(LABEL) for every label. A skipped text has one row with the label None and probabilities NaN. For other
+            inputs: the same as `ask(texts)`, with an empty list for a skipped text.
 
         Raises:
             TypeError: an argument has another type.
@@ -171,7 +178,10 @@ class AspectSentiment(AspectPredictor):
         """
         framed = is_frame(texts)
         if not framed and (text, aspect, target) != (None, None, None):
-            raise InputError("text, aspect, target: expected no column names for texts without columns. Omit them.")
+            raise InputError(
+                "text, aspect, target: expected no column names for texts without columns, got some. Omit these"
+                " arguments."
+            )
         if isinstance(texts, str):
             return self(texts, aspects, targets, batch_size, by)
         columns = self._columns(texts, text, aspect, target) if framed else {"text": cells(_sequence(texts))}
@@ -207,10 +217,11 @@ class AspectSentiment(AspectPredictor):
         """Returns the predictions as a DataFrame.
 
         Args:
-            found: the predictions of each text.
+            found: the predictions of each text; empty for a skipped text.
             index: the index of each text in the user's frame.
-            columns: the cells that were read, by column, for rows of skipped texts.
-            asked: the number of contexts of each text, if predictions are by sentence; otherwise None.
+            columns: cells of the texts, by "text", "aspect" and "target", for the rows of skipped texts.
+            asked: number of contexts of each text that is not skipped, by position of the text, if predictions are by
+                sentence; otherwise None.
         """
         names = ["target"] if self.trained.task.has_targets else []
         names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]
@@ -239,7 +250,7 @@ class AspectSentiment(AspectPredictor):
         label: str | None = None,
         on_empty: str = "raise",
     ) -> Metrics:
-        """Returns the metrics of the model on labelled rows, as `qacg evaluate` computes them.
+        """Returns the metrics of the model on labelled rows, equal to those of `qacg evaluate`.
 
         Args:
             frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect.
@@ -254,7 +265,8 @@ class AspectSentiment(AspectPredictor):
 
         Raises:
             TypeError: `frame` is neither a DataFrame nor a mapping.
-            InputError: a column is missing, a cell is empty, or a label or aspect is not one of the model's.
+            InputError: a column is missing, a cell is empty and `on_empty` is "raise", or the model does not have a
+                label or an aspect of the rows.
         """
         given = {"text_column": text, "aspect_column": aspect, "label_column": label}
         options = self.trained.data_options.overridden({name: value for name, value in given.items() if value})
@@ -263,10 +275,14 @@ class AspectSentiment(AspectPredictor):
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes a model folder like that of `qacg train`; a model folder with this name is replaced.
 
-        `from_pretrained` and the commands of `qacg` read it.
+        `from_pretrained` and the commands of `qacg` read the folder.
+
+        Args:
+            folder: path of the folder.
 
         Raises:
-            InputError: the model was loaded with int8, or `folder` is a file or has files that are not a model.
+            InputError: the model was loaded with int8, `folder` is a file or has files that are not a model, or a file
+                cannot be written.
         """
         save_trained(self.trained, folder)
 
@@ -278,14 +294,15 @@ class AspectSentiment(AspectPredictor):
         token: str | bool | None = None,
         commit_message: str = "Upload AspectSentiment",
     ) -> str:
-        """Uploads the model folder, with its card, to the Hugging Face hub; `from_pretrained(repo_id)` loads it.
+        """Uploads the model folder, with a model card, to the Hugging Face hub.
 
-        The card does not name the source of the data or a licence; add both.
+        `from_pretrained(repo_id)` loads the model. The card names neither the source of the data nor a licence; add
+        both. Errors of the hub are raised as huggingface_hub raises them.
 
         Args:
             repo_id: name of the repository, which is created if it does not exist.
             private: whether a new repository is private; None: the default of the hub.
-            token: access token of the hub; None: the stored one.
+            token: access token of the hub; True or None: the stored token; False: no token.
             commit_message: message of the commit.
 
         Returns:
@@ -298,7 +315,7 @@ class AspectSentiment(AspectPredictor):
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Divides options into those of training and those of reading the data.
+    """Divides options into options of training and options of reading the data.
 
     Returns:
         The options of training, and the options of reading the data, both by name.
@@ -311,7 +328,9 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     reading = {field.name for field in fields(DataOptions)} - own.keys()
     for name in options:
         if name in own:
-            raise TypeError(f"{name}: expected the argument {own[name]}, got this option. Pass {own[name]}=VALUE.")
+            raise TypeError(
+                f"{name}: expected the argument {own[name]}, got the option {name}. Pass {own[name]}=VALUE."
+            )
         if name not in training | reading:
             known = ", ".join(sorted(training | reading))
             raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
@@ -330,7 +349,7 @@ def _sequence(texts: Any) -> Any:
 
 
 def _as_text(argument: str, value: object) -> str:
-    """Returns a cell as text; a whole number becomes its digits, as in a file."""
+    """Returns a text or number as text; raises TypeError for other types, and for True and False."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(f"{argument}: expected a text, got {type(value).__name__}.")
     return str(value)

@@ -21,15 +21,15 @@ from qacg_models.utils.progress import hidden_bars
 class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
     """A scikit-learn classifier of pairs of a text and an aspect.
 
-    X is a DataFrame (or a mapping of columns) with a row for each text and aspect, or a sequence of such pairs; y are
-    the labels. Rows with an empty text or aspect raise InputError: drop them before. For cross-validation, pass the
-    texts as `groups` to `GroupKFold`, so that no text is in two folds.
+    X is a DataFrame or a mapping of columns, with a row for each text and aspect, or a sequence of pairs of a text and
+    an aspect; y has the labels. Drop rows with an empty text or aspect first: they raise InputError. For
+    cross-validation, pass the texts as `groups` to `GroupKFold`, so that no text is in two folds.
 
     Args:
-        text, aspect: names of the columns in X.
-        start: "minilm", "scratch" (random weights) or the folder of a checkpoint; None: MiniLM if its package is
-            installed and the texts are English, else random weights.
-        options: other options of `qacg train` by name, such as {"epochs": 4}.
+        text, aspect: names of the columns in a DataFrame or mapping X.
+        start: "minilm", "scratch" (random weights) or the path of a checkpoint; None: MiniLM if its package is
+            installed, the texts are English and the options fit it, otherwise random weights.
+        options: other options of `qacg train` by name, such as {"epochs": 4}; None: no other options.
         random_state: seed of initial weights, order of rows and dropout.
         verbose: whether log lines and progress are printed.
 
@@ -70,10 +70,10 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> AspectSentimentClassifier:
-        """Trains a model as `qacg train` does; a tenth of the sentences selects the checkpoint.
+        """Trains a model as `qacg train` does; a part of the sentences (`dev_fraction`) selects the checkpoint.
 
         Args:
-            X: (N) rows with a text and an aspect.
+            X: (N) rows with a text and an aspect; see the class.
             y: (N) labels.
 
         Returns:
@@ -81,7 +81,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             TypeError: an option is unknown.
-            InputError: a cell is empty, y has another length than X, or the options or the data cannot be used.
+            InputError: y is None or has another length than X, X has another form, a cell is empty, or the options or
+                the data cannot be used.
         """
         if y is None:
             raise InputError("y: expected labels, got None. This estimator requires y to be passed.")
@@ -99,23 +100,23 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predicts labels.
+        """Predicts the label of each row.
 
         Args:
             X: (N) rows with a text and an aspect.
 
         Returns:
-            (N) labels.
+            (N) labels, of the dtype of the labels in training.
 
         Raises:
             NotFittedError: `fit` has not been called.
-            InputError: a cell is empty, or an aspect was not in the training rows.
+            InputError: X has another form, a cell is empty, or an aspect was not in the training rows.
         """
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Predicts probabilities.
+        """Predicts the probabilities of the labels for each row.
 
         Args:
             X: (N) rows with a text and an aspect.
@@ -125,7 +126,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             NotFittedError: `fit` has not been called.
-            InputError: a cell is empty, or an aspect was not in the training rows.
+            InputError: X has another form, a cell is empty, or an aspect was not in the training rows.
         """
         check_is_fitted(self)
         questions = self.sentiment_.questions()
@@ -137,7 +138,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return np.array(found).reshape(len(rows), len(names))
 
     def _pairs(self, X: Any) -> tuple[list[str], list[str]]:
-        """Returns the texts and the aspects of X."""
+        """Returns the texts and the aspects of X as str; raises InputError for another form of X or an empty cell."""
         if is_frame(X):
             found = {name: column(X, getattr(self, name), name) for name in ("text", "aspect")}
         else:

@@ -1,4 +1,4 @@
-"""A DataFrame as a data set, read by the code that reads files: it is written as JSON lines to a temporary folder."""
+"""A DataFrame as a data set: the frame is written to a temporary file of JSON lines, which is read as other files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qacg_models.data.frames import check_empty, column, column_names, index_of
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
 
-# Options that describe files.
+# Options that apply to files only.
 _OF_FILES = ("format", "delimiter", "encoding", "skip_empty")
 
 
@@ -24,17 +24,19 @@ _OF_FILES = ("format", "delimiter", "encoding", "skip_empty")
 def frames_as_data(
     frames: Mapping[str, Any], options: DataOptions, on_empty: str, say: Callable[[str], None]
 ) -> Iterator[Dataset]:
-    """Yields the data set of DataFrames; its temporary files exist until the context is left.
+    """Yields the data set of DataFrames; its temporary files exist until the block ends.
 
     Args:
         frames: DataFrames, or mappings of columns, by split; without dev, a part of train becomes dev, as for a file.
-        options: names of the columns.
-        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows.
-        say: is called with a line for each split with skipped rows.
+        options: options for reading the data, with the names of the columns.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows; in a wide frame only the empty
+            cells of aspects are skipped.
+        say: called with a line for each split with skipped rows.
 
     Raises:
         TypeError: a frame is neither a DataFrame nor a mapping.
-        InputError: a column is missing, a cell is empty, or the data violates its format.
+        InputError: a column is missing, a cell is empty and `on_empty` is "raise", no row is left, or the data cannot
+            be used.
     """
     with TemporaryDirectory() as folder:
         for split, frame in frames.items():
@@ -51,12 +53,13 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
     Args:
         trained: the model.
         frame: a DataFrame, or a mapping of column names to sequences.
-        options: names of the columns.
+        options: options for reading the data, with the names of the columns.
         on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows.
 
     Raises:
         TypeError: `frame` is neither a DataFrame nor a mapping.
-        InputError: a column is missing, a cell is empty, or a label or aspect is not one of the model's.
+        InputError: a column is missing, a cell is empty and `on_empty` is "raise", no row is left, or the model does
+            not have a label or an aspect of the rows.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "frame.jsonl"
@@ -70,7 +73,7 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
     """Returns the options for reading a DataFrame.
 
     Args:
-        given: the options that the user set, by name; the others have their defaults.
+        given: the options that the user set, by name; other options have their defaults.
 
     Raises:
         TypeError: an option is unknown, or applies to files only.
@@ -86,14 +89,14 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
 
 def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: str, say: Callable[[str], None]) -> None:
     columns = _columns(frame, options)
-    aspects = _aspects(frame, options) if on_empty == "skip" else ()  # each cell is a row of its own, read later
+    aspects = _aspects(frame, options) if on_empty == "skip" else ()  # each cell becomes a row when the file is read
     required = {name: values for name, values in columns.items() if name not in (SPLIT_COLUMN, *aspects)}
     kept = check_empty(required, on_empty, index_of(frame, len(next(iter(columns.values())))))
     count = len(next(iter(columns.values())))
     if not kept:
         raise InputError(
-            f"frame: expected at least one row without empty cells, got {count:,} rows, each with an empty cell. Fill"
-            f" in the columns {', '.join(required)}."
+            f"frame: expected at least one row without empty cells, got none among {count:,} rows. Fill in the"
+            f" columns {', '.join(required)}."
         )
     if len(kept) < count:
         say(f"left out of {split}: {count - len(kept):,} of {count:,} rows, because they have an empty cell")
@@ -104,7 +107,7 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
 
 
 def _columns(frame: Any, options: DataOptions) -> dict[str, list]:
-    """Returns the cells of the columns that are read, by name."""
+    """Returns the cells of the columns that are read, by name, including a column `split`."""
     names = options.columns()
     arguments = {"text": names.text, "id_column": names.id, "target_column": names.target}
     if not options.is_wide:
@@ -125,12 +128,12 @@ def _aspects(frame: Any, options: DataOptions) -> tuple[str, ...]:
 
 
 def _reading(options: DataOptions, on_empty: str) -> DataOptions:
-    """Returns the options for reading the temporary file; with "skip" they skip the empty cells of a wide frame."""
+    """Returns the options for reading the temporary file, which skip empty cells of a wide frame if `on_empty` does."""
     return replace(options, skip_empty=options.is_wide and on_empty == "skip")
 
 
 def _with_rows_named(load: Callable[[], Any]) -> Any:
-    """Calls a reader, and replaces line numbers of the temporary file in its errors by row numbers of the frame."""
+    """Returns `load()`. A DataError becomes an InputError with the row of the frame instead of the line in the file."""
     try:
         return load()
     except DataError as error:

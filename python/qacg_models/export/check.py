@@ -11,7 +11,7 @@ from qacg_models.inference.trained_model import TrainedModel, probabilities_of
 
 Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 
-LARGEST_BATCH = 32
+LARGEST_BATCH = 32  # maximum number of examples in a batch
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Limits:
 
     Attributes:
         probability: maximum allowed difference of a probability.
-        labels: minimum required share of examples with the same label, from 0 to 1.
+        labels: minimum share of examples for which file and model predict the same label, from 0 to 1.
     """
 
     probability: float
@@ -28,8 +28,8 @@ class Limits:
 
 
 EXACT = Limits(probability=1e-5, labels=1.0)
-# One 8-bit scale for all inputs of a layer changes labels with almost equal probabilities: for MiniLM on SentiHood 1 %
-# of them, with a mean difference of 0.006 and a largest difference of 0.41 in 400 examples.
+# Int8 changes labels with almost equal probabilities. For MiniLM on SentiHood, 1 % of the labels changed; probabilities
+# differed by 0.006 on average and by at most 0.41, in 400 examples.
 INT8 = Limits(probability=0.5, labels=0.97)
 
 
@@ -38,11 +38,11 @@ class Check:
     """The comparison of a file with its model.
 
     Attributes:
-        runtime: program that ran the file, with its version.
+        runtime: name and version of the program that ran the file.
         rows: number of examples.
         lengths: the smallest and the largest number of tokens of an example.
         largest: the largest difference of a probability.
-        equal: number of examples with the same label.
+        equal: number of examples for which file and model predict the same label.
         limits: the allowed differences.
     """
 
@@ -69,19 +69,19 @@ class Check:
 
 
 def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: str, limits: Limits = EXACT) -> Check:
-    """Compares a file with its model on examples, whose labels are ignored.
+    """Compares the predictions of a file with those of its model; the labels of the examples are ignored.
 
     Args:
         trained: the model.
-        rows: the examples.
-        run: function that runs the file: inputs by name to logits (B, classes).
+        rows: the examples, at least one.
+        run: function that runs the file; it takes input arrays by name, and returns logits (B, classes).
         runtime: name and version of the program that runs the file.
         limits: the allowed differences.
 
     Raises:
-        InputError: the model does not have the context of an example.
+        InputError: the model does not have the context of an example, or an example does not fit into memory.
     """
-    rows = [replace(row, label=None) for row in rows]  # only some may have one
+    rows = [replace(row, label=None) for row in rows]  # a batch has labels for all examples or for none
     features = trained.features(rows)
     pad = PaddingCollator(trained.tokenizer.pad_token_id)
     logits = []
@@ -102,9 +102,9 @@ def compare(trained: TrainedModel, rows: Sequence[Example], run: Run, runtime: s
 
 
 def _batches(count: int) -> list[tuple[int, int]]:
-    """Returns start and end of consecutive batches of 1, 2, 4, ... examples.
+    """Returns start and end of consecutive batches of 1, 2, 4, ... and at most LARGEST_BATCH examples.
 
-    Examples are not sorted by length, so that the batches have padding.
+    The examples are not sorted by length, so that the check includes batches with padding.
     """
     found, start, size = [], 0, 1
     while start < count:

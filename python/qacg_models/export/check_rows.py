@@ -14,11 +14,11 @@ from qacg_models.runs.run_config import RUN_NAME, read_run_file
 
 
 def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> list[Example]:
-    """Returns an example for each text of a file that `qacg predict` reads, and context of the model.
+    """Returns an example for each pair of a text of the file and a context of the model.
 
     Args:
         trained: the model.
-        path: the file.
+        path: a file of texts, in a format that `qacg predict` reads.
         text_column: name of the column of texts; None: that of training.
 
     Raises:
@@ -33,8 +33,8 @@ def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> 
 def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], str]:
     """Returns examples to check a file on, and a description of their source.
 
-    They are the rows of dev and test of the training data, or the sentences of the bundled sample with each context if
-    these files have changed or do not exist.
+    The examples are the rows of dev and test of the training data. If the files have changed or do not exist, the
+    examples are the sentences of the bundled sample with each context of the model.
 
     Args:
         trained: the model.
@@ -48,27 +48,27 @@ def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], st
 
 
 def spread(rows: Sequence[Example], most: int) -> list[Example]:
-    """Returns at most `most` examples, evenly spaced."""
+    """Returns all examples, or `most` evenly spaced ones if there are more."""
     if len(rows) <= most:
         return list(rows)
     return [rows[index * len(rows) // most] for index in range(most)]
 
 
 def with_longest(rows: Sequence[Example], max_length: int) -> list[Example]:
-    """Returns the examples and an additional one, whose text has at least `max_length` tokens."""
+    """Returns the examples, followed by one whose text has at least `max_length` tokens; `rows` must not be empty."""
     text = " ".join(row.sentence for row in rows[:max_length])
     words = text.split()
     return [*rows, replace(rows[0], sentence=" ".join(words * (max_length // len(words) + 1)), label=None)]
 
 
 def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example], str] | None:
-    """Returns examples of test and dev, and a description of them; None if the files have changed or do not exist."""
+    """Returns examples of dev and test, and a description; None if all these files have changed or do not exist."""
     record = trained.record
     try:
         paths = read_run_file(folder / RUN_NAME)["data"]
         data = load_data(paths, ("dev", "test"), record.data_options, optional=("dev", "test"), task=record.task)
     except (InputError, KeyError, OSError):
-        return None  # moved or changed; the report names the source that is used instead
+        return None  # the files were moved or changed; the description names the source of the examples
     same = [
         split
         for split, files in data.files.items()

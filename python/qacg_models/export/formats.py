@@ -13,9 +13,9 @@ class ExportFormat:
     """A format of exported files.
 
     Attributes:
-        suffix: suffix of file names.
-        module: module with `write` and `load`.
-        packages: required packages in addition to torch.
+        suffix: suffix of file names, with the dot.
+        module: dotted name of the module with `write`, `load` and `RUNTIME`.
+        packages: import names of required packages in addition to torch.
         int8: whether the module has `write_int8`, for linear layers in int8.
     """
 
@@ -27,6 +27,9 @@ class ExportFormat:
     def load_module(self, int8: bool = False) -> ModuleType:
         """Imports and returns the module.
 
+        Args:
+            int8: whether int8 linear layers are requested.
+
         Raises:
             InputError: a package is not installed, or the format has no int8 and `int8` is True.
         """
@@ -36,7 +39,8 @@ class ExportFormat:
         missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if missing:
             raise InputError(
-                f"to: expected the packages {', '.join(missing)}, got none. Run pip install {' '.join(missing)}."
+                f"to: expected the packages {', '.join(missing)}, which are not installed. Run pip install"
+                f" {' '.join(missing)}."
             )
         return importlib.import_module(self.module)
 

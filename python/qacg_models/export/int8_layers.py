@@ -1,10 +1,10 @@
 """Int8 linear layers of an ONNX graph, with the same arithmetic as `qacg predict --int8` (`inference/int8.py`).
 
-Weights have one scale per output channel, inputs one per token, so a prediction does not depend on the rest of its
-batch. A scale is the largest absolute value, divided by 127.5; values are rounded to [-128, 127].
+Weights have one scale per output channel. Inputs have one scale per token, so a prediction does not depend on the rest
+of its batch. A scale is the largest absolute value, divided by 127.5; scaled values are rounded to [-128, 127].
 
 Inputs and weights are stored as unsigned numbers with the zero point 128. On processors without VNNI, sums of products
-of unsigned and signed numbers saturate; if both are unsigned, the sums are exact on every processor.
+of unsigned and signed numbers saturate. Sums of products of unsigned numbers are exact on every processor.
 """
 
 import numpy as np
@@ -27,18 +27,18 @@ _CONSTANTS = {
 
 
 def to_int8(graph: onnx.GraphProto) -> int:
-    """Replaces the float matrix products of the encoder layers by int8 ones, in place; returns their number.
+    """Replaces float matrix products of the encoder layers by int8 ones, in place; returns the number of replacements.
 
     Products of gates, pooler and classifier stay in float.
 
     Args:
-        graph: graph from torch's exporter, of a model whose context path is folded, if it has one.
+        graph: graph from torch's exporter. If the model has a context path, it is folded (`fold_context`).
     """
     weights = {constant.name: constant for constant in graph.initializer}
     chosen = [node for node in graph.node if _multiplies_tokens(node, weights)]
     assert chosen, "torch's exporter has changed the names of modules"
     replaced = {id(node) for node in chosen}
-    quantized: set[str] = set()  # inputs, which several layers can share
+    quantized: set[str] = set()  # names of quantized inputs, which several layers can share
     nodes = []
     for node in graph.node:
         if id(node) not in replaced:

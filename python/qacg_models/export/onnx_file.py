@@ -15,24 +15,24 @@ from qacg_models.export.traced import OUTPUT, TracedModel
 from qacg_models.utils.quiet import quiet
 
 RUNTIME = f"onnxruntime {onnxruntime.__version__}"
-# A protobuf message has at most 2 GiB, including the graph.
+# Maximum size of the float32 weights: a protobuf message, with the graph, has at most 2 GiB.
 MOST_BYTES = 2**31 - 2**26
 
 
 def write(traced: TracedModel, path: Path) -> None:
-    """Writes the file.
+    """Writes a traced model to the file `path`.
 
     Raises:
-        InputError: the weights do not fit into one file.
+        InputError: the weights are larger than MOST_BYTES.
     """
     _graph(traced).save(path, external_data=False)
 
 
 def write_int8(traced: TracedModel, path: Path) -> None:
-    """Writes the file with int8 linear layers in the encoder (`int8_layers.py`).
+    """Writes a traced model to the file `path`, with int8 linear layers in the encoder (`int8_layers.py`).
 
     Raises:
-        InputError: the weights do not fit into one file.
+        InputError: the float32 weights are larger than MOST_BYTES.
     """
     model = _graph(traced).model_proto
     to_int8(model.graph)
@@ -62,7 +62,7 @@ def _graph(traced: TracedModel) -> torch.onnx.ONNXProgram:
 
 
 def load(path: Path) -> Run:
-    """Returns the file as a function from inputs by name to logits, on the CPU."""
+    """Returns a function that runs the file on the CPU: it takes input arrays by name, and returns logits."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -14,15 +14,15 @@ RUNTIME = f"torch {torch.__version__}"
 
 
 def write(traced: TracedModel, path: Path) -> None:
-    """Writes the file; torch.export.load reads the metadata with `extra_files`."""
-    # Through memory: torch's file writer aborts the process if the disk is full.
+    """Writes a traced model to the file `path`; torch.export.load reads the metadata with `extra_files`."""
+    # The content is made in memory, since torch's file writer aborts the process if the disk is full.
     content = io.BytesIO()
     torch.export.save(traced.program, content, extra_files=traced.metadata)
     path.write_bytes(content.getbuffer())
 
 
 def load(path: Path) -> Run:
-    """Returns the file as a function from inputs by name to logits, on the CPU."""
+    """Returns a function that runs the file on the CPU: it takes input arrays by name, and returns logits."""
     module = torch.export.load(path).module()
 
     @torch.inference_mode()

@@ -19,9 +19,10 @@ class TracedModel:
     """The content of an exported file.
 
     Attributes:
-        program: maps int64 tensors (B, L), and (B) context ids, to float32 logits (B, classes).
+        program: maps int64 tensors (B, L), and int64 context ids (B) if the model has contexts, to float32 logits
+            (B, classes).
         example: the inputs of the trace, by name.
-        dimensions: names and limits of their dynamic dimensions.
+        dimensions: dynamic dimensions of the inputs, by name of the input and index of the dimension.
         metadata: labels, contexts and other values that a server needs, each as JSON; see `metadata_of`.
     """
 
@@ -51,7 +52,7 @@ class _Logits(nn.Module):
 
 
 def trace(trained: TrainedModel) -> TracedModel:
-    """Traces a copy of a trained model with eager attention; others call operators of this package."""
+    """Traces a copy of a trained model with eager attention, which needs no operators of this package."""
     model, config = copy.deepcopy(trained.model).eval(), trained.model.config
     model.set_attn_implementation("eager")
     batch, length = Dim("batch", min=1), Dim("length", min=1, max=config.max_position_embeddings)
@@ -71,11 +72,12 @@ def metadata_of(trained: TrainedModel) -> dict[str, str]:
 
     - labels: in the order of the logits.
     - contexts: in the order of their ids.
-    - context_standalone: true if the context is given by its id only; false if its name is the second segment too.
+    - context_standalone: true if the model gets a context by its id only; false if the name of the context is also the
+      second segment of the input.
     - max_length: maximum number of tokens.
     - pad_token_id: id of padding.
-    - temperatures: divisors of the logits before the softmax: one for all, or one per label, selected by the label with
-      the highest logit.
+    - temperatures: divisors of the logits before the softmax. Either one for all rows, or one per label: the
+      logits of a row are divided by the temperature of the label with the highest logit.
     """
     facts = {
         "labels": trained.task.labels,

@@ -1,4 +1,4 @@
-"""Export of a model: write a temporary file, run it, compare it, then rename it."""
+"""Export of a model: writes a temporary file, runs the file, compares it with the model, then renames the file."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +18,16 @@ from qacg_models.utils.devices import cpu_threads
 
 
 def check_output(output: Path, suffix: str, overwrite: bool) -> None:
-    """Raises InputError unless a file with this suffix may be written at `output`."""
+    """Checks that an exported file may be written.
+
+    Args:
+        output: path of the file.
+        suffix: required suffix, with the dot.
+        overwrite: whether an existing file may be replaced.
+
+    Raises:
+        InputError: `output` has another suffix, is a folder, or exists and may not be replaced.
+    """
     if output.suffix != suffix:
         raise InputError(f"output: expected a name that ends in {suffix}, got {output}")
     if output.is_dir():
@@ -41,16 +50,16 @@ def export(
 
     Args:
         trained: the model, in float32.
-        output: path of the file.
+        output: path of the file; its folder is created.
         rows: examples on which the file is checked, at least one; an example of the model's maximum length is added.
         to: a key of FORMATS.
         overwrite: replace an existing file.
         int8: use int8 linear layers, with the wider limits `check.INT8`. The context path of `trained` is then folded
             in place (`fold_context`).
-        say: is called with a line before each step.
+        say: called with a line before each step.
 
     Returns:
-        The comparison of the file with the model. If it has not passed, no file is written.
+        The comparison of the file with the model. If `passed` is False, no file is written.
 
     Raises:
         InputError: `to`, `output` or `rows` is invalid, the model is not in float32, a package is missing, the format

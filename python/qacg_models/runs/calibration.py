@@ -11,7 +11,7 @@ from qacg_models.utils.json_fields import convert_json, read_model_file
 
 CALIBRATION_NAME = "calibration.json"
 CALIBRATION_FORMAT = 1
-# With fewer rows a fit is imprecise, and the line about the temperatures has a warning.
+# With fewer rows a fit is imprecise, and `Calibration.describe` adds a warning.
 MIN_FIT_ROWS = 100
 VALIDITY = (
     "Calibration is measured on dev, and is valid for similar text. On other text (another domain, another source)"
@@ -21,13 +21,13 @@ VALIDITY = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A number of temperatures that was tried, evaluated on rows that were held out of its fit.
+    """Cross-validation results of a candidate, which is none, one or several temperatures.
 
     Attributes:
-        name: `none`, `one` for all labels, or `per label`.
+        name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
         log_loss: mean log loss over the rows, in nats.
         error: expected calibration error, in [0, 1].
-        gain: decrease of the log loss from the best previous candidate; 0 for `none`.
+        gain: decrease of the mean log loss from the candidate that was best before, in nats; 0 for `none`.
         gain_error: standard error of the gain, over sentences.
     """
 
@@ -45,8 +45,8 @@ class Fit:
     Attributes:
         split: name of the split.
         rows: number of its rows.
-        error_before, error_after: expected calibration error on held-out rows, without temperatures and with the best
-            candidate, in [0, 1].
+        error_before, error_after: expected calibration error on held-out rows, in [0, 1]: without temperatures, and
+            with the candidate that was chosen. Equal if the chosen candidate is `none`.
         sentences: number of distinct sentences.
         folds: number of folds.
         candidates: the candidates, in the order in which they were compared.
@@ -66,14 +66,16 @@ class Calibration:
     """The content of calibration.json.
 
     Attributes:
-        temperatures: divisors of the logits before the softmax: one per label, selected by the label with the highest
-            logit, or a single one for all. A single 1 without temperature scaling.
-        fit: the cross-validation; None if there was none.
-        skipped: the reason why there is no temperature scaling; None if there is.
+        temperatures: divisors of the logits before the softmax. Either a single one for all rows, which is 1 without
+            temperature scaling, or one per label: the logits of a row are divided by the temperature of
+            the label with the highest logit.
+        fit: the cross-validation; None if no temperature was fitted.
+        skipped: the reason why there is no temperature scaling, beginning with "because"; None with temperature
+            scaling.
 
     Raises:
-        InputError: there is no temperature, one is outside the range of a fit, `fit` and `skipped` are both None, or
-            `skipped` is set and the temperatures are not a single 1.
+        InputError: `temperatures` is empty or has a value outside the range of a fit; `fit` and `skipped` are both
+            None; or `skipped` is set and the temperatures are not a single 1.
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -82,7 +84,7 @@ class Calibration:
 
     def __post_init__(self):
         if not self.temperatures:
-            raise InputError("temperatures: expected one for each label, or one for all, got none")
+            raise InputError("temperatures: expected one for each label, or one for all labels, got none")
         for index, one in enumerate(self.temperatures):
             if not LEAST <= one <= MOST:
                 raise InputError(f"temperatures[{index}]: expected a number from {LEAST:g} to {MOST:g}, got {one}")
@@ -92,7 +94,7 @@ class Calibration:
             raise InputError(f"temperatures: expected a single 1 if skipped is set, got {self.format_temperatures()}")
 
     def describe(self) -> str:
-        """Returns a line with the temperatures or why there are none, the fit, and a warning for few rows."""
+        """Returns a line with the temperatures, or why there are none, and the results of the fit, if there was one."""
         if self.fit is None:
             return f"temperatures: not fitted, {self.skipped}"
         fit = self.fit
@@ -121,10 +123,10 @@ UNCALIBRATED = Calibration(skipped=f"because the model folder has no {CALIBRATIO
 
 
 def read_calibration(folder: Path) -> Calibration:
-    """Reads the calibration of a model folder; returns `UNCALIBRATED` if it has none.
+    """Reads the calibration of a model folder; returns `UNCALIBRATED` if the folder has no calibration.json.
 
     Raises:
-        ModelFolderError: the file cannot be read, or is no calibration; the text names the field.
+        ModelFolderError: the file cannot be read, or is no calibration; the message names the file and the field.
     """
     path = folder / CALIBRATION_NAME
     return read_model_file(path, _from_json) if path.is_file() else UNCALIBRATED
@@ -138,7 +140,7 @@ def _from_json(content: object) -> Calibration:
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> None:
-    """Writes calibration.json."""
+    """Writes calibration.json to a model folder; raises InputError if it cannot be written."""
     with atomic_write(folder / CALIBRATION_NAME) as handle:
         content = {"format": CALIBRATION_FORMAT} | asdict(calibration)
         handle.write(json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -21,7 +21,7 @@ SCHEDULES = ("steady", "linear")
 STARTS = ("random", "names")
 # The value of --from for random weights.
 SCRATCH = "scratch"
-# Options that a checkpoint defines, so that they cannot be given together with --from.
+# Options that a checkpoint defines, so they cannot be given together with a checkpoint as --from.
 SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "initializer_range")
 
 _what = option_group("what is trained")
@@ -36,7 +36,7 @@ class TrainingOptions:
     """Options of training. Each field has a help text in its metadata, which `qacg train --help` prints.
 
     Raises:
-        InputError: a value is outside its range, or two values exclude one another.
+        InputError: a value is not allowed or outside its range, or two values exclude one another.
     """
 
     model: str = _what("qacg-bert", "backbone", *BACKBONES)
@@ -77,11 +77,11 @@ class TrainingOptions:
     epochs: int | None = _step(
         None,
         "passes over the training split (default: 30 with --protocol released; with a checkpoint and up to 24,000 rows,"
-        " if no schedule, patience or interval of evaluations is given, the larger of 4 epochs and 400 steps; otherwise"
-        " no limit, and training continues while the metric on dev improves)",
+        " if --max-steps, --schedule, --patience and --eval-every are not given, the larger of 4 epochs and 400 steps;"
+        " otherwise no limit: training ends by --max-steps, --patience or --minutes)",
         kind=int,
     )
-    max_steps: int | None = _step(None, "maximum number of steps, regardless of the epochs", kind=int)
+    max_steps: int | None = _step(None, "maximum number of steps; overrides --epochs", kind=int)
     schedule: str | None = _step(
         None,
         "schedule of the learning rate. steady: constant after the warm-up; the running average of the weights is"
@@ -89,17 +89,18 @@ class TrainingOptions:
         *SCHEDULES,
         kind=str,
     )
-    batch_size: int | None = _step(None, "rows per step and process, before accumulation", kind=int)
-    gradient_accumulation: int = _step(1, "batches per step")
+    batch_size: int | None = _step(None, "rows per batch in each process", kind=int)
+    gradient_accumulation: int = _step(1, "number of batches in one step of the optimizer")
     learning_rate: float | None = _step(
         None,
-        "maximum learning rate, at the end of the warm-up; with a checkpoint it depends on the hidden size,"
-        " 2e-4 up to 384 and 5e-5 from 768",
+        "maximum learning rate, at the end of the warm-up; with a checkpoint the default depends on the hidden size,"
+        " from 2e-4 (384 or less) to 5e-5 (768 or more)",
         kind=float,
     )
     warmup: float | None = _step(
         None,
-        "share of the steps with an increasing learning rate, in [0, 1]; of 1,000 steps with the schedule steady",
+        "share of the steps with an increasing learning rate, in [0, 1]; with the schedule steady, share of 1,000"
+        " steps",
         kind=float,
     )
     balance: float | None = _step(
@@ -111,15 +112,18 @@ class TrainingOptions:
     logit_adjustment: float | None = _step(
         None,
         "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that rare labels are"
-        " predicted more often; with a checkpoint, if macro-F1 selects the weights and --balance is not given, the"
-        " default is 1, and that of --balance is 0",
+        " predicted more often. With a checkpoint, for tasks where macro-F1 selects the weights, the default is 1,"
+        " and that of --balance is 0, unless --balance or --protocol released is given",
         kind=float,
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")
-    max_grad_norm: float = _step(1.0, "maximum norm of the gradients; 0 does not clip")
+    max_grad_norm: float = _step(
+        1.0, "maximum norm of the gradients, or of each tensor with --protocol released; 0: not clipped"
+    )
     dropout: float | None = _step(
         None,
-        "dropout probability of hidden states and attention, in [0, 1); with a checkpoint the default is its own",
+        "dropout probability of hidden states and attention, in [0, 1); with a checkpoint the default is that of the"
+        " checkpoint",
         kind=float,
     )
 
@@ -129,19 +133,20 @@ class TrainingOptions:
     join_texts: float | None = _step(
         None,
         "share, in [0, 1), of the rows whose text is joined with a second text that has no opinion on the row's aspect;"
-        " 0 if no label means no opinion, and for `bert`",
+        " must be 0, the default, if no label means no opinion or the model is `bert`",
         kind=float,
     )
 
     eval_every: int | None = _watch(
         None,
         "steps between evaluations; 0: once per epoch (default: 25 with --protocol released; once per epoch with"
-        " --epochs or --max-steps; with the default epochs of a checkpoint once per epoch, or only after the last step"
-        " if dev has fewer than 500 rows; otherwise every half epoch, at least 50 and at most 500 steps)",
+        " --epochs or --max-steps and the schedule linear; with the default epochs of a checkpoint once per epoch, or"
+        " only after the last step if dev has fewer than 500 rows; otherwise every half epoch, but from 50 to 500"
+        " steps)",
         kind=int,
     )
     patience: int | None = _watch(
-        None, "number of evaluations without improvement after which training stops; 0 does not stop early", kind=int
+        None, "number of evaluations without improvement after which training stops; 0: no early stopping", kind=int
     )
     checkpoint_every: int = _watch(200, "steps between checkpoints, from which --resume continues")
     keep_checkpoints: int = _watch(
@@ -169,36 +174,37 @@ class TrainingOptions:
         kind=str,
     )
     quasi_scale: float | None = _shape(
-        None, "weight of quasi-attention (default: 1); 0 leaves softmax attention", kind=float
+        None, "weight of quasi-attention (default: that of the checkpoint, or 1); 0: softmax attention only", kind=float
     )
     beta: float | None = _shape(
         None,
-        "weight of the query part of lambda (default: 1); before training lambda is about 1 - (beta + gamma) / 2",
+        "weight of the query part of lambda (default: that of the checkpoint, 0.9 with --context-start names, or 1);"
+        " before training lambda is about 1 - (beta + gamma) / 2",
         kind=float,
     )
-    gamma: float | None = _shape(None, "weight of the key part of lambda (default: 1)", kind=float)
+    gamma: float | None = _shape(None, "weight of the key part of lambda (default: as for --beta)", kind=float)
     context_standalone: bool | None = _shape(
         None, "pass the aspect to the model by its context id only, without its name as a second segment", kind=bool
     )
     context_from_layer: int | None = _shape(
         None,
-        "first layer that reads the aspect; with context_standalone, the layers below are computed once for all aspects"
-        " of a text",
+        "first layer that reads the aspect, from 0; with --context-standalone, the layers below are computed once for"
+        " all aspects of a text",
         kind=int,
     )
     context_start: str | None = _shape(
         None,
         "initial values of quasi-attention if the checkpoint has no aspects. names: the vector of an aspect is the"
-        " average hidden state of its name, and context projections are copies of the others; scores get the bias"
-        " -log(keys), and beta and gamma are 0.9 (default: names with a checkpoint and context_standalone, otherwise"
-        " random)",
+        " average hidden state of its name, and context projections are copies of the query and key projections;"
+        " scores get the bias -log(keys), and beta and gamma are 0.9 (default: names with a checkpoint,"
+        " --context-standalone, --context-projection hidden and --protocol dev; otherwise random)",
         *STARTS,
         kind=str,
     )
 
     attention: str = _machine(
         "auto",
-        "implementation of attention; auto selects the fastest one of the model",
+        "implementation of attention; auto: the fastest one that the model has",
         "auto",
         "fused",
         "sdpa",
@@ -211,7 +217,10 @@ class TrainingOptions:
         kind=bool,
     )
     threads: int | None = _machine(
-        None, "number of CPU threads; 0: one for every core, which is faster for larger models only", kind=int
+        None,
+        "number of CPU threads; more than 1 is faster for larger models only; 0: torch's default, at most the CPU quota"
+        " of the container",
+        kind=int,
     )
     fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
 
@@ -252,15 +261,21 @@ class TrainingOptions:
         given = [name for name in SIZES if getattr(self, name) is not None]
         if self.from_checkpoint not in (None, SCRATCH) and given:
             raise InputError(
-                f"{given[0]}: expected none with the checkpoint {self.from_checkpoint}, which defines it. Omit it."
+                f"{given[0]}: expected none with the checkpoint {self.from_checkpoint}, which defines it, got"
+                f" {getattr(self, given[0])}. Omit {given[0]}."
             )
         if self.cased and self.tokenizer is None:
-            raise InputError("cased: expected a vocab.txt as --tokenizer, got no tokenizer.")
+            raise InputError(
+                "cased: expected a vocab.txt as --tokenizer, got no tokenizer. Omit cased, or set --tokenizer."
+            )
         if self.schedule == "steady" and self.protocol == "released":
-            raise InputError("schedule: expected 'linear' or none for the protocol 'released', got 'steady'.")
+            raise InputError(
+                "schedule: expected 'linear' or none for the protocol 'released', got 'steady'. Omit schedule."
+            )
         if self.schedule == "linear" and not self._counted:
             raise InputError(
-                "schedule: expected epochs or max_steps with 'linear', whose rate is 0 at the last step, got neither."
+                "schedule: expected epochs or max_steps with 'linear', whose rate is 0 at the last step, got"
+                " neither. Set one."
             )
         if self.fsdp and (self.schedule == "steady" or not self._counted):
             raise InputError(
@@ -323,20 +338,20 @@ class TrainingOptions:
 
     @property
     def quasi_attention(self) -> dict[str, float]:
-        """The given options among quasi_scale, beta and gamma, by their names in the configuration."""
+        """The values of quasi_scale, beta and gamma that are given, by name, as fields of the configuration."""
         given = {name: getattr(self, name) for name in ("quasi_scale", "beta", "gamma")}
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def _counted(self) -> bool:
-        """Whether epochs, max_steps or the recipe determine the number of steps."""
+        """Whether epochs, max_steps or the protocol "released" determine the number of steps."""
         return self.epochs is not None or self.max_steps is not None or self.protocol == "released"
 
     def resolved(self) -> TrainingOptions:
         """Returns the options with the defaults of their recipe.
 
-        Options that a checkpoint or the size of the data determines stay None; so does `from_checkpoint` for random
-        weights.
+        Options without a default in the recipe stay None, such as those that a checkpoint or the data determines.
+        `from_checkpoint` is None for random weights.
         """
         if self.from_checkpoint == SCRATCH:
             return replace(self, from_checkpoint=None).resolved()

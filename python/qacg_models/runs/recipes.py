@@ -8,7 +8,7 @@ from qacg_models.utils.option_fields import format_value
 RECIPES = MappingProxyType(
     {
         # Tuned on the bundled sample, for models of two layers: large initial weights and a high rate. From scratch,
-        # dev stays flat for some hundred steps before it improves, hence the patience.
+        # the metric on dev is constant for some hundred steps before it improves, so the patience is large.
         "scratch": {
             "schedule": "steady",
             "minutes": 60.0,
@@ -75,17 +75,17 @@ RECIPES = MappingProxyType(
 
 
 # Limits of the number of steps between two evaluations. With fewer steps, differences between evaluations are noise;
-# with more, the best weights may be missed.
+# with more steps, the best weights may be missed.
 MIN_BETWEEN, MAX_BETWEEN = 50, 500
 
 
 def evaluation_steps(steps_per_epoch: int) -> int:
-    """Returns the steps between evaluations: half an epoch, from MIN_BETWEEN to MAX_BETWEEN."""
+    """Returns the number of steps between evaluations: half an epoch, limited to MIN_BETWEEN to MAX_BETWEEN."""
     return min(max(steps_per_epoch // 2, MIN_BETWEEN), MAX_BETWEEN)
 
 
-# Up to this number of rows, a checkpoint is fine-tuned for a fixed number of epochs; with more, until the metric on dev
-# stops improving.
+# Up to this number of training rows, a checkpoint is fine-tuned for a fixed number of epochs; with more rows, until the
+# metric on dev stops improving.
 COUNTED_ROWS = 24_000
 # With fewer dev rows, the best checkpoint on dev is a matter of chance, so the last one is kept.
 MIN_ROWS_TO_SELECT = 500
@@ -96,14 +96,14 @@ MIN_EPOCHS, MIN_STEPS = 4, 400
 
 
 def pretrained_epochs(steps_per_epoch: int) -> int:
-    """Returns the number of epochs of fine-tuning: at least MIN_EPOCHS, and at least MIN_STEPS steps."""
+    """Returns the smallest number of epochs that is at least MIN_EPOCHS and has at least MIN_STEPS steps."""
     return max(MIN_EPOCHS, math.ceil(MIN_STEPS / steps_per_epoch))
 
 
 def pretrained_rate(width: int | None) -> float:
     """Returns the learning rate of fine-tuning, which is larger for small models.
 
-    It is 2e-4 up to hidden size 384, and 5e-5 from 768.
+    The rate is 2e-4 up to hidden size 384, 5e-5 from 768, and in between proportional to 1 / size^2.
 
     Args:
         width: hidden size; None if it is unknown, which counts as 768.
@@ -112,7 +112,7 @@ def pretrained_rate(width: int | None) -> float:
 
 
 def describe_default(name: str) -> str | None:
-    """Returns the defaults of an option for its help text; None if the recipe for random weights has none."""
+    """Returns the defaults of the option `name` for its help text; None if the recipe "scratch" has no default."""
     scratch, pretrained, counted, released = (
         RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "counted", "released")
     )

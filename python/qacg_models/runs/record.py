@@ -20,13 +20,13 @@ RECORD_NAME = "training.json"
 RECORD_FORMAT = 1
 
 
-# Why a training ended: all steps were taken, dev stopped improving, or the time limit was reached.
+# Why a training ended: all steps were taken, the selection metric stopped improving, or the time limit was reached.
 ENDS = ("steps", "patience", "minutes")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The checkpoint that was selected.
+    """The checkpoint whose weights were kept.
 
     Attributes:
         split: split on which the metric was computed.
@@ -43,7 +43,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SplitFile:
-    """The number of rows of a split, and the SHA-256 of its files."""
+    """The number of rows of a split, and the SHA-256 of its concatenated files as hexadecimal digits."""
 
     rows: int
     sha256: str
@@ -57,12 +57,12 @@ class TrainingRecord:
         task: labels and aspects.
         contexts: names of the contexts; the index is the context id.
         max_length: maximum number of tokens of an input.
-        options: options of training, with a value for each.
+        options: options of training, from `resolve_options`.
         data_options: options with which the data was read.
         selected: the checkpoint whose weights the model has.
         collapsed_steps: steps of evaluations at which one label was predicted for every row.
         label_shares: share of each label among the rows of the training split.
-        overlap: pairs of splits, and the number of sentences in both.
+        overlap: for each pair of splits, their names and the number of sentences that both have.
         data: number of rows and digest of each split.
         warnings: warnings about the data, from `training_warnings`.
         padding: share of padding in batches padded to their longest row.
@@ -70,9 +70,10 @@ class TrainingRecord:
         seconds: duration of training, evaluations included.
         loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
         ended: why training ended, one of ENDS.
-        parts: number of micro-batches into which a batch was split at the end; above 1 if memory did not suffice.
-        versions, machine, commit: software and hardware of the training; no commit for an installed package.
-        written: time in UTC.
+        parts: number of micro-batches into which a batch was split at the end; above 1 if a batch did not fit into
+            memory.
+        versions, machine, commit: software and hardware of the training; `commit` is None for an installed package.
+        written: time in UTC at which the record was created, in ISO 8601.
         metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority
             baseline, by split; empty until training has ended.
         confusion: by split and aspect, numbers of rows by true label and predicted label; empty until training has
@@ -144,10 +145,10 @@ class TrainingRecord:
 
     @classmethod
     def from_json(cls, content: object) -> TrainingRecord:
-        """Returns the record that `to_json` converted.
+        """Returns the record whose `to_json` returned `content`.
 
         Raises:
-            InputError: a field is missing, unknown, of another type or out of its limits; the text names it.
+            InputError: a field is missing, unknown, of another type or out of its limits; the message names the field.
         """
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             found = content.get("format") if isinstance(content, dict) else None
@@ -167,7 +168,8 @@ def read_record(folder: Path | str) -> TrainingRecord:
     """Reads the record of a model folder.
 
     Raises:
-        ModelFolderError: the folder or the file does not exist, or the file is not a record; the text names the field.
+        ModelFolderError: the folder or the file does not exist, or the file is not a record; the message names the
+            file or the field.
     """
     folder = Path(folder)
     path = folder / RECORD_NAME
@@ -179,6 +181,6 @@ def read_record(folder: Path | str) -> TrainingRecord:
 
 
 def write_record(path: Path, record: TrainingRecord) -> None:
-    """Writes training.json."""
+    """Writes a record to the file `path`; raises InputError if it cannot be written."""
     with atomic_write(path) as handle:
         handle.write(json.dumps(record.to_json(), indent=1, allow_nan=False) + "\n")

@@ -17,11 +17,11 @@ def read_run_file(path: Path | str) -> dict[str, object]:
     """Reads the options of a run file.
 
     Returns:
-        Values by name, without those that are null.
+        Values by name, without null values.
 
     Raises:
         InputError: the file cannot be read, is neither YAML nor JSON, names an unknown option, or has a value of
-            another type.
+            another type or with a lone surrogate.
     """
     import yaml
 
@@ -46,13 +46,13 @@ def read_run_file(path: Path | str) -> dict[str, object]:
 def write_run_file(
     path: Path, data: Sequence[Path], data_options: DataOptions, options: TrainingOptions, seeds: list[int]
 ) -> None:
-    """Writes all options of a run, resolved ones included.
+    """Writes all options of a run, including resolved ones, but without the output folder.
 
     Args:
         path: path of the file.
         data: files or folder of the data; empty for data from memory, which `--config` cannot read again.
         data_options: options for reading the data.
-        options: options of training, with a value for each.
+        options: options of training, from `resolve_options`; the seed is not written.
         seeds: seeds of all models.
     """
     import yaml
@@ -68,7 +68,7 @@ def write_run_file(
 
 
 def option_types() -> dict[str, type]:
-    """Returns the type of every option by its name."""
+    """Returns the type of every option of a run file, by name."""
     kinds: dict[str, type] = {"data": list, "output": str, "seeds": list}
     for field in fields(DataOptions):
         kinds[field.name] = field.metadata["kind"]

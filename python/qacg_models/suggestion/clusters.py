@@ -1,9 +1,9 @@
-"""Clusters of nouns with similar use in a clause, as in "the waiter was rude" and "rude staff".
+"""Clusters of nouns that occur with the same words, as in "the waiter was rude" and "rude staff".
 
-The vector of a noun has its positive pointwise mutual information with neighbouring words (Church and Hanks 1990, with
-the smoothed contexts of Levy, Goldberg and Dagan 2015), reduced by a singular value decomposition. The leader algorithm
-(Hartigan 1975) clusters the vectors and leaves out nouns that are similar to no leader, since they would hide rare
-aspects.
+The vector of a noun has its positive pointwise mutual information with other words of its sentences (Church and Hanks
+1990, with the smoothed contexts of Levy, Goldberg and Dagan 2015), reduced by a singular value decomposition. The
+leader algorithm (Hartigan 1975) clusters the vectors. It leaves out nouns that are similar to no leader, because these
+nouns would hide rare aspects.
 """
 
 from collections import Counter
@@ -14,26 +14,27 @@ import numpy as np
 from qacg_models.suggestion.function_words import CONJUNCTIONS
 from qacg_models.suggestion.words import Words, is_word
 
-WINDOW = 4  # maximum distance of neighbours inside a clause, in words
-ELSEWHERE = 0.3  # weight of the other words of the sentence
+WINDOW = 4  # maximum distance of words inside a clause that count as a near pair
+ELSEWHERE = 0.3  # weight of a pair of words of a sentence; every near pair adds 1
 DIMENSIONS = 30
-LEAST_SIMILARITY = 0.6  # minimum cosine similarity of a noun and the leader of its cluster
+LEAST_SIMILARITY = 0.6  # minimum cosine similarity of a noun and the leader, then the centre, of its cluster
 
 
 def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fill: bool = False) -> list[list[str]]:
     """Returns at most `count` clusters of stems.
 
-    In order of frequency, a noun that is dissimilar to all leaders becomes a leader, until there are `count`. Every
-    other noun joins the most similar cluster, or is left out if it is similar to none. A cluster begins with its
-    leader; the other nouns are ordered by number of sentences times similarity, largest first.
+    In order of frequency, a noun that is dissimilar to all leaders becomes a leader, until there are `count` leaders.
+    Every other noun joins the most similar cluster, or is left out if it is similar to no cluster. A cluster begins
+    with its leader. The other nouns follow by decreasing product of number of sentences and similarity.
 
     Args:
         words: the words of the sentences.
         nouns: stems, by decreasing number of sentences.
-        least: minimum number of sentences that must contain a word for it to be a dimension of the vectors.
+        least: minimum number of sentences with a word that is a dimension of the vectors. Each of `nouns` is in at
+            least as many sentences.
         count: maximum number of clusters.
-        fill: if there are fewer leaders than `count`, nouns with the lowest similarity to all leaders become leaders
-            too.
+        fill: if there are fewer leaders than `count`, the nouns that are the least similar to their most similar leader
+            become leaders too.
     """
     frequency, vectors = words.document_frequency, _vectors(words, nouns, least)
     leaders: list[int] = []
@@ -46,7 +47,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
         nearest[leaders] = np.inf
         leaders.append(int(nearest.argmin()))
         similarity = vectors @ vectors[leaders].T
-    # The centre of a cluster represents it better than the leader alone.
+    # The centre represents the nouns of a cluster better than the leader does.
     weights = np.where(_belongs(similarity, leaders), [[frequency[noun]] for noun in nouns], 0)
     centres = weights.T @ vectors
     similarity = vectors @ (centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)).T
@@ -68,7 +69,7 @@ def _belongs(similarity: np.ndarray, leaders: Sequence[int]) -> np.ndarray:
 
 
 def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:
-    """Returns (nouns, dimensions) unit vectors; 0 for a noun without frequent neighbours."""
+    """Returns (nouns, at most DIMENSIONS) unit vectors; zeros for a noun without pairs with frequent words."""
     from scipy import sparse
     from sklearn.decomposition import TruncatedSVD
     from sklearn.preprocessing import normalize

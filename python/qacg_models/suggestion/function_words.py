@@ -43,7 +43,7 @@ GERMAN_OTHERS = _words("""
     minuten stunde stunden gibt gab geht ging gehen kommt kam kommen macht machte machen gemacht lässt findet fand
     finden gehört zwei drei vier fünf
 """)
-# Chat abbreviations, and units and hours of time. They are frequent in short reviews.
+# Chat abbreviations, units and times of day, which are frequent in short reviews.
 ABBREVIATIONS = _words("""
     btw lol omg imo imho tbh idk asap pls plz please thx thanks thank etc yeah yes nope meh wow haha fyi noon midnight
     min mins sec secs hrs cant wont dont doesnt didnt isnt wasnt ive youre bitte danke naja mfg usw
@@ -64,7 +64,7 @@ ARTICLES = _words("""
 """)
 BEFORE_NOUNS = ENGLISH_BEFORE_NOUNS | GERMAN_BEFORE_NOUNS
 FUNCTION_WORDS = BEFORE_NOUNS | ENGLISH_OTHERS | GERMAN_OTHERS | ABBREVIATIONS
-# Words, and endings of words, in noun position of terse texts that are not nouns.
+# Words that are not nouns but occur in noun position in terse texts, and endings of other such words.
 TERSE_OTHERS = _words("""
     new old latest clean dirty slow fast quick easy hard free broken cheap expensive full empty constant gone low high
     hot cold tiny big small huge ugly useless useful buggy weird annoying confusing boring insane nice cool solid simple

@@ -10,7 +10,7 @@ from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.clusters import cluster_nouns
 from qacg_models.suggestion.words import Words, tokens
 
-LEAST_SENTENCES = 20  # minimum number of sentences
+LEAST_SENTENCES = 20  # minimum number of sentences from which aspects are proposed
 LEAST_SHARE = 300  # a noun must occur in at least one of 300 sentences,
 LEAST_COUNT = 3  # and in at least 3 sentences
 PHRASES = 3
@@ -24,9 +24,9 @@ class Proposal:
     Attributes:
         name: the leader of the cluster (`cluster_nouns`), or the user's name.
         words: nouns of the cluster in their most frequent spelling, or the user's words.
-        phrases: frequent pairs of a word and one of the nouns after it; none for the user's words.
-        picked: indices of the sentences with one of the nouns, the clearest examples first.
-        found: the nouns in each sentence of `picked`.
+        phrases: frequent phrases of a word and a noun of the cluster that follows it; empty for the user's words.
+        picked: indices of the sentences with at least one of `words`, the clearest examples first.
+        found: for each sentence of `picked`, those of `words` that it has.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Proposal:
 
 
 def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal]:
-    """Proposes aspects, most frequent first.
+    """Returns proposed aspects, by decreasing number of sentences.
 
     Args:
         sentences: unlabelled sentences.
@@ -48,26 +48,30 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     """
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
-            f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}"
+            f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}. Add"
+            " texts, or define aspects by --keep NAME=WORD,WORD."
         )
     words = Words.of(sentences)
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)
     nouns = words.nouns(least)
     if not nouns:
-        raise InputError(f"input: expected English or German texts with a noun in at least {least} sentences, got none")
+        raise InputError(
+            f"input: expected English or German texts with a noun in at least {least} sentences, got none. Define"
+            " aspects by --keep NAME=WORD,WORD."
+        )
     clusters = cluster_nouns(words, nouns, least, count or ASPECTS, fill=count is not None)
     found = [_proposal(words, cluster) for cluster in clusters]
     return sorted(found, key=lambda one: (-len(one.picked), one.name))
 
 
 def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Sequence[str]) -> list[Proposal]:
-    """Returns the selected proposals, and a new one for each aspect that the user defines.
+    """Returns the selected proposals, and a new proposal for each aspect that the user defines, in the order of names.
 
     Args:
         sentences: the sentences of the proposals.
         proposals: proposals to select from.
-        names: each is the name of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a phrase ("car
-            park"). With an empty list of words (NAME=) the aspect gets random rows only.
+        names: for each aspect the name of a proposal, a word of the sentences, or NAME=WORD,WORD. A WORD can be a
+            phrase ("car park"). With an empty list of words (NAME=), `picked` is empty.
 
     Raises:
         InputError: a given word occurs in no sentence, or a name is empty or repeated.

@@ -1,10 +1,11 @@
-"""The sheet to label: a row for each (text, aspect) pair, from three sources.
+"""The sheet to label: a row for each selected pair of a text and an aspect.
 
 | source | split | selection of pairs |
 |---|---|---|
 | dev | dev | at random, from texts without training rows; its metric estimates the metric on new texts |
-| nouns | train | texts with a noun of the aspect, and one more aspect for each text |
-| random | train | at random, so that training includes opinions without such nouns |
+| nouns | train | texts with a noun of the aspect, and one more aspect for each text (without a model) |
+| predictions | train | the least probable predicted labels of a model (`uncertainty.py`) |
+| random | train | at random, so that training includes opinions in texts without a noun of the aspect |
 """
 
 import csv
@@ -28,7 +29,16 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class SheetRow:
-    """A (text, aspect) pair: the reason for its selection (`hint`), its split, and its label, empty until labelled."""
+    """A row of the sheet.
+
+    Attributes:
+        text: the text or sentence.
+        aspect: name of the aspect.
+        hint: reason for the selection: words of the aspect, or a predicted label with its probability. Empty for other
+            rows.
+        split: "train" or "dev".
+        label: the label; empty until labelled.
+    """
 
     text: str
     aspect: str
@@ -38,12 +48,15 @@ class SheetRow:
 
     @property
     def pair(self) -> Pair:
-        """Normalised text, and aspect; rows with the same pair count as equal."""
+        """The normalised text and the aspect; rows with the same pair count as equal."""
         return normalized(self.text), self.aspect
 
 
 def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
-    """Returns distinct texts, or sentences, in order of first occurrence, ignoring case and spaces."""
+    """Returns distinct texts, or distinct sentences of the texts, in order of first occurrence.
+
+    Texts that differ only in case or spaces are equal; the first one is kept.
+    """
     kept: dict[str, str] = {}
     for text in texts:
         for part in split_sentences(text) if by_sentence else [" ".join(text.split())]:
@@ -54,9 +67,9 @@ def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
 def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int) -> list[SheetRow]:
     """Returns at most `count` evaluation rows, drawn so that every (text, aspect) pair has the same probability.
 
-    At least one text and at most the share MOST_DEV_TEXTS of the texts are drawn. Each gets one aspect, or several if
-    there are few texts (numbers differ by at most one), in a cycle. Texts are in random order, so the first rows are a
-    random sample too.
+    At most the share MOST_DEV_TEXTS of the texts is drawn, but at least one text if `count` is not 0. Aspects are
+    assigned in a random cycle: one to each text, or several if there are fewer texts than rows. Texts are in random
+    order, so the first rows are a random sample too.
     """
     chosen = random.Random(f"dev {seed}")
     drawn = chosen.sample(texts, min(count, len(texts), max(1, int(MOST_DEV_TEXTS * len(texts)))))
@@ -82,10 +95,11 @@ def random_rows(
 def noun_rows(
     sentences: Sequence[str], proposals: Sequence[Proposal], count: int, exclude: Collection[Pair] = ()
 ) -> list[SheetRow]:
-    """Returns at most `count` training rows from the clearest sentences of each proposal, without `exclude`.
+    """Returns at most `count` training rows from the clearest sentences of each proposal.
 
-    A sentence gets a row for each aspect whose words it has, and one for another aspect, on which it probably has no
-    opinion. A model that is trained without such rows predicts an opinion for every aspect.
+    A sentence gets a row for each aspect whose words it has, and a row for another aspect, on which it probably has no
+    opinion. A model that is trained without rows of the second kind predicts an opinion for every aspect. Pairs in
+    `exclude` are left out.
     """
     has: dict[int, list[tuple[str, str]]] = {}
     for proposal in proposals:
@@ -106,13 +120,13 @@ def noun_rows(
 
 
 def mixed(first: Sequence[SheetRow], second: Sequence[SheetRow]) -> list[SheetRow]:
-    """Returns the rows of both lists, evenly interleaved, so that a partly labelled sheet has rows of both."""
+    """Returns the rows of both lists, evenly interleaved, so that the beginning of a sheet has rows of both lists."""
     places = [((place + 0.5) / len(rows), row) for rows in (first, second) for place, row in enumerate(rows)]
     return [row for _, row in sorted(places, key=lambda one: one[0])]
 
 
 def _interleaved(proposals: Sequence[Proposal]) -> Iterator[int]:
-    """Yields the indices of all picked sentences once, cycling through the proposals."""
+    """Yields the index of each picked sentence once, cycling through the proposals."""
     waiting = [iter(proposal.picked) for proposal in proposals]
     taken: set[int] = set()
     while waiting:
@@ -126,18 +140,22 @@ def _interleaved(proposals: Sequence[Proposal]) -> Iterator[int]:
 
 
 def check_columns(columns: Columns) -> None:
-    """Raises InputError if a given column is called `hint` or `split`, which are columns of every sheet."""
+    """Raises InputError if a column is called `hint` or `split`, which are other columns of every sheet."""
     for name in columns.names():
         if name in (HINT, SPLIT_COLUMN):
             raise InputError(f"columns: expected a name other than {HINT} and {SPLIT_COLUMN}, got {name!r}")
 
 
 def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
-    """Returns the labelled rows, and all dev rows, of a partly labelled CSV.
+    """Returns the labelled rows and all dev rows of a partly labelled CSV, in the order of the file.
+
+    Args:
+        path: the CSV.
+        columns: names of its columns, with those of aspect and label.
 
     Raises:
-        DataError: the file is not a CSV, or lacks a column.
-        InputError: there is no label column.
+        DataError: the file cannot be read as CSV, or lacks the column of texts or aspects.
+        InputError: the file lacks the column of labels.
     """
     assert columns.aspect is not None and columns.label is not None
     texts = replace(columns, label=None)
@@ -152,7 +170,7 @@ def read_sheet(path: Path, columns: Columns) -> list[SheetRow]:
 
 
 def write_sheet(path: Path, rows: Sequence[SheetRow], columns: Columns) -> None:
-    """Writes a CSV with text, aspect, label, hint and split; formulas are escaped for spreadsheets."""
+    """Writes a CSV with text, aspect, label, hint and split, in which formulas are escaped; replaces the file."""
     with atomic_write(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
         header = (columns.text, columns.aspect or "", columns.label or "", HINT, SPLIT_COLUMN)

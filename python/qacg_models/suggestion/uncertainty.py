@@ -1,4 +1,4 @@
-"""Uncertainty sampling (Lewis and Gale, 1994): the rows with the lowest confidence of a trained model."""
+"""Uncertainty sampling (Lewis and Gale, 1994): the rows for which predictions have the lowest probability."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -18,21 +18,23 @@ def most_uncertain(
     batch_size: int = 64,
     seen: Callable[[int], None] = lambda number: None,
 ) -> list[SheetRow]:
-    """Returns the pairs of sentence and aspect whose predicted labels are the least probable, least probable first.
+    """Returns rows for the sentences and aspects whose predicted label is the least probable, least probable first.
 
     Args:
-        ask: the model.
+        ask: the model, whose aspects are used.
         sentences: the candidates.
         count: maximum number of rows.
-        exclude: pairs to leave out.
+        exclude: pairs of normalised sentence and aspect to leave out.
         batch_size: maximum number of pairs in a batch of predictions.
-        seen: called with the number of predicted sentences.
+        seen: called after every WINDOW sentences, and at the end, with the number of sentences predicted so far.
 
     Raises:
         InputError: the model has targets, for which a sheet has no column.
     """
     if ask.targets:
-        raise InputError("with: expected a model whose contexts are aspects only, got one with targets")
+        raise InputError(
+            "with: expected a model whose contexts are aspects only, got a model with targets. Omit --with."
+        )
     questions = ask.questions()
     found: list[tuple[float, int, SheetRow]] = []
     for start in range(0, len(sentences), WINDOW):

@@ -1,8 +1,8 @@
 """Words of sentences as stems, and detection of nouns without a tagger.
 
-German nouns are detected by their capital inside a sentence; English nouns (and German ones in texts without capitals)
-by a preceding article or preposition and the end of the phrase. In terse texts, with few articles, a noun begins a
-phrase or follows a quantity or an opinion word ("too many ads", "great support").
+German nouns are detected by a capital letter inside a sentence. English nouns, and German nouns in texts without
+capitals, are detected by a preceding article or preposition and the end of the phrase. In terse texts, which have few
+articles, a noun begins a phrase or follows a quantity or an opinion word ("too many ads", "great support").
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from qacg_models.suggestion.function_words import (
 )
 
 LEAST_LETTERS = 3
-# Minimum shares of a word's occurrences in noun position, since adjectives occur there too ("the best of all").
+# Minimum shares of the occurrences of a noun that are in noun position, without and with capitals. Adjectives occur in
+# noun position too, but less often ("the best of all").
 LEAST_NOUN_SHARE = 0.2
 LEAST_CAPITAL_SHARE = 0.6
-TERSE_ARTICLES = 0.04  # texts with a lower share of articles among their words count as terse; prose has 0.08 or more
+TERSE_ARTICLES = 0.04  # texts with a lower share of articles among the words count as terse; prose has 0.08 or more
 MOST_UNIT_SHARE = 0.5  # a word with a higher share of its occurrences after a number counts as a unit ("10 mins")
 MOST_SENTENCES = 0.5  # a word in a higher share of the sentences names no aspect
 
@@ -41,12 +42,12 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[.,;:!?()]")
 
 
 def tokens(sentence: str) -> list[str]:
-    """Returns the words, without a final 's, and the punctuation of a sentence; numbers are left out."""
+    """Returns the words (without a final 's) and punctuation marks of a sentence in order; numbers are left out."""
     return [token.replace("’", "'").removesuffix("'s") for token in _TOKEN.findall(sentence)]
 
 
 def is_word(token: str) -> bool:
-    """Returns whether a token is a word, not punctuation."""
+    """Returns whether a token is a word, and not a punctuation mark."""
     return token[0].isalpha()
 
 
@@ -56,7 +57,7 @@ class Words:
 
     Attributes:
         sentences: tokens of each sentence.
-        after_numbers: occurrences of words after a number, in lower case.
+        after_numbers: number of occurrences directly after a digit, by word in lower case.
     """
 
     sentences: Sequence[list[str]]
@@ -64,26 +65,26 @@ class Words:
 
     @classmethod
     def of(cls, sentences: Iterable[str]) -> Words:
-        """Creates the words of texts."""
+        """Creates the words of sentences."""
         sentences = list(sentences)
         units = Counter(unit.lower() for sentence in sentences for unit in _UNIT.findall(sentence))
         return cls([tokens(sentence) for sentence in sentences], units)
 
     @cached_property
     def german(self) -> bool:
-        """Whether more of the function words are German than English."""
+        """Whether the sentences have more German than English function words; words of both languages do not count."""
         counts = Counter(token.lower() for sentence in self.sentences for token in sentence)
         english, german = ENGLISH_BEFORE_NOUNS | ENGLISH_OTHERS, GERMAN_BEFORE_NOUNS | GERMAN_OTHERS
         return sum(counts[word] for word in german - english) > sum(counts[word] for word in english - german)
 
     @cached_property
     def terse(self) -> bool:
-        """Whether the texts have few articles."""
+        """Whether the share of articles among the words is below TERSE_ARTICLES."""
         words = [token.lower() for sentence in self.sentences for token in sentence if is_word(token)]
         return sum(word in ARTICLES for word in words) < TERSE_ARTICLES * len(words)
 
     def stem(self, token: str) -> str:
-        """Returns a lower-case stem of a word, by simple rules for endings; it is never shown to users."""
+        """Returns a lower-case stem of a word, by simple rules for endings; users see `spelling` instead."""
         word = token.lower()
         if self.german:
             for ending in ("en", "n", "e", "s"):
@@ -100,17 +101,17 @@ class Words:
 
     @cached_property
     def stems(self) -> list[frozenset[str]]:
-        """For each sentence, the stems of its words that can name an aspect."""
+        """For each sentence, the stems of its words except short words, function words and opinion words."""
         return [frozenset(self.stem(t) for t in sentence if self._carries(t)) for sentence in self.sentences]
 
     @cached_property
     def document_frequency(self) -> Counter[str]:
-        """Number of sentences by stem."""
+        """The number of sentences that have a stem, by stem."""
         return Counter(stem for stems in self.stems for stem in stems)
 
     @cached_property
     def spelling(self) -> dict[str, str]:
-        """The most frequent spelling of each stem, in lower case except for German nouns."""
+        """The most frequent spelling of each stem; in lower case, except in German texts with capitals."""
         forms: dict[str, Counter[str]] = {}
         for sentence in self.sentences:
             for token in sentence[1:] if self._capitals else sentence:
@@ -120,7 +121,11 @@ class Words:
         return {stem: counts.most_common(1)[0][0] for stem, counts in forms.items()}
 
     def nouns(self, least: int) -> list[str]:
-        """Returns stems of nouns in at least `least` and at most half of the sentences, most frequent first."""
+        """Returns the stems of nouns, except units such as "mins", by decreasing number of sentences.
+
+        Args:
+            least: minimum number of sentences that have the noun; the maximum is the share MOST_SENTENCES.
+        """
         seen: Counter[str] = Counter()
         as_noun: Counter[str] = Counter()
         stands_as_noun = _stands_as_terse_noun if self.terse else _stands_as_noun
@@ -142,7 +147,7 @@ class Words:
 
     @cached_property
     def _capitals(self) -> bool:
-        """Whether nouns are capitalised: German texts with capitals in a tenth of the words inside sentences."""
+        """Whether nouns have capitals: the texts are German, and over 10 % of words inside sentences have a capital."""
         inside = [token for sentence in self.sentences for token in sentence[1:] if is_word(token)]
         return self.german and sum(token[0].isupper() for token in inside) > 0.1 * len(inside)
 
@@ -154,10 +159,10 @@ class Words:
 
 
 def _stands_as_noun(sentence: list[str], place: int) -> float:
-    """Returns, from 0 to 1, how typical the context of the word at `place` is for a noun.
+    """Returns a score from 0 to 1 of how typical the neighbours of the word at `place` are for a noun.
 
-    1 for "food" in "the food was" and "the thai food .", 0.5 in "had great food ,"; 0 for "fresh" in "was fresh" and
-    "fresh food", and for the first word of a sentence.
+    The score is 1 for "food" in "the food was" and "the thai food .", and 0.5 in "had great food ,". It is 0 for
+    "fresh" in "was fresh" and "fresh food", and for the first word of a sentence.
     """
     following = sentence[place + 1].lower() if place + 1 < len(sentence) else "."
     if is_word(following) and following not in FUNCTION_WORDS:
@@ -173,10 +178,10 @@ def _stands_as_noun(sentence: list[str], place: int) -> float:
 
 
 def _stands_as_terse_noun(sentence: list[str], place: int) -> float:
-    """Returns, from 0 to 1, how likely the word at `place` is a noun, judged by it and its neighbours in terse texts.
+    """Returns a score from 0 to 1 of how likely the word at `place` is a noun, for terse texts.
 
-    0 for words that are listed as other parts of speech or have one of their endings. 1 for the noun in "too many ads",
-    "great support" and "login, again". Less in positions where adjectives and verbs also occur.
+    The score is 0 for words in TERSE_OTHERS and words with an ending in TERSE_ENDINGS. It is 1 for the nouns in "too
+    many ads", "great support" and "login, again", and lower where adjectives and verbs also occur.
     """
     word = sentence[place].lower()
     if word in TERSE_OTHERS or word.endswith(TERSE_ENDINGS):

@@ -11,20 +11,20 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.distributed import world_size
 
 EVALUATION_BATCH = 64
-# The maximum number of steps for the Trainer if only patience or the time limit ends training.
+# The number of epochs for the Trainer if only patience or the time limit ends training.
 ENDLESS_EPOCHS = 100_000
-# The number of steps of which `warmup` is a share with the schedule "steady".
+# With the schedule "steady", the warm-up is the share `warmup` of this number of steps.
 OPEN_STEPS = 1_000
 
 
 def steps_per_epoch(rows: int, options: TrainingOptions) -> int:
-    """Returns the number of steps in which all processes together read `rows` rows."""
+    """Returns the number of optimizer steps in which all processes together read `rows` rows once."""
     batches = math.ceil(rows / (options.batch_size * world_size()))
     return math.ceil(batches / options.gradient_accumulation)
 
 
 def step_limit(rows: int, options: TrainingOptions) -> int | None:
-    """Returns the maximum number of steps; None if the options do not limit it.
+    """Returns the maximum number of optimizer steps: `max_steps`, or the steps of `epochs`; None if both are None.
 
     Args:
         rows: number of rows of the training split.
@@ -42,7 +42,7 @@ def training_arguments(
 
     Args:
         work: folder of the run.
-        options: options of training, with a value for each.
+        options: options of training, from `resolve_options`.
         rows: number of rows of the training split.
         model: the model to train.
         selection: name of the metric by which evaluations are compared.
@@ -55,10 +55,10 @@ def training_arguments(
     if world_size() == 1 and torch.cuda.device_count() > 1:
         raise InputError(
             f"CUDA_VISIBLE_DEVICES: expected one GPU per process, got {torch.cuda.device_count()}. Start one process"
-            " for each with torchrun --nproc-per-node N, or select one GPU by this variable."
+            " for each GPU with torchrun --nproc-per-node N, or select one GPU with this environment variable."
         )
     constant, limit, per_epoch = options.schedule == "steady", step_limit(rows, options), steps_per_epoch(rows, options)
-    # The warm-up of a constant rate does not depend on the last step, so runs of different lengths start identically.
+    # The warm-up to a constant rate does not depend on the last step, so runs of different lengths start identically.
     steps = OPEN_STEPS if constant else limit
     eval_every = min(options.eval_every or per_epoch, limit or ENDLESS_EPOCHS * per_epoch)
     sharding = {}
@@ -76,7 +76,7 @@ def training_arguments(
         gradient_accumulation_steps=options.gradient_accumulation,
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
-        # BertAdam, of the released protocol, clips per tensor.
+        # BertAdam, the optimizer of the released protocol, clips the gradient of each tensor itself.
         max_grad_norm=0.0 if options.protocol == "released" else options.max_grad_norm,
         lr_scheduler_type="constant_with_warmup" if constant else "linear",
         warmup_steps=math.ceil(options.warmup * steps),

@@ -47,13 +47,13 @@ class WordDropout:
 
 
 class JoinedTexts:
-    """Training rows by index; a pair of indices gives a row with the texts of two rows, which have the same aspect.
+    """Training rows by index; a pair of indices gives one row with the texts of two rows of the same aspect.
 
     Args:
         rows: features with context ids.
         share: share of the sampled rows that are joined, in [0, 1).
-        max_length: maximum number of tokens. A longer pair is not joined: its row with an opinion is used, or else the
-            first one.
+        max_length: maximum number of tokens of a joined row. A pair that would be longer gives one row unchanged: the
+            row with an opinion, or the first row if neither has one.
     """
 
     def __init__(self, rows: FeatureTable, share: float, max_length: int):
@@ -81,9 +81,14 @@ class JoinedTexts:
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
-        """Yields the index of each sampled row, or two indices for a row that is joined with another.
+        """Yields the index of each sampled row, or two indices for a row that is joined with another row.
 
-        If no row is without an opinion, none is joined.
+        The other row is a random row of the same aspect without an opinion, before or after the sampled row. A sampled
+        row whose aspect has no such row is never joined.
+
+        Args:
+            drawn: (M) indices of the sampled rows.
+            generator: source of the random numbers.
         """
         if not len(self.absent):
             yield from drawn.tolist()

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 AVERAGE_NAME = "average.safetensors"
-# The average weighs mainly the last 1 / (POWER + 1) of all steps.
+# The larger POWER, the more the average depends on the last steps: mainly on the last 1 / (POWER + 1) of all steps.
 POWER = 8
 
 
@@ -37,7 +37,7 @@ class WeightAverage:
 
     @contextmanager
     def applied_to(self, model: torch.nn.Module) -> Iterator[None]:
-        """Sets the model's weights to the average inside the context, and restores them bit for bit afterwards."""
+        """Sets the model's weights to the average inside the block, and restores the weights bit for bit at its end."""
         own = {name: value.detach().clone() for name, value in model.named_parameters()}
         _copy(self.weights, model)
         try:
@@ -46,11 +46,11 @@ class WeightAverage:
             _copy(own, model)
 
     def save(self, folder: Path) -> None:
-        """Writes the average to a checkpoint."""
+        """Writes the average to the file AVERAGE_NAME in the folder of a checkpoint."""
         save_file(self.weights, folder / AVERAGE_NAME)
 
     def load(self, folder: Path) -> None:
-        """Reads the average of a checkpoint, bit for bit."""
+        """Replaces the average by that in the folder of a checkpoint, bit for bit."""
         for name, value in load_file(folder / AVERAGE_NAME).items():
             self.weights[name].copy_(value)
 

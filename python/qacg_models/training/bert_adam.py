@@ -14,7 +14,7 @@ class BertAdam(Optimizer):
     gradient of one tensor, scaled down to the norm `max_grad_norm`.
 
     Args:
-        params: tensors, or parameter groups, which can set `weight_decay`.
+        params: tensors, or parameter groups, which can override the other arguments.
         lr: maximum learning rate; a scheduler lowers it.
         betas: decay rates b1 and b2 of the moments.
         eps: added to the denominator.
@@ -71,14 +71,14 @@ class BertAdam(Optimizer):
 def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
     """Returns the factor of the learning rate at a step.
 
-    It is x / warmup while x = step / steps is below `warmup`, then 1 - x.
-    The jump at x = warmup is that of the released code. The released code computes too small a number of steps, and has
-    negative rates after the last one; here the rate stays 0.
+    With x = step / steps, the factor is x / warmup while x is below `warmup`, then 1 - x, and 0 after the last step.
+    The released code has the same jump at x = warmup. It computes too small a number of steps, and its rates are
+    negative after that number.
 
     Args:
         step: number of the step, from 0.
         steps: total number of steps.
-        warmup: share of the steps with an increasing rate.
+        warmup: share of the steps with an increasing rate, in [0, 1].
     """
     share = step / steps
     return share / warmup if share < warmup else max(0.0, 1.0 - share)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from transformers import EvalPrediction
 
 PREDICTED_CLASSES = "predicted_classes"
-STEPS_BETWEEN_CHECKS = 10  # of the time limit, when several processes have to agree
-MANY_BATCHES = 100  # evaluations with at least so many batches show a bar of their own
+STEPS_BETWEEN_CHECKS = 10  # steps between checks of the time limit with several processes, which have to agree
+MANY_BATCHES = 100  # minimum number of batches of an evaluation that has its own progress bar
 
 
 class EvaluationMetrics:
-    """Computes the metrics of the task, the number of predicted labels, and the label that is predicted most.
+    """Computes the metrics of the task, the number of distinct predicted labels, and the most predicted label.
 
     Args:
         task: the task, which selects the metrics.
@@ -39,7 +39,7 @@ class EvaluationMetrics:
         """Returns the metrics by name, with `predicted_classes` (a count) and `most_predicted` (a class index).
 
         Raises:
-            RuntimeError: the rows were evaluated in another order.
+            RuntimeError: the labels of `prediction` are not those of the rows in their order.
         """
         if prediction.label_ids.tolist() != [row.label for row in self.rows]:
             raise RuntimeError("the Trainer evaluated the rows in another order than expected")
@@ -77,7 +77,10 @@ class EarlyStopping(TrainerCallback):
     """Stops training after `patience` evaluations that are no better than the best one.
 
     A tie with a lower loss is not an improvement, because the loss can decrease for hours after the metric on dev has
-    reached 100 %. The evaluations are counted in the log, which a resumed run continues.
+    reached 100 %. The evaluations are counted in the Trainer's log, which a resumed run continues.
+
+    Args:
+        patience: number of evaluations since the first one with the best metric, at least 1.
     """
 
     def __init__(self, patience: int):
@@ -95,14 +98,14 @@ class EarlyStopping(TrainerCallback):
 
 
 class TimeLimit(TrainerCallback):
-    """Stops training when its time is used up, after an evaluation of the last step.
+    """Stops training when the time limit is reached, after an evaluation of the last step.
 
     Args:
         minutes: time limit, including the time before the checkpoint of a resumed run.
         seconds: function that returns the duration of training up to now.
 
     Attributes:
-        reached: whether the time is used up.
+        reached: whether the time limit was reached.
     """
 
     def __init__(self, minutes: float, seconds: Callable[[], float]):
@@ -118,11 +121,11 @@ class TimeLimit(TrainerCallback):
 class CollapseWarning(TrainerCallback):
     """Warns when the model predicts one label for every row.
 
-    Where one label is frequent, such a model can have an accuracy of 84 %.
+    If that label is frequent, the model can still have an accuracy of 84 %.
 
     Args:
         labels: names of the classes.
-        split: split on which the model is evaluated.
+        split: name of the split on which the model is evaluated.
         say: called with the warning in the main process, at the first of consecutive evaluations with one label.
     """
 
@@ -136,19 +139,19 @@ class CollapseWarning(TrainerCallback):
             label = self.labels[int(metrics["eval_most_predicted"])]
             with pause_bars():
                 self.say(
-                    f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. Early"
-                    " in training that may pass; if it stays, the learning rate is too high, or balance too low"
+                    f"collapse at step {state.global_step}: {label!r} is predicted for every row of {self.split}. This"
+                    " can be temporary; if it lasts, lower --learning-rate or increase --balance"
                 )
         self.collapsed = collapsed
 
 
 def collapsed_steps(history: list[dict]) -> list[int]:
-    """Returns the steps of a log at which the model predicted one label for every row."""
+    """Returns the steps in the Trainer's log at which the model predicted one label for every row."""
     return [entry["step"] for entry in history if entry.get(f"eval_{PREDICTED_CLASSES}") == 1]
 
 
 class FinalEvaluation(TrainerCallback):
-    """Evaluates after the last step, independently of the regular evaluations."""
+    """Evaluates after the last step, also if no regular evaluation is due."""
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step >= state.max_steps:
@@ -198,7 +201,7 @@ class StepBar(TrainerCallback):
         self.close()
 
     def close(self) -> None:
-        """Ends the line of the bar, also after a failure, so that an error is printed on a new line."""
+        """Closes the bars, so that an error message begins on a new line; can be called repeatedly."""
         for bar in (self.evaluation, self.bar):
             if bar is not None:
                 bar.close()
@@ -209,7 +212,7 @@ class StepBar(TrainerCallback):
 
 
 def tensorboard(folder: str) -> TrainerCallback:
-    """Returns a callback that writes the log for TensorBoard.
+    """Returns a callback that writes the log for TensorBoard to `folder`.
 
     Raises:
         InputError: TensorBoard is not installed.

@@ -1,4 +1,4 @@
-"""Fits the temperatures of a trained model on dev, and keeps them only if they improve held-out rows.
+"""Fits the temperatures of a trained model on dev, and keeps them only if they lower the log loss of held-out rows.
 
 Three candidates are compared, simplest first: no temperature, one for all labels, and, with at least MIN_SENTENCES
 sentences, one per label. Each is evaluated in 10-fold cross-validation on dev, with fewer folds for fewer sentences;
@@ -6,8 +6,8 @@ all rows of a sentence are in the same fold. A candidate replaces the best previ
 than MARGIN standard errors of the difference, computed over sentences.
 
 The criterion is log loss, because with few rows the expected calibration error is mostly noise of its bins. The margin
-prevents fits to chance. Measured on well-calibrated models with dev sets of five to ten sentences: temperatures lower
-the held-out log loss in 25 % to 33 % of the cases, and by more than the margin in 4 % to 14 %.
+rejects improvements by chance. Measured on well-calibrated models with dev sets of five to ten sentences: temperatures
+lower the held-out log loss in 25 % to 33 % of the cases, and by more than the margin in 4 % to 14 %.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,12 +29,15 @@ Fitting = Callable[[Sequence[int], np.ndarray], tuple[float, ...]]
 
 
 def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sentences: Sequence[str]) -> Calibration:
-    """Returns the temperatures that are best on held-out rows, or why there are none.
+    """Returns the temperatures of the candidate that is best on held-out rows, or the reason why there are none.
+
+    The reasons: the protocol "released", no rows, a single label or sentence, logits that are not finite, or no
+    candidate that is better than no temperature.
 
     Args:
-        protocol: protocol of training; the released one has no temperatures.
+        protocol: protocol of training, "dev" or "released".
         gold: (N) true classes of the rows of dev.
-        logits: (N, classes) logits of the model on dev; None if the data has no dev.
+        logits: (N, classes) logits of the model for these rows; None if the data has no dev.
         sentences: (N) text of each row; rows with the same text are in the same fold.
     """
     reason = _why_not(protocol, gold, logits, sentences)
@@ -65,14 +68,14 @@ def _better(candidate: Candidate) -> bool:
 
 
 def _numbers(sentences: Sequence[str]) -> np.ndarray:
-    """Returns (N) sentence numbers from 0, in an order that depends on the texts only."""
+    """Returns (N) numbers of the distinct sentences, from 0, in an order that depends on the texts only."""
     texts = sorted(set(sentences), key=text_digest)
     number = {text: index for index, text in enumerate(texts)}
     return np.array([number[text] for text in sentences])
 
 
 def _cross_validate(gold: np.ndarray, logits: np.ndarray, sentence: np.ndarray) -> tuple[list[Candidate], int]:
-    """Returns the candidates, simplest first, and the number of folds. Each is compared with the best previous one.
+    """Returns the candidates, simplest first, each compared with the best previous one, and the number of folds.
 
     Args:
         gold: (N) true classes.

@@ -1,8 +1,7 @@
-"""Initial values of quasi-attention in a model from a checkpoint without contexts, taken from the aspects' names.
+"""Initial values of quasi-attention, from the names of the aspects, for a checkpoint that has no aspects.
 
-With random values, the vector of an aspect has norm 0.4 beside hidden states of norm 10, and the context projections
-get almost no gradient as long as lambda is near 0, so training takes long to use the aspect
-(docs/explanation/many-aspects.md).
+With random values, training takes long until the model uses the aspect: its vector has norm 0.4 and hidden states have
+norm 10. The context projections get almost no gradient while lambda is near 0 (docs/explanation/many-aspects.md).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def has_contexts(source: Source) -> bool:
 
 @torch.no_grad()
 def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Replaces the random weights through which a model reads aspects.
+    """Replaces the random weights through which a model reads aspects, in the layers from `context_from_layer` on.
 
     - The vector of an aspect is the average hidden state of its name's tokens at the input of layer
       `context_from_layer`, scaled to the average norm of these states.
@@ -42,8 +41,8 @@ def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTra
     - The projections of context queries and keys are copies of those of queries and keys.
 
     Args:
-        model: from a checkpoint without contexts, with `config.contexts` and the context projection "hidden".
-        tokenizer: of the checkpoint.
+        model: model from a checkpoint without contexts, with `config.contexts` and the context projection "hidden".
+        tokenizer: tokenizer of the checkpoint.
     """
     bert, config = model.bert, model.config
     names = tokenizer(
@@ -72,9 +71,9 @@ def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTra
 
 @torch.no_grad()
 def start_context_layer(layer: nn.Linear) -> None:
-    """Sets a context layer so that the context of a token is its hidden state plus the aspect's vector, c = X + Ec."""
+    """Sets a context layer so that its output is X. The model adds Ec to that output, so that c = X + Ec."""
     layer.weight.zero_()
-    layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # of [Ec ; X]
+    layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # the columns of X in the input [Ec ; X]
     layer.bias.zero_()
 
 
@@ -82,7 +81,7 @@ def copy_projections(attention: ContextAttention) -> None:
     """Copies the projections of queries and keys to those of context queries and context keys.
 
     Args:
-        attention: with the context projection "hidden".
+        attention: attention with the context projection "hidden".
     """
     for role in ("query", "key"):
         attention.layer(f"context_{role}").load_state_dict(attention.layer(role).state_dict())

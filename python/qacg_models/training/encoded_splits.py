@@ -1,4 +1,4 @@
-"""The encoded rows of a run, which are stored in its folder so that a resumed run does not encode them again."""
+"""The encoded rows of a run, stored in the run folder so that a resumed run does not encode the rows again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EncodedSplits(NamedTuple):
 
     Attributes:
         train: features of the training split, in the order of the data.
-        evaluated: features of the split that selects checkpoints, shortest first; only a sample if the split is large.
+        evaluated: features of the split that selects checkpoints, or of a sample (`evaluation_sample`), shortest first.
         evaluated_rows: the rows of `evaluated`.
     """
 
@@ -48,13 +48,13 @@ def encode_splits(
     config: EncoderConfig,
     say: Callable[[str], None],
 ) -> EncodedSplits:
-    """Encodes train and the split that selects checkpoints, or reads their encoded rows.
+    """Encodes train and the split that selects checkpoints, or reads their encoded rows from the run folder.
 
     Args:
         folder: folder of the run.
         dataset: the data set.
         split: split that selects checkpoints.
-        options: options of training, with a value for each.
+        options: options of training, from `resolve_options`.
         tokenizer: tokenizer of the model.
         config: configuration of the model.
         say: called with each log line.
@@ -76,8 +76,8 @@ def encode_splits(
     rows = evaluation_sample(dataset.splits[split], MAX_EVALUATED, options.seed)
     if len(rows) < len(dataset.splits[split]):
         say(
-            f"checkpoints are selected on {len(rows):,} of the {len(dataset.splits[split]):,} rows of {split}, whole"
-            " sentences drawn at random; the final metrics use all rows"
+            f"checkpoints are selected on {len(rows):,} of the {len(dataset.splits[split]):,} rows of {split}, drawn at"
+            " random with all aspects of a sentence; the final metrics use all rows"
         )
     train, features = encode("train", dataset.splits["train"]), encode(split, rows)
     order = by_length(features.lengths().tolist())
@@ -88,7 +88,7 @@ def encode_splits(
 def _write(
     folder: RunFolder, name: str, rows: Sequence[Example], encoding: Encoding, say: Callable[[str], None]
 ) -> None:
-    """Writes the features of rows, unless the folder has them already, undamaged."""
+    """Writes the features of rows, unless the run folder already has undamaged features of these rows."""
     path = folder.path / name
     if path.exists():
         damage = find_damage(path)
@@ -106,9 +106,10 @@ def _write(
 
 
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:
-    """Returns the rows, or about `limit` of them, in complete groups.
+    """Returns the rows; if there are more than `limit`, a sample of about `limit` rows in their order.
 
-    Groups are selected by a hash of the seed and the group's name, so the sample does not depend on the order of rows.
+    The sample has complete groups (`Example.group`). Groups are selected by a hash of the seed and the group, so the
+    selection does not depend on the order of rows.
     """
     if len(rows) <= limit:
         return rows

@@ -1,8 +1,8 @@
 """Splits a batch that does not fit into memory into micro-batches.
 
-The optimizer steps stay the same, and so do the gradients, except for rounding and other dropout masks.
-`auto_find_batch_size` of transformers restarts training with a smaller batch, which changes the steps. Here only the
-number of micro-batches grows. Checkpoints store it in `run_state.json`.
+Steps and gradients stay the same, except for rounding and other dropout masks. `auto_find_batch_size` of transformers
+restarts training with a smaller batch, which changes the steps. Here only the number of micro-batches grows, which
+checkpoints store in `run_state.json`.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,14 +17,14 @@ class MicroBatches:
 
     Args:
         count: initial number; 1 does not split.
-        say: called with a line when the number grows.
+        say: called with a log line when the number grows.
     """
 
     def __init__(self, count: int, say: Callable[[str], None]):
         self.count, self.say = count, say
 
     def split(self, batch: dict) -> Iterator[tuple[float, dict]]:
-        """Yields micro-batches of nearly equal size, each with its share of the rows of the batch."""
+        """Yields micro-batches of nearly equal size, each after its share of the rows of the batch."""
         rows = len(batch["labels"])
         count = min(self.count, rows)
         if count == 1:
@@ -42,13 +42,13 @@ class MicroBatches:
             step: the training step, which the caller repeats.
 
         Raises:
-            InputError: a single row does not fit.
+            InputError: the micro-batches already have a single row.
         """
         rows = len(batch["labels"])
         if self.count >= rows:
             raise InputError(
-                "batch_size: expected rows that each fit into memory, got one that does not. Use a shorter --max-length"
-                " or a smaller model."
+                "max_length: expected rows that each fit into memory, got a row that does not. Use a smaller"
+                " --max-length or a smaller model."
             )
         self.count *= 2
         with pause_bars():

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from qacg_models.configs.encoder import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
-# Maximum number of sentences from which a vocabulary is learned; more would change only the tokens of the rarest words.
+# Maximum number of sentences from which a vocabulary is learned; more sentences change only tokens of the rarest words.
 MAX_SENTENCES = 500_000
 
 
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
-    """Returns the tokenizer of the option `tokenizer`, that of the checkpoint, or a newly trained one.
+    """Returns the tokenizer of the option `tokenizer`, that of the checkpoint, or one trained on the split train.
+
+    Args:
+        dataset: the data set.
+        options: options of training, from `resolve_options`.
 
     Raises:
         InputError: the tokenizer cannot be loaded, or `vocab_size` is too small for its special tokens.
@@ -37,7 +41,7 @@ def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTok
         return load_tokenizer(path if path.is_dir() else path.parent)
     names = () if options.context_standalone else dataset.contexts
     sentences = [sentence for (sentence,) in distinct(dataset.splits["train"], "sentence")]
-    if len(sentences) > MAX_SENTENCES:  # evenly spaced
+    if len(sentences) > MAX_SENTENCES:  # keep evenly spaced sentences
         sentences = [sentences[number * len(sentences) // MAX_SENTENCES] for number in range(MAX_SENTENCES)]
     return train_tokenizer([*sentences, *names], options.vocab_size)
 
@@ -48,17 +52,17 @@ def begin_model(
     tokenizer: PreTrainedTokenizerFast,
     say: Callable[[str], None],
 ) -> EncoderPreTrainedModel:
-    """Returns the model before its first step.
+    """Returns the model at the start of training, with random weights or those of a checkpoint.
 
     Args:
         dataset: data set whose labels and contexts the model gets.
-        options: options of training, with a value for each.
+        options: options of training, from `resolve_options`.
         tokenizer: tokenizer of the model.
         say: called with each log line about the checkpoint, such as its loading report.
 
     Raises:
         InputError: the checkpoint cannot be used, or has too few positions or too small a vocabulary; a model with
-            random weights does not fit into memory; or `context_from_layer` or `frozen_layers` exceeds the layers.
+            random weights does not fit into memory; or `context_from_layer` or `frozen_layers` is too large.
     """
     kind, fields = load_class(BACKBONES[options.model]), _fields(dataset, options)
     if options.from_checkpoint is None:
@@ -88,7 +92,7 @@ def begin_model(
     new_contexts = not has_contexts(source)
     from_names = options.context_start == "names" and new_contexts
     if options.context_start == "names" and not from_names:
-        say("aspects: quasi-attention starts from the weights of the checkpoint, not from names")
+        say("aspects: quasi-attention starts from the weights of the checkpoint, not from the names of the aspects")
     model, loading = kind.from_source(
         source,
         overrides=NAMES_FIELDS | fields if from_names else fields,
@@ -100,7 +104,7 @@ def begin_model(
     if options.max_length > config.max_position_embeddings:
         raise InputError(
             f"max_length: expected at most {config.max_position_embeddings}, the positions of"
-            f" {options.from_checkpoint}, got {options.max_length}."
+            f" {options.from_checkpoint}, got {options.max_length}. Set a smaller --max-length."
         )
     if len(tokenizer) > config.vocab_size:
         raise InputError(
@@ -109,7 +113,7 @@ def begin_model(
         )
     if from_names:
         start_from_names(model, tokenizer)
-        say("aspects: quasi-attention starts from their names (--context-start random: from random weights)")
+        say("aspects: quasi-attention starts from the names of the aspects (--context-start random: random weights)")
     if options.frozen_layers:
         _freeze(model, options, new_contexts and BACKBONES[options.model].contexts)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
@@ -127,7 +131,7 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
     most, reason = len(layers), f"the layers of {options.from_checkpoint}"
     if new_contexts:
         most = options.context_from_layer or 0
-        reason = "the layers below context_from_layer, since those that read the aspect have new weights"
+        reason = "the layers below context_from_layer, since the layers that read the aspect have new weights"
     if options.frozen_layers > most:
         raise InputError(f"frozen_layers: expected at most {most}, {reason}, got {options.frozen_layers}.")
     for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
@@ -135,7 +139,7 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
 
 
 def _check_memory(config: EncoderConfig, options: TrainingOptions) -> None:
-    """Raises InputError if the model does not fit into memory; otherwise the system would kill the process."""
+    """Raises InputError if the model cannot fit into memory, where the system would otherwise kill the process."""
     import torch
 
     # Bytes in float32: the weights and, on the CPU without sharding, gradients and AdamW's two moments.
@@ -158,7 +162,7 @@ def _memory() -> int | None:
 
 
 def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:
-    """Returns the configuration fields that the data and the options define, independent of the weights."""
+    """Returns the configuration fields that the data and the options define, for random weights and checkpoints."""
     labels = dataset.task.labels
     fields: dict[str, object] = {
         "id2label": dict(enumerate(labels)),

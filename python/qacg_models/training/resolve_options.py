@@ -25,25 +25,33 @@ from qacg_models.utils.plain_text import read_text
 
 PRETRAINED = "minilm"
 PRETRAINED_POSITIONS = 512
-# Number of distinct texts, evenly spaced, from which the language is estimated.
+# The language is estimated from all distinct texts. From twice this number on, it is estimated from evenly spaced
+# texts: at least this number, and less than twice as many.
 EXAMINED = 1_000
 # Minimum share of words that are one token of MiniLM's vocabulary. English reviews have 0.91 to 0.96; German, French,
 # Spanish, Dutch and Italian ones 0.44 to 0.57.
 MIN_WHOLE_WORDS = 0.7
-# Maximum share of letters other than a to z: the vocabulary has single Cyrillic and Chinese characters, but few words.
+# Maximum share of letters other than a to z: the vocabulary has single Cyrillic and Chinese characters, but few words
+# of these scripts.
 MAX_FOREIGN_LETTERS = 0.05
 
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Returns the options with a value for each, except those that the checkpoint defines.
+    """Returns the options with the defaults of the recipe, the data, the checkpoint and the machine.
 
-    Options that this function has returned are returned unchanged.
+    None remain: options that the checkpoint defines, limits that are not set, `from_checkpoint` for random weights, and
+    options that the model does not have. Options that this function has returned are returned unchanged.
+
+    Args:
+        options: options of training.
+        dataset: the data set, with the split train.
 
     Raises:
         InputError: the model does not have the attention implementation, the data has no training split, joined texts
-            are requested for labels without "no opinion", or no option would end training.
+            are requested for labels without "no opinion", no option would end training, a given option excludes the
+            random weights that were chosen, or a package for the checkpoint is not installed.
     """
     if "train" not in dataset.splits:
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
@@ -51,8 +59,8 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
     if not dataset.task.has_absent:
         if options.join_texts:
             raise InputError(
-                f"join_texts: expected 0 for labels without one that means no opinion"
-                f" ({', '.join(dataset.task.labels)}), got {options.join_texts}."
+                f"join_texts: expected 0, because none of the labels {', '.join(dataset.task.labels)} means no"
+                f" opinion, got {options.join_texts}. Name that label with --absent-label, or omit join_texts."
             )
         options = replace(options, join_texts=0.0)
     options = _adjust_logits(_count_epochs(options, dataset), dataset).resolved()
@@ -60,7 +68,7 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
     if step_limit(rows, options) is None and not (options.minutes or options.patience):
         raise InputError(
             "patience, minutes: expected at least one above 0, got 0 for both, with which training would not end."
-            " Set one of them, epochs or max_steps."
+            " Set patience, minutes, epochs or max_steps."
         )
     if options.eval_every is None:
         options = replace(options, eval_every=evaluation_steps(steps_per_epoch(rows, options)))
@@ -74,11 +82,18 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
 def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOptions, str]:
     """Resolves `from_checkpoint`: MiniLM for English text, otherwise random weights.
 
-    MiniLM is chosen only if its package is installed, no size or tokenizer is given, `max_length` is at most its number
-    of positions, and the protocol is not "released". A given `from_checkpoint` is kept.
+    MiniLM is chosen only if its package is installed, no size or tokenizer is given, `max_length` is at most
+    PRETRAINED_POSITIONS, and the protocol is not "released". A given `from_checkpoint` is kept.
+
+    Args:
+        options: options of training.
+        dataset: the data set, with the split train, from which the language is estimated.
 
     Returns:
         The options with a checkpoint or SCRATCH, and a log line that names the start and the reason.
+
+    Raises:
+        InputError: a given option excludes the random weights that were chosen, or MiniLM's tokenizer cannot be loaded.
     """
     if options.from_checkpoint == SCRATCH:
         return options, "start: random weights, as given"
@@ -110,13 +125,18 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
     if whole < MIN_WHOLE_WORDS or foreign > MAX_FOREIGN_LETTERS:
         return (
             f"{whole:.0%} of the words are in {PRETRAINED}'s English vocabulary, and {foreign:.0%} of the letters are"
-            f" not from a to z; --from CHECKPOINT uses a BERT of another language, --from {PRETRAINED} this one"
+            f" not from a to z; --from CHECKPOINT uses a BERT of another language, --from {PRETRAINED} uses"
+            f" {PRETRAINED}"
         )
     return None
 
 
 def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
-    """Returns the shares of words in MiniLM's vocabulary, and of letters other than a to z; (0, 0) without words."""
+    """Returns the share of words in MiniLM's vocabulary, and the share of letters other than a to z.
+
+    Both are measured on a sample of the distinct training sentences (EXAMINED), and are 0 if it has no words. MiniLM
+    must be installed.
+    """
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
     texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
     texts = texts[:: max(1, len(texts) // EXAMINED)]
@@ -128,12 +148,13 @@ def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
 
 
 def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Sets the number of epochs for a checkpoint, unless the data is large or options set steps or evaluations.
+    """Sets the number of epochs of fine-tuning a checkpoint, and a limit of 60 minutes if none is given.
 
-    These options are epochs, max_steps, schedule, patience and eval_every.
+    The options are returned unchanged for random weights, for the protocol "released", for more than COUNTED_ROWS
+    training rows, or if epochs, max_steps, schedule, patience or eval_every is given.
 
-    The learning rate then decays to 0. With few dev rows a selection of checkpoints would be by chance, so there is
-    only one evaluation, after the last step.
+    With a number of epochs, the learning rate decays to 0. With fewer than MIN_ROWS_TO_SELECT dev rows the selection of
+    a checkpoint would be by chance, so the only evaluation is after the last step.
     """
     rows = len(dataset.splits["train"])
     others = (options.epochs, options.max_steps, options.schedule, options.patience, options.eval_every)
@@ -149,7 +170,10 @@ def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions
 
 
 def _adjust_logits(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Replaces balanced sampling by logit adjustment for a checkpoint if macro-F1 selects the weights."""
+    """Replaces balanced sampling by logit adjustment for a checkpoint if macro-F1 selects the weights.
+
+    The options are returned unchanged if `balance` or `logit_adjustment` is given, or the protocol is "released".
+    """
     given = options.logit_adjustment is not None or options.balance is not None or options.protocol == "released"
     if given or options.from_checkpoint == SCRATCH or dataset.task.selection != "macro_f1":
         return options
@@ -157,7 +181,7 @@ def _adjust_logits(options: TrainingOptions, dataset: Dataset) -> TrainingOption
 
 
 def _has_fast_bf16() -> bool:
-    """Returns whether training runs on a CPU with bfloat16 instructions, where autocast halves the time of float32."""
+    """Returns whether training runs on a CPU with bfloat16 instructions, with which autocast takes half the time."""
     import torch
 
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
@@ -165,7 +189,7 @@ def _has_fast_bf16() -> bool:
 
 
 def _attention(options: TrainingOptions) -> str:
-    """Returns the attention implementation for `options.attention`."""
+    """Returns `options.attention`, or for "auto" the fastest implementation; InputError if the model lacks it."""
     kind = load_class(BACKBONES[options.model])
     fastest = "fused" if "fused" in kind.implementations else kind.implementations[0]
     chosen = fastest if options.attention == "auto" else options.attention
@@ -174,7 +198,7 @@ def _attention(options: TrainingOptions) -> str:
 
 
 def _hidden_size(checkpoint: Path) -> int | None:
-    """Returns the hidden size in the configuration beside a checkpoint; None if there is none."""
+    """Returns the hidden size in the configuration beside a checkpoint; None if there is no valid one."""
     folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
     for name in ("config.json", "bert_config.json"):
         try:

@@ -53,8 +53,9 @@ def train(
 ) -> TrainedModel:
     """Trains, keeps the weights of the best evaluation, and writes the model to `output`.
 
-    During training, all files are in the folder `output`.unfinished. At the end its model becomes `output` in a single
-    rename, so at any time `output` is absent, unchanged or complete. Under torchrun every process calls this function.
+    During training, all files except TensorBoard's are in the folder `output`.unfinished. At the end the model in it is
+    renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun every process calls
+    this function.
 
     Args:
         dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
@@ -62,17 +63,18 @@ def train(
         output: folder to create.
         options: options of training; None: the defaults.
         overwrite: replace `output`, and an unfinished run, if they exist.
-        resume: continue an unfinished run.
-        say: called with each log line; the progress bar is printed to stderr.
+        resume: continue an unfinished run; without one, start a new run.
+        say: called with each log line, in the main process only; the progress bar is printed to stderr.
 
     Returns:
-        The model, loaded from `output`; its record has the metrics and the loss curve.
+        The model, loaded from `output` to the CPU; its record has the metrics and the loss curve.
 
     Raises:
-        InputError: `output` exists and `overwrite` is not set; a split is missing; an option does not fit, or requires
-            a package that is not installed; there is an unfinished run, and neither `resume` nor `overwrite` is set;
-            the unfinished run has other options; the model or a row does not fit into memory; the metric is undefined
-            on the split that selects the checkpoint; or another run writes to `output`.
+        InputError: `output` is a model and `overwrite` is not set, or has other files; a file cannot be written; a
+            split is missing; an option does not fit, or requires a package that is not installed; an unfinished run
+            exists and neither `resume` nor `overwrite` is set; the run to resume has other options, data or number of
+            processes; the model or a row does not fit into memory; the metric is undefined on the split that selects
+            the checkpoint; or another run writes to `output`.
     """
     join_group()
     output = Path(output)
@@ -89,7 +91,7 @@ def print_data_warnings(dataset: Dataset, say: Callable[[str], None]) -> None:
 
 
 def selection_split(options: TrainingOptions) -> str:
-    """Returns the split that selects the checkpoint: dev, or test in the released protocol."""
+    """Returns the name of the split that selects the checkpoint: dev, or test for the protocol "released"."""
     return "test" if options.protocol == "released" else "dev"
 
 
@@ -103,7 +105,7 @@ def train_locked(
     resume: bool,
     say: Callable[[str], None],
 ) -> TrainedModel:
-    """Trains as `train` does; the caller has joined the process group and locked `output`."""
+    """Trains as `train` does; the caller has joined the process group, locked `output` and printed data warnings."""
     options, start = choose_start(options, dataset)
     options = resolve_options(options, dataset)
     if (split := selection_split(options)) not in dataset.splits:
@@ -129,7 +131,7 @@ def train_locked(
 
 @dataclass(frozen=True)
 class _Run:
-    """The data set, options and output folder of a training; `options` have a value for each."""
+    """The data set, the options from `resolve_options`, the run folder and the log function of a training."""
 
     dataset: Dataset
     options: TrainingOptions
@@ -146,7 +148,7 @@ def _open_folder(run: _Run, overwrite: bool, resume: bool) -> Path | None:
     check_output(run.folder.output, overwrite)
     digests = {split: file_digest(*files) for split, files in run.dataset.files.items()}
     training = asdict(run.options)
-    del training["minutes"]  # a resumed run may have another limit, because it only decides when training ends
+    del training["minutes"]  # a resumed run may have another time limit, which only decides when training ends
     choices = {"training": training, "data": asdict(run.dataset.options), "files": digests}
     return run.folder.open(choices, overwrite=overwrite, resume=resume, say=run.say)
 
@@ -194,12 +196,12 @@ def _describe_model(model: EncoderPreTrainedModel, options: TrainingOptions) -> 
 
 
 def plan(options: TrainingOptions, rows: int, split: str) -> str:
-    """Returns a line about when training ends and when it evaluates.
+    """Returns a log line with the limits that end training and the interval of evaluations.
 
     Args:
-        options: options of training, with a value for each.
+        options: options of training, from `resolve_options`.
         rows: number of rows of the training split.
-        split: split that selects the checkpoint.
+        split: name of the split that selects the checkpoint.
     """
     limit = step_limit(rows, options)
     parts = [] if limit is None else [f"{limit:,} steps"]
@@ -258,13 +260,13 @@ def _make_trainer(
 def _out_of_memory(options: TrainingOptions) -> str:
     """Returns the error message for a model or a batch that does not fit into memory.
 
-    A single process has tried micro-batches of one row before.
+    A single process has already tried micro-batches of one row.
     """
     rows = options.batch_size
     if world_size() == 1 or rows == 1:
         return (
             "model: one row does not fit into memory with the gradients and the optimizer's state. Use a smaller model"
-            " or maximum length."
+            " or a smaller --max-length."
         )
     same = "" if rows % 2 else ", which computes the same steps"
     return (
@@ -284,8 +286,8 @@ def _write_model(
     seconds, task = trainer.seconds(), run.dataset.task
     if trainer.state.best_global_step is None:
         raise InputError(
-            f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got none. Add"
-            f" rows with other labels to {run.split}."
+            f"{run.split}: expected rows on which {task.selection} is defined, to select a checkpoint, got no such"
+            f" rows. Add rows with other labels to {run.split}."
         )
     best, model = run.folder.best_weights(trainer.state.best_global_step), run.folder.path / MODEL
     if damage := find_damage(best):
@@ -340,12 +342,12 @@ def _record(
 
 
 def _finish(run: _Run) -> None:
-    """Adds temperatures and metrics to the model in the run folder, and renames it to the output."""
+    """Adds temperatures, metrics and the model card to the model in the run folder, and renames it to the output."""
     model = run.folder.path / MODEL
     trained = load_trained(model, device=local_device())
-    # Metrics are computed from the files on the disk, not from the model in memory.
+    # Metrics are those of the files on the disk, not of the model in memory.
     logits = {split: trained.logits(rows) for split, rows in run.dataset.splits.items() if split != "train"}
-    rows = [(row.label, row.sentence) for row in run.dataset.splits.get(SPLIT, ())]  # one pass over a large table
+    rows = [(row.label, row.sentence) for row in run.dataset.splits.get(SPLIT, ())]  # reads a large table once
     gold, sentences = [label for label, _ in rows], [sentence for _, sentence in rows]
     calibration = calibrate(run.options.protocol, gold, logits.get(SPLIT), sentences)
     run.say(calibration.describe())

@@ -1,21 +1,21 @@
 """The folder of an unfinished run, OUTPUT.unfinished, whose content survives a crash.
 
-`RunFolder.new_folder` creates a folder in it in three steps:
+`RunFolder.new_folder` creates a folder in OUTPUT.unfinished in three steps:
 
 1. Write: files are written to `.writing/NAME`, which nothing reads.
 2. Record: `digests.json` stores the SHA-256 of every file, and all files are flushed to the disk.
 3. Rename: `.writing/NAME` becomes `NAME`. So a folder with its final name is complete, even if the process is killed.
 
-A resumed run compares the digests before it uses a folder. `RunFolder.finish` renames the complete model to
-OUTPUT and deletes the rest.
+A resumed run compares the files with their digests before it uses a folder. `RunFolder.finish` renames the complete
+model to OUTPUT and deletes the rest.
 
 | path | content |
 |---|---|
-| `choices.json` | all options and data digests on which the result depends; a resumed run must have the same ones |
+| `choices.json` | number of processes, options (but not the time limit), data digests; the same in a resumed run |
 | `features-SPLIT/` | encoded rows |
-| `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and the average of the weights where one is kept |
+| `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and with the schedule steady the average of the weights |
 | `best-STEP/` | weights of the best evaluation |
-| `damaged-NAME/` | a folder whose digests did not match |
+| `damaged-NAME/` | a folder with a damaged or missing file, or a checkpoint whose best weights are damaged or missing |
 | `model/` | the model, once training has ended |
 | `done` | marks `model/` as complete |
 """
@@ -72,13 +72,13 @@ class RunState:
 
     @classmethod
     def read(cls, checkpoint: Path | None) -> RunState:
-        """Returns the state in a checkpoint; the initial state for None."""
+        """Returns the state in the folder of a checkpoint, or the initial state for None; InputError for a bad file."""
         return cls() if checkpoint is None else read_json_as(cls, checkpoint / STATE_NAME)
 
 
 @dataclass(frozen=True)
 class Damage:
-    """The path of a file that differs from what was written, and the reason."""
+    """The path of a file or folder that is missing, unreadable or different from what was written, and the reason."""
 
     path: Path
     reason: str
@@ -89,7 +89,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder in which the run of `output` works.
+    """The folder OUTPUT.unfinished of a run that trains the model folder `output`.
 
     Attributes:
         output: folder of the finished model.
@@ -103,7 +103,7 @@ class RunFolder:
         return unfinished_path(self.output)
 
     def open(self, choices: dict, *, overwrite: bool, resume: bool, say: Say) -> Path | None:
-        """Creates the folder, or opens that of an interrupted run.
+        """Creates the folder and writes choices.json, or opens the folder of an interrupted run.
 
         Args:
             choices: all options and data digests on which the result depends, as JSON values.
@@ -115,13 +115,15 @@ class RunFolder:
             The checkpoint to resume from; None to start at the first step.
 
         Raises:
-            InputError: there is an unfinished run and neither flag is given; the run to resume has other choices or
-                another number of processes; or the folder is not that of a run.
+            InputError: there is an unfinished run and neither flag is given; the run to resume has other choices,
+                another number of processes or an unreadable choices.json; or the folder is not that of a run.
         """
         choices = as_json(choices)
         exists = self.path.exists() and not self._is_empty_start()
         if exists and not (self.path / CHOICES_NAME).is_file():
-            raise InputError(f"{self.path}: expected no folder or an unfinished run, got another folder. Move it away.")
+            raise InputError(
+                f"{self.path}: expected no folder or an unfinished run, got another folder. Move that folder away."
+            )
         if exists and resume:
             (self.path / DONE).unlink(missing_ok=True)
             self._check_choices(choices)
@@ -150,8 +152,8 @@ class RunFolder:
     def new_folder(self, name: str) -> Iterator[Path]:
         """Yields a path to write to, and publishes it as the folder `name` when the block ends.
 
-        Several processes may write. All of them enter the block, and must wait for one another before its end; the main
-        process renames the folder. If a write fails, the files are deleted, which frees space on a full disk.
+        Several processes can write. All of them enter the block, and must wait for one another before its end. The main
+        process publishes the folder. If a write fails, the files are deleted, which frees space on a full disk.
 
         Raises:
             InputError: a file cannot be written.
@@ -176,11 +178,15 @@ class RunFolder:
         return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
     def best_weights(self, step: int) -> Path:
-        """Returns where the weights of `step` are stored when they are the best so far; the path may not exist."""
+        """Returns the path at which the weights of `step` are stored if they are the best so far; it need not exist."""
         return self.path / f"{BEST}-{step}"
 
     def best_weights_of(self, checkpoint: Path) -> Path | None:
-        """Returns the path of the best weights at a checkpoint; None before the first evaluation."""
+        """Returns the path of the best weights at a checkpoint; None before the first evaluation.
+
+        Raises:
+            InputError: the Trainer's state in the checkpoint cannot be read.
+        """
         path = checkpoint / TRAINER_STATE_NAME
         step = read_json_as(dict[str, object], path).get("best_global_step")
         step = convert_json(int | None, step, f"{path}: best_global_step")
@@ -189,10 +195,11 @@ class RunFolder:
     def newest_checkpoint(self, say: Say) -> Path | None:
         """Returns the newest checkpoint that is undamaged; None if there is none.
 
-        The best weights at that checkpoint must be undamaged too. Damaged folders are renamed to damaged-NAME.
+        The best weights at that checkpoint must be undamaged too. Newer checkpoints, and damaged best weights, are
+        renamed to damaged-NAME. Files of an interrupted write are deleted.
 
         Args:
-            say: called with a line for each renamed folder.
+            say: called with a log line for each renamed folder.
         """
         shutil.rmtree(self.path / WRITING, ignore_errors=True)
         for checkpoint in reversed(self.checkpoints()):
@@ -200,7 +207,7 @@ class RunFolder:
             best = None if damage else self.best_weights_of(checkpoint)
             if best is not None and (damage := find_damage(best)) is not None and best.exists():
                 _set_aside(best, damage, say)
-                damage = Damage(best, f"is damaged, and {checkpoint.name} needs it")
+                damage = Damage(best, f"is damaged, and {checkpoint.name} requires it")
             if damage is None:
                 return checkpoint
             _set_aside(checkpoint, damage, say)
@@ -209,7 +216,11 @@ class RunFolder:
     def delete_old(self, keep: int, best_step: int | None) -> None:
         """Deletes old checkpoints and weights.
 
-        The newest `keep` checkpoints, the best weights at these checkpoints, and those of `best_step` are kept.
+        The newest `keep` checkpoints, the best weights at these checkpoints, and the weights of `best_step` are kept.
+
+        Args:
+            keep: number of checkpoints to keep, at least 1.
+            best_step: step of the best weights so far; None before the first evaluation.
         """
         for old in self.checkpoints()[:-keep]:
             remove_folder(old)
@@ -230,14 +241,18 @@ class RunFolder:
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
-        """Calls `finish` again for a run that was killed during it."""
+        """Completes `finish`, or the deletion of the folder, for a run that was killed meanwhile."""
         if (self.path / DONE).is_file():
             self.finish()
         elif not self.path.exists():
             remove_folder(self.path)  # the deletion may have been interrupted
 
     def leave(self, say: Say) -> None:
-        """Deletes the folder after a failure, unless it has a checkpoint, a damaged folder or the previous model."""
+        """Deletes the folder after a failure, unless it has a checkpoint, a damaged folder or the previous model.
+
+        Args:
+            say: called with the name of the newest checkpoint, if there is one.
+        """
         found = self.checkpoints()
         if found:
             say(f"{self.path} still has {found[-1].name}; --resume continues from it")
@@ -278,7 +293,7 @@ class RunFolder:
 
 
 def as_json(choices: dict) -> dict:
-    """Returns choices with the types that they have after writing and reading a JSON file."""
+    """Returns choices with the types that they have after they are written to JSON and read, such as list for tuple."""
     return json.loads(json.dumps(choices))
 
 
@@ -307,7 +322,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
 
 
 def publish(written: Path, name: Path) -> None:
-    """Adds the digests to a complete folder, flushes it to the disk, and renames it to `name`."""
+    """Writes digests.json to a complete folder, flushes all to the disk, and renames the folder to `name`."""
     paths = sorted(path for path in written.rglob("*") if path.is_file() and path.name != DIGESTS_NAME)
     digests = {path.relative_to(written).as_posix(): file_digest(path) for path in paths}
     with atomic_write(written / DIGESTS_NAME) as handle:
@@ -318,17 +333,15 @@ def publish(written: Path, name: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-    if (
-        name.exists()
-    ):  # from an earlier attempt, which reached later steps than the checkpoint from which this run resumed
+    if name.exists():  # from an earlier run, which went beyond the checkpoint from which this run resumed
         remove_folder(name)
     os.rename(written, name)
 
 
 def find_damage(folder: Path) -> Damage | None:
-    """Returns the first file of a folder that differs from its digest; None if all match.
+    """Returns the first file of a folder that is missing or differs from its digest; None if all files match.
 
-    Files that were added later are ignored, because nothing reads them.
+    A missing or unreadable digests.json counts as damage. Files without a digest are ignored.
     """
     listing = folder / DIGESTS_NAME
     if not listing.is_file():

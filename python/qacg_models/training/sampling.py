@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 _EPOCHS_PER_SEED = 100_003
 _CHUNK = (
     1 << 16
-)  # number of row indices that are converted to Python integers at a time; these take five times a tensor's memory
+)  # number of row indices that are converted to Python integers at a time, which take five times a tensor's memory
 
 
 class EpochSampler(Sampler):
     """Yields the row indices of an epoch; with a balance above 0, rows of rare classes are drawn more often.
 
-    Such rows are drawn with replacement and weight count(class) ** -balance. A balance of 0 gives every row once.
+    With a balance above 0, rows are drawn with replacement and the weight count(class) ** -balance. With a balance of
+    0, every row is drawn once.
 
-    The order of an epoch does not depend on earlier epochs. So a resumed run, and each of several processes, draws the
-    same rows.
+    The order of an epoch does not depend on earlier epochs. So a resumed run draws the same rows, and so does each of
+    several processes.
 
     Args:
         labels: (N) class of each row.
-        balance: 0 gives each row once per epoch; 1 draws classes equally often.
+        balance: number in [0, 1]; 1 draws all classes equally often.
         seed: seed of the order.
-        join: replaces some of the drawn rows by pairs; None: no pairs.
-        texts: (N) index of the text of each row. Rows of a text are then consecutive, so that a batch computes layers
-            without context once per text, and a text is drawn with the mean weight of its rows. None: rows are drawn
-            independently.
+        join: replaces some of the drawn rows by pairs of indices (`JoinedTexts.pairs`); None: no pairs.
+        texts: (N) index of the text of each row. Texts are then drawn with all of their rows, with the mean weight of
+            the rows, so that a batch computes layers without context once per text. None: rows are drawn independently.
 
     Attributes:
         epoch: epoch of the next iteration; the caller sets it.
@@ -83,7 +83,12 @@ class _RowsOfTexts:
         self.starts = self.counts.cumsum(0) - self.counts
 
     def draw(self, weights: torch.Tensor | None, generator: torch.Generator) -> torch.Tensor:
-        """Returns (N) row indices, text by text; with weights (N) of the rows, texts are drawn with replacement."""
+        """Returns (N) row indices, text by text.
+
+        Args:
+            weights: (N) weights of the rows, with which texts are drawn with replacement; None: every row once.
+            generator: source of the random numbers.
+        """
         if weights is None:
             order = torch.randperm(len(self.counts), generator=generator)
         else:

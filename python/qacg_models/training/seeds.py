@@ -1,4 +1,4 @@
-"""Trains one model per seed, and computes mean and standard deviation of their metrics."""
+"""Trains one model per seed, and computes means and standard deviations of the metrics over the seeds."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from qacg_models.utils.output_lock import lock_output
 SUMMARY_NAME = "seeds.json"
 # Names of unfinished files and partly deleted folders that a killed run leaves.
 _LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\w+|\.deleting-seed-.*")
-# Names of the lock files of single seeds, which other processes may be training.
+# Names of the lock files of seeds, each of which another process may be training.
 _LOCK = re.compile(r"\.seed-.*\.lock")
 
 
@@ -49,15 +49,16 @@ def train_seeds(
         options: options of training, the same for all seeds.
         seeds: distinct integers.
         overwrite: replace `output`, and unfinished runs, if they exist.
-        resume: continue unfinished runs; seeds that are finished are kept.
+        resume: continue unfinished runs; finished seeds are kept.
         say: called with each log line; the progress bar is printed to stderr.
 
     Returns:
         The record of every seed, in the order of `seeds`.
 
     Raises:
-        InputError: there are no seeds, or equal ones; `output` has files other than those of seeds, or has seeds and
-            neither `overwrite` nor `resume` is set; or for the same reasons as `train`.
+        InputError: there are no seeds, or equal ones; with several seeds, `output` has files other than those of seeds,
+            or has seeds and neither `overwrite` nor `resume` is set; a finished seed to keep has other options or data;
+            or for the same reasons as `train`.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
@@ -94,7 +95,7 @@ def _train_one(
         if resume:
             run_on_main(folder.finish_if_done)
             if (output / RECORD_NAME).is_file() and not folder.path.exists():
-                say(f"{output}: is finished; nothing is left to resume")
+                say(f"{output}: the run is finished; nothing is left to resume")
                 return _finished(output, dataset, options)
         return train_locked(dataset, output, options, overwrite=overwrite, resume=resume, say=say).record
 
@@ -138,7 +139,7 @@ def summarize(records: Sequence[TrainingRecord]) -> dict:
 
 
 def _finished(folder: Path, dataset: Dataset, options: TrainingOptions) -> TrainingRecord:
-    """Returns the record of a finished seed; raises InputError if it had other options or files."""
+    """Returns the record of a finished seed; raises InputError if its options or data files were different."""
     record = read_record(folder)
     expected = as_json(asdict(resolve_options(options, dataset)))
     trained, read = (as_json(asdict(choices)) for choices in (record.options, record.data_options))
@@ -159,7 +160,7 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
     """Creates the folder, or checks an existing one and deletes files that killed runs left.
 
     Raises:
-        InputError: the folder has files other than those of seeds, or has seeds and neither flag is set.
+        InputError: `output` is a file, has files other than those of seeds, or has seeds and neither flag is set.
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         output.mkdir(parents=True, exist_ok=True)
@@ -171,10 +172,10 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
         for path in output.iterdir()
     )
     if not only_seeds:
-        raise InputError(f"{output}: expected only seeds, got other files too. Choose another --output.")
+        raise InputError(f"{output}: expected only folders of seeds, got other files too. Choose another --output.")
     if not (overwrite or resume):
         raise InputError(
-            f"{output}: expected no seeds of an earlier run, got some. Continue them with --resume, or replace them"
+            f"{output}: expected no seeds of an earlier run, got some. Continue that run with --resume, or replace it"
             " with --overwrite."
         )
     for path in output.iterdir():

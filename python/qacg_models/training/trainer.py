@@ -28,11 +28,12 @@ class AspectTrainer(Trainer):
     """Trains, and writes checkpoints and the best weights to the folder of the run.
 
     Args:
-        options: options of training, with a value for each.
+        options: options of training, from `resolve_options`.
         model: the model to train.
-        splits: encoded rows of the training split and of the split that is evaluated.
+        splits: encoded rows of the training split and of the split that selects checkpoints.
         make_batch: data collator.
-        metrics: function that computes the metrics of an evaluation; `metrics.task.selection` selects the best one.
+        metrics: function that computes the metrics of an evaluation; the metric
+            `metrics.task.selection` selects the best weights.
         callbacks: callbacks in addition to those that the options require.
         hide_words: word dropout, applied to each training batch.
         folder: folder of the run.
@@ -58,10 +59,10 @@ class AspectTrainer(Trainer):
         state, labels = RunState.read(checkpoint), splits.train.labels()
         self.seconds_before, self.started = state.seconds, time.perf_counter()
         self.micro_batches = MicroBatches(state.micro_batches, say)
-        self.micro_batch_share = 1.0  # of the rows of the batch
-        self.step_batches: list[dict] = []  # of the current step
+        self.micro_batch_share = 1.0  # share of the rows of the batch in the current micro-batch
+        self.step_batches: list[dict] = []  # batches of the current step
         self.average: WeightAverage | None = None
-        self.saving_to: Path | None = None  # while a checkpoint is written
+        self.saving_to: Path | None = None  # parent folder of the checkpoint that is being written
         joined = JoinedTexts(splits.train, options.join_texts, options.max_length) if options.join_texts else None
         texts = splits.train.texts() if getattr(model.config, "shares_texts", False) else None
         self.sampler = EpochSampler(labels, options.balance, options.seed, joined, texts)
@@ -84,11 +85,11 @@ class AspectTrainer(Trainer):
             self.add_callback(_KeepAverage(self))
 
     def seconds(self) -> float:
-        """Returns the duration of training in seconds, including that before the checkpoint of a resumed run."""
+        """Returns the duration of training in seconds, including the time before the checkpoint of a resumed run."""
         return self.seconds_before + time.perf_counter() - self.started
 
     def end_reason(self) -> str:
-        """Returns why training ended, one of `runs.record.ENDS`."""
+        """Returns the reason why training ended, one of `runs.record.ENDS`."""
         if self.state.global_step >= self.state.max_steps:
             return "steps"
         return "minutes" if self.time_limit is not None and self.time_limit.reached else "patience"
@@ -97,7 +98,7 @@ class AspectTrainer(Trainer):
 
     def _save_checkpoint(self, model, trial) -> None:
         with self.folder.new_folder(self.folder.checkpoint(self.state.global_step).name) as path:
-            self.saving_to = path.parent  # to which the Trainer adds the name
+            self.saving_to = path.parent  # the Trainer adds the name of the checkpoint
             try:
                 super()._save_checkpoint(model, trial)
             finally:
@@ -129,7 +130,7 @@ class AspectTrainer(Trainer):
     # --- evaluating ---
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
-        """Sets the model's weights to their running average inside the context, if there is one."""
+        """Sets the model's weights to their running average inside the block; does nothing without an average."""
         return nullcontext() if self.average is None else self.average.applied_to(self.model)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
@@ -166,9 +167,9 @@ class AspectTrainer(Trainer):
         return losses[-1]
 
     def _add_gradients(self, model, batches: Sequence[dict], *args, **kwargs) -> list[torch.Tensor] | None:
-        """Adds the gradients of batches, and returns their losses; None if memory does not suffice.
+        """Adds the gradients of batches, and returns the losses; None if memory runs out.
 
-        With several processes the error is raised, because the other processes would not repeat the step.
+        With several processes the error of torch is raised, because the other processes would not repeat the step.
         """
         losses = []
         try:
@@ -243,7 +244,7 @@ def label_offsets(labels: Sequence[int], classes: int, weight: float) -> torch.T
     Args:
         labels: (N) class of each training row.
         classes: number of classes.
-        weight: 0 gives no offsets.
+        weight: factor of the log shares; 0 gives no offsets.
 
     Returns:
         (classes) float32; None for a weight of 0.
@@ -265,7 +266,7 @@ class _SetEpoch(TrainerCallback):
 
 
 class _KeepAverage(TrainerCallback):
-    """Updates the running average of the weights; a resumed run reads it from its checkpoint."""
+    """Updates the running average of the weights after each step; a resumed run reads it from the checkpoint."""
 
     def __init__(self, trainer: AspectTrainer):
         self.trainer = trainer

@@ -1,6 +1,13 @@
 """The subcommands of `qacg`, one module each.
 
-A module has HELP (one line), optionally DESCRIPTION, USES_MODELS if every run imports torch and transformers,
-`add_arguments(parser)`, `run(arguments)`, which returns the exit status, and optionally `arguments_to_resume(arguments,
-given)`. Importing a module is fast: `run` does the heavy imports.
+| name in a module | content |
+|---|---|
+| `HELP` | one line |
+| `DESCRIPTION` | text at the beginning of the command's help; optional, HELP by default |
+| `USES_MODELS` | set if every run imports torch and transformers |
+| `add_arguments(parser)` | adds the arguments of the command |
+| `run(arguments)` | runs the command, and returns the exit status |
+| `arguments_to_resume(arguments, given)` | optional; returns arguments that resume an interrupted run, or None |
+
+Importing a module is fast: `run` imports torch and transformers.
 """

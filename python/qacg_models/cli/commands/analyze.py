@@ -10,9 +10,9 @@ from qacg_models.errors import InputError
 USES_MODELS = True
 HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
-    "Writes one HTML file that needs no network, with the figures as SVG and PNG and their numbers as JSON beside it. "
-    "Aspects of the same sentence are shown side by side. Options of --data that are not given have the values of the "
-    "model's training; the defaults printed for them are those of qacg train."
+    "Writes one HTML file that needs no network. The figures, as SVG and PNG, and their numbers, as JSON, are beside"
+    " it. Aspects of the same sentence are shown side by side. Options of --data that are not given have the values"
+    " of the model's training; the defaults printed below are those of qacg train. The model must be a QACG-BERT."
 )
 
 
@@ -24,10 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--text", nargs="+", metavar="TEXT", help="sentences")
     source.add_argument("--data", type=Path, metavar="FILE", help="file of labelled data; --lines selects rows")
     parser.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects of --text (default: all)")
-    parser.add_argument("--targets", nargs="+", metavar="NAME", help="targets of --text (default: those in the text)")
+    parser.add_argument(
+        "--targets", nargs="+", metavar="NAME", help="targets of --text (default: the targets that occur in the text)"
+    )
     parser.add_argument("--lines", type=int, nargs="+", metavar="N", help="line numbers of rows in --data, from 1")
     parser.add_argument(
-        "--output", type=Path, default=Path("analysis"), metavar="DIR", help="folder to create (default: %(default)s)"
+        "--output",
+        type=Path,
+        default=Path("analysis"),
+        metavar="DIR",
+        help="folder of the page; an earlier page is replaced (default: %(default)s)",
     )
     parser.add_argument(
         "--no-layer-figures",
@@ -40,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the model on the rows, and writes the page."""
+    """Runs the model on the rows, writes the page, and prints its path; returns 0."""
     from qacg_models.inference.aspect_queries import Questions
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.reporting.analysis_page import write_analysis
@@ -69,14 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     of_text = [name for name in ("aspects", "targets") if getattr(arguments, name)]
     if arguments.data is None and arguments.lines:
-        raise InputError("lines: expected --data FILE with it, got --text. Omit --lines, or pass a file.")
+        raise InputError(
+            "lines: expected --data FILE with --lines, got --text. Omit --lines, or replace --text by --data."
+        )
     if arguments.data is not None and of_text:
         raise InputError(
-            f"{of_text[0]}: expected --text with it, got --data, whose rows name their {of_text[0]}. Omit "
+            f"{of_text[0]}: expected --text with --{of_text[0]}, got --data, whose rows name their {of_text[0]}. Omit "
             f"--{of_text[0]}, and select rows with --lines N."
         )
     if arguments.data is not None and not arguments.lines:
-        raise InputError("lines: expected the line numbers of rows in --data, got none.")
+        raise InputError("lines: expected the line numbers of rows in --data, got none. Add --lines N.")
 
 
 def _rows(arguments: argparse.Namespace, trained) -> list:

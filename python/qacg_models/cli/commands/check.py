@@ -13,9 +13,9 @@ from qacg_models.data.options import DataOptions
 USES_MODELS = True
 HELP = "check labelled data before training: balance, repeated rows, leakage, long texts, doubtful labels"
 DESCRIPTION = (
-    "Reads data as qacg train does, and prints the format and why it was chosen, rows by aspect and label, repeated "
-    "and contradictory rows, sentences in two splits, texts that are truncated, words that the vocabulary lacks, the "
-    "expected macro-F1 for the number of sentences, and doubtful labels: training rows whose label contradicts a "
+    "Reads data as qacg train does. Prints the format and why it was chosen, rows by aspect and label, repeated and "
+    "contradictory rows, sentences in two splits, texts that are truncated, words that the vocabulary lacks, and the "
+    "expected macro-F1 for the number of sentences. Also prints doubtful labels: rows whose label contradicts a "
     "classifier that was trained on other rows."
 )
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="PATH",
-        help="checkpoint with which training will start, or scratch (default: that of qacg train)",
+        help="checkpoint with which training will start, or scratch (default: as for qacg train)",
     )
     parser.add_argument(
         "--max-length",
@@ -48,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--thorough",
         action="store_true",
-        help="find doubtful labels with the model, which is trained once for each of three folds, instead of TF-IDF",
+        help="find doubtful labels with the model instead of TF-IDF; the model is trained once for each of three folds",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     add_flags(parser, DataOptions)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Checks the data, and prints the results."""
+    """Checks the data, prints the results, and writes the doubtful labels to --output; returns 0."""
     from qacg_models.checking.data_check import check_data, doubted_rows
     from qacg_models.checking.thorough import FOLDS, model_doubts
     from qacg_models.data import load_data

@@ -8,16 +8,16 @@ from qacg_models.cli.flags import check_range
 from qacg_models.errors import InputError
 from qacg_models.utils.plain_text import parse_json
 
-# The formats of conversion/convert.py, which is not imported for a help text; a test compares them.
+# The formats of conversion/convert.py. Importing that module for a help text would be slow; a test compares both.
 FORMATS = ("own", "huggingface", "released", "tensorflow-names")
 
 
 USES_MODELS = True
 HELP = "convert checkpoints of BERT and of the released code to models of this package, and back"
 DESCRIPTION = (
-    "Reads TensorFlow-converted files, released state dicts, transformers' BERT of any head and models of this "
+    "Reads TensorFlow-converted files, released state dicts, transformers' BERT with any head and models of this "
     "package, as safetensors or torch files, in one file or sharded. Reports what happened to every tensor, and fails "
-    "if a part of the backbone is missing."
+    "if a part of the backbone is missing, unless --initialize-missing is set."
 )
 
 
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="CLASS",
-        help="class of this package for SRC (default: that of its config.json; otherwise "
-        "QACGBertForSequenceClassification, or with another --to than own a BERT if SRC has no contexts)",
+        help="class of this package for SRC (default: the class in its configuration; otherwise inferred from the "
+        "tensors: a BERT if SRC has no contexts and --to is not own, else QACGBertForSequenceClassification)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: the one beside SRC)")
     parser.add_argument(
@@ -42,17 +42,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='configuration field, as in --set \'contexts=["price", "safety"]\' --set num_labels=3',
     )
     parser.add_argument("--truncate-positions", type=int, metavar="N", help="keep the first N positions")
-    parser.add_argument("--resize-vocabulary", type=int, metavar="N", help="keep the first N tokens, or add new ones")
+    parser.add_argument(
+        "--resize-vocabulary", type=int, metavar="N", help="keep the first N tokens, or add new tokens up to N"
+    )
     parser.add_argument(
         "--truncate-contexts",
         action="store_true",
-        help="keep the first contexts, as many as the field `contexts` has names",
+        help="keep the first contexts of SRC, as many as --set contexts=[...] has names",
     )
-    parser.add_argument("--new-head", action="store_true", help="initialize a new head if that of SRC has another size")
+    parser.add_argument(
+        "--new-head", action="store_true", help="initialize a new head at random if the head of SRC has another size"
+    )
     parser.add_argument(
         "--initialize-missing", action="store_true", help="initialize at random the tensors that SRC lacks"
     )
-    parser.add_argument("--drop-unplaced", action="store_true", help="omit tensors that the format does not support")
+    parser.add_argument(
+        "--drop-unplaced",
+        action="store_true",
+        help="omit tensors that --to huggingface does not support, such as contexts",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of initialized tensors (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
@@ -81,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
             continue
         if field in overrides:
             raise InputError(
-                f"{flag.replace('_', '-')}: expected no {field} in --set, got both. Both set {field}; omit one of them."
+                f"{flag.replace('_', '-')}: expected no {field} in --set, got one. Both flags set {field}; omit one"
+                " flag."
             )
         overrides[field] = number
     report = convert(

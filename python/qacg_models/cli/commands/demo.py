@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the demonstration; returns 1 if a check fails."""
+    """Runs the demonstration; returns 0, or 1 if a check fails."""
     from qacg_models.demos.sample_demo import run, training_options
     from qacg_models.utils.outputs import check_writable
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 USES_MODELS = True
 HELP = "print metrics of a trained model, and the calibration of its probabilities"
 DESCRIPTION = (
-    "Prints the task's metrics with confidence intervals, the metrics of the baselines (always the most frequent "
-    "label; TF-IDF, if training stored it for these rows), and the expected calibration error before and after "
-    "temperature scaling. The last table has, for several thresholds, the share of predictions with at least that "
-    "probability (coverage) and their accuracy; `qacg predict --min-confidence` marks the other predictions. Data "
-    "options that are not given have the values of the model's training; the defaults printed for them are those of "
-    "qacg train."
+    "Prints the task's metrics with confidence intervals, the metrics of the baselines (always the most frequent"
+    " label; TF-IDF, if training stored its metrics for these rows), and the expected calibration error before and"
+    " after temperature scaling. The last table has, for several thresholds, the share of predictions with at least"
+    " that probability (coverage) and their accuracy; `qacg predict --min-confidence` marks the other predictions."
+    " Data options that are not given have the values of the model's training; the defaults printed below are those"
+    " of qacg train."
 )
 
 
@@ -65,7 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="bootstrap samples for the confidence intervals; 0: no intervals (default: %(default)s)",
     )
     parser.add_argument(
-        "--bootstrap-seed", type=int, default=0, metavar="N", help="seed of these samples (default: %(default)s)"
+        "--bootstrap-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the bootstrap samples (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with unrounded values")
     parser.add_argument(
@@ -76,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluates a model, and reports whether its metrics equal those that training stored."""
+    """Evaluates a model, writes and prints its metrics, and compares them with those of training; returns 0."""
     from qacg_models.data import describe_examples, evaluation_warnings
     from qacg_models.inference.trained_model import probabilities_of
     from qacg_models.metrics import intervals
@@ -135,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks numbers and the output file before the model is loaded."""
+    """Checks --bootstrap, --bootstrap-seed and --output before the model is loaded; raises InputError."""
     from qacg_models.utils.outputs import check_not_input, check_writable
 
     check_range("bootstrap", arguments.bootstrap, 0, 1_000_000)
@@ -159,7 +163,7 @@ def _load_model(arguments: argparse.Namespace) -> TrainedModel:
 def _load_rows(
     arguments: argparse.Namespace, trained: TrainedModel
 ) -> tuple[Sequence[Example], str, tuple[Path, ...], list[str]]:
-    """Returns the rows, the name of their split or file, their files, and notes about skipped rows."""
+    """Returns the rows, the name of their split or the names of their files, the files, and notes on skipped rows."""
     from qacg_models.data import check_contexts, load_data, load_file
     from qacg_models.utils.outputs import check_not_input
 
@@ -192,7 +196,7 @@ def _write(output: Path | None, text: str) -> None:
 
 
 def _text(evaluation: Evaluation) -> str:
-    """Returns the tables for the terminal; JSON and page also have scores by aspect, confusion matrix and errors."""
+    """Returns the tables for the terminal; JSON and the page also have scores by aspect and the worst errors."""
     from qacg_models.reporting.confidence import DEFINITION
     from qacg_models.reporting.result_tables import show
     from qacg_models.reporting.tables import text_table

@@ -23,12 +23,12 @@ USES_MODELS = True
 PAGE = "page"
 HELP = "write a trained model as one ONNX or torch.export file, or as an offline page, checked against the model"
 DESCRIPTION = (
-    "Writes the model with eager attention, for batches of any size and lengths up to its number of positions. Inputs: "
-    "input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits. The "
-    "metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared with the "
-    "model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status is 1. With "
-    "--int8, 3 % of the labels may differ, and probabilities by 0.5. A page contains an int8 model and its runtime: "
-    "opened in a browser, it predicts texts or a CSV without a network."
+    "Writes the model with eager attention, for batches of any size and lengths up to the number of its positions."
+    " Inputs: input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits."
+    " The metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared"
+    " with the model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status"
+    " is 1. With --int8, 3 % of the labels may differ, and each probability by 0.5. A page contains an int8 model and"
+    " its runtime: in a browser, the page predicts texts or a CSV without a network."
 )
 
 
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="quantize linear layers to 8 bits: a smaller file, with larger tolerances of the check; implied by a page",
+        help="quantize linear layers to 8 bits: a smaller file, with larger tolerances of the check; implied by --to"
+        " page",
     )
     parser.add_argument(
         "--runtime",
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="texts to check on, in a format of qacg predict --input (default: dev and test of the training data if "
-        "they still exist, otherwise the bundled sample)",
+        "their files are unchanged, otherwise the bundled sample)",
     )
     check.add_argument("--text-column", metavar="NAME", help="text column of --check-on (default: that of training)")
     check.add_argument(
@@ -67,12 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=500,
         metavar="N",
-        help="maximum number of rows to check on, evenly spaced, each a text and an aspect (default: %(default)s)",
+        help="maximum number of rows to check on, evenly spaced; a row is a text with an aspect (default: %(default)s)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exports the model, prints how its predictions compare with the original's, and returns the exit status."""
+    """Exports the model, prints the comparison of the file with the model, and returns 0, or 1 if the check fails."""
     from qacg_models.export.check_rows import rows_at_hand, rows_of_file, spread
     from qacg_models.export.write import check_output
     from qacg_models.inference.trained_model import load_trained
@@ -121,20 +122,20 @@ def _export(arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence
 
 
 def _runtime(arguments: argparse.Namespace) -> Runtime | None:
-    """Returns the runtime of a page; None for a file."""
+    """Returns the runtime for a page; None for the other formats, for which --runtime raises InputError."""
     from qacg_models.reporting.model_page import RUNTIME_ARCHIVE, read_runtime
 
     if arguments.to == PAGE:
         return read_runtime(arguments.runtime or Path(RUNTIME_ARCHIVE))
     if arguments.runtime is not None:
-        raise InputError(f"runtime: expected --to {PAGE} with it, got {arguments.to}. Omit --runtime.")
+        raise InputError(f"runtime: expected --to {PAGE} with --runtime, got {arguments.to}. Omit --runtime.")
     return None
 
 
 def _write_page(
     arguments: argparse.Namespace, trained: TrainedModel, rows: Sequence[Example], runtime: Runtime
 ) -> Check:
-    """Exports the model to a temporary file, and writes the page if the check passes."""
+    """Exports the model to a temporary file, writes the page if the check passes, and returns the check's result."""
     from qacg_models.reporting.model_page import page_facts, write_model_page
 
     facts = page_facts(trained)

@@ -32,7 +32,7 @@ COLUMNS = ("all", "none")
 HELP = "predict labels and probabilities of aspects, for texts or a file of any size"
 DESCRIPTION = (
     "Predicts every aspect of every text, or the given aspects. A file is read as a stream; under torchrun several "
-    "processes share it. The output file appears when it is complete; --resume continues an interrupted run."
+    "processes share the file. The output file appears when it is complete; --resume continues an interrupted run."
 )
 
 
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--input", type=Path, metavar="FILE", help="file of texts; - for standard input")
     asked = parser.add_argument_group("aspects and targets")
     asked.add_argument("--aspects", nargs="+", metavar="NAME", help="aspects to predict (default: all)")
-    asked.add_argument("--targets", nargs="+", metavar="NAME", help="targets to predict (default: those in the text)")
+    asked.add_argument(
+        "--targets", nargs="+", metavar="NAME", help="targets to predict (default: the targets that occur in the text)"
+    )
     asked.add_argument(
         "--by",
         default="text",
@@ -55,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of training")
-    file.add_argument("--aspect-column", metavar="NAME", help="column of the single aspect of a row")
-    file.add_argument("--target-column", metavar="NAME", help="column of the single target of a row")
-    file.add_argument("--id-column", metavar="NAME", help="column of an id, which is copied to the output")
+    file.add_argument("--aspect-column", metavar="NAME", help="column with the one aspect to predict for a row")
+    file.add_argument("--target-column", metavar="NAME", help="column with the one target to predict for a row")
+    file.add_argument("--id-column", metavar="NAME", help="column with an id, which is copied to the output")
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
@@ -74,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="which other columns of the input are written after the predictions (default: all for a CSV, TSV, "
-        "Excel or Parquet file; other formats have none)",
+        help="whether the other columns of a CSV, TSV, Excel or Parquet file are written after the predictions; other "
+        "formats have no other columns (default: all)",
     )
     add_confidence_flag(output)
     output.add_argument(
@@ -105,16 +107,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
-    """Returns the arguments that resume an interrupted run; None if there is none."""
+    """Returns the arguments that resume an interrupted run; None if there is no unfinished run of --output."""
     if arguments.output is None or not parts_path(arguments.output).exists():
         return None
-    # The unfinished run has stored --overwrite, of which argparse also accepts a prefix.
+    # --overwrite, also if abbreviated, is dropped: --resume excludes it, and the unfinished run has stored it.
     kept = [one for one in given if not (len(one) > 3 and "--overwrite".startswith(one))]
     return with_resume(kept, arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predicts, and writes or prints the predictions."""
+    """Predicts, and writes or prints the predictions; returns 0."""
     from qacg_models.data.requests import Request, check_requests, format_of, read_requests
     from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.aspect_predictor import AspectPredictor
@@ -144,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.target_column is not None and not ask.targets:
         raise InputError(
-            f"target-column: expected none, because this model has no targets, got {arguments.target_column}."
+            f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
         )
     questions = ask.questions(arguments.aspects, arguments.targets)
     if arguments.input is not None and source.is_file():  # other inputs, such as a pipe, can be read only once
@@ -198,7 +200,7 @@ def _write(
         )
     if not is_main():
         return
-    note = f", of which the main process reused {reused} windows of the interrupted run" if reused else ""
+    note = f"; the main process reused {reused} windows of the interrupted run" if reused else ""
     print(f"predictions in {arguments.output}{note}")
     if skipped.total:
         print(_describe_skipped(skipped))
@@ -210,7 +212,7 @@ def _write(
 
 
 def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
-    """Writes the page from the complete output, so that it has the predictions of all processes and resumed runs."""
+    """Writes the page of --summary from the complete output, which has the predictions of all processes and runs."""
     from qacg_models.reporting.prediction_summary import summarize
     from qacg_models.reporting.summary_page import write_summary
 
@@ -223,7 +225,7 @@ def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
 
 
 def _columns(arguments: argparse.Namespace):
-    """Returns the columns of the input; flags that are not given have the values of training."""
+    """Returns the columns of the input; flags that are not given are set to the values of training."""
     from qacg_models.data.columns import Columns
 
     resolve_text_flags(arguments, arguments.model)
@@ -265,7 +267,7 @@ def _keeps_columns(columns: str | None, data_format: str) -> bool:
 
     if columns == "all" and data_format not in WITH_COLUMNS:
         raise InputError(
-            f"columns: expected none for the format {data_format}, which is no table, got all. Omit --columns."
+            f"columns: expected none for the format {data_format}, which has no other columns, got all. Omit --columns."
         )
     return data_format in WITH_COLUMNS and columns != "none"
 
@@ -280,17 +282,19 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     check_range("window", arguments.window, 1, 1_000_000)
     check_machine_flags(arguments)
     if arguments.resume and arguments.overwrite:
-        raise InputError("resume, overwrite: expected one of them, got both")
+        raise InputError("resume, overwrite: expected one of them, got both. Omit one.")
     if arguments.output is None:
         for name in ("resume", "overwrite", "summary"):
             if getattr(arguments, name):
-                raise InputError(f"{name}: expected --output FILE with it, got none.")
+                raise InputError(f"{name}: expected --output FILE with --{name}, got none.")
         if processes > 1:
-            raise InputError(f"output: expected a file, got none. {processes} processes cannot print together.")
+            raise InputError(f"output: expected a file, because {processes} processes cannot print together, got none.")
     if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
-        raise InputError(f"escape-formulas: expected --output FILE.csv with it, got {arguments.output or 'none'}.")
+        raise InputError(
+            f"escape-formulas: expected --output FILE.csv with --escape-formulas, got {arguments.output or 'none'}."
+        )
     if arguments.columns is not None and arguments.input is None:
-        raise InputError("columns: expected a table as --input, got --text.")
+        raise InputError("columns: expected a table as --input, got --text. Omit --columns.")
     if arguments.input == STANDARD_INPUT and processes > 1:
         raise InputError(f"input: expected a file, because each of {processes} processes reads it, got -.")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
@@ -311,15 +315,15 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
         )
     for name in ("aspect", "target"):
         if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
-            raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both.")
+            raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
 
 
 def _check_groups(arguments: argparse.Namespace, others: Sequence[str]) -> None:
-    """Checks the columns of --summary; the summary is made from the output, which has the columns `others`."""
+    """Checks --group-column and --date-column; `others` are the columns that the output copies from the input."""
     for name in ("group_column", "date_column"):
         flag, column = name.replace("_", "-"), getattr(arguments, name)
         if column is not None and arguments.summary is None:
-            raise InputError(f"{flag}: expected --summary FILE with it, got none.")
+            raise InputError(f"{flag}: expected --summary FILE with --{flag}, got none.")
         if column is not None and column not in others:
             known = ", ".join(map(repr, others)) or "none: a table and --columns all are required"
             raise InputError(f"{flag}: expected a column that the output copies ({known}), got {column!r}.")

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from qacg_models.suggestion.proposals import Proposal
     from qacg_models.suggestion.sheet import SheetRow
 
-MAX_ASPECTS = 10  # with more, the default sheet has too few rows for each aspect
+MAX_ASPECTS = 10  # with more aspects, the default sheet has too few rows for each
 HELP = "propose aspects for texts without labels, and write a sheet to label for qacg train"
 DESCRIPTION = (
-    "Proposes aspects, which are clusters of frequent English or German nouns, and writes a CSV with a row for each "
-    "chosen sentence and aspect, whose label is empty. Rows marked dev in the column split are a random sample of "
-    "sentences and aspects: qacg train measures the model on them, which estimates its score on new texts. With a "
-    "model, the new rows have the model's aspects, the least certain predictions first, and rows that are labelled "
-    "already are kept."
+    "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row, with an empty "
+    "label, for each chosen sentence and aspect. Rows marked dev in the column split are a random sample of sentences "
+    "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
+    "model (--with), the new rows have the model's aspects and its least certain predictions; labelled rows "
+    "(--labelled) are kept."
 )
 
 
@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="model",
         type=Path,
         metavar="MODEL",
-        help="folder that qacg train wrote; the new rows are those with the least certain predictions; requires "
-        "--labelled",
+        help="folder that qacg train wrote; new training rows have the least certain predictions of this model; "
+        "requires --labelled",
     )
     parser.add_argument(
         "--labelled",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="CSV with labelled rows; they are copied to the new sheet, and no new row repeats them",
     )
     file = parser.add_argument_group("input file")
-    add_text_flags(file, "that of --with MODEL, or text, auto and utf-8")
+    add_text_flags(file, "that of --with MODEL, otherwise that of qacg train")
     sheet = parser.add_argument_group("sheet")
     sheet.add_argument(
         "--by",
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         nargs="+",
         metavar="NAME[=WORD,...]",
-        help="aspects of the sheet: names of proposed ones, and your own with words by which a sentence mentions them "
-        "(default of WORD: the NAME)",
+        help="aspects of the sheet: names of proposed aspects, and your own aspects with the words by which a sentence "
+        "mentions them; your own NAME without = is its only WORD; NAME= gets random rows only",
     )
     sheet.add_argument(
         "--rows", type=int, default=500, metavar="N", help="maximum number of rows to label (default: %(default)s)"
@@ -79,14 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dev-rows",
         type=int,
         metavar="N",
-        help="number of random rows for evaluation, counted in --rows (default: a quarter; 0 if --labelled has dev "
-        "rows)",
+        help="number of random rows for evaluation, counted in --rows (default: a quarter of --rows; 0 if --labelled "
+        "has dev rows)",
     )
     sheet.add_argument(
         "--random-rows",
         type=int,
         metavar="N",
-        help="number of random rows for training, counted in --rows (default: a quarter; 0 with a model)",
+        help="number of random rows for training, counted in --rows (default: a quarter of --rows; 0 with a model)",
     )
     sheet.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the random rows (default: %(default)s)"
@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Proposes aspects, or loads the model, and writes the sheet."""
+    """Proposes aspects, or loads the model of --with, and writes the sheet; returns 0."""
     from qacg_models.data.columns import Columns
     from qacg_models.data.requests import format_of, read_requests
     from qacg_models.data.row_problems import RowProblems
@@ -119,7 +119,10 @@ def run(arguments: argparse.Namespace) -> int:
         asked = model
     rows = _new_rows(arguments, texts, labelled, asked)
     if not rows:
-        raise InputError("input: expected texts that are not labelled yet, got none")
+        raise InputError(
+            "input: expected texts that give new rows, got none. Pass texts that are not labelled yet, or increase"
+            " --rows."
+        )
     first = [row for row in labelled if not row.label]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_sheet(arguments.output, [*first, *rows, *(row for row in labelled if row.label)], columns)
@@ -130,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _new_rows(
     arguments: argparse.Namespace, texts: list[str], labelled: list[SheetRow], asked: AspectPredictor | list[Proposal]
 ) -> list[SheetRow]:
-    """Returns the rows to label, those for evaluation first; the others have no text of the evaluation rows."""
+    """Returns the new rows to label, evaluation rows first; training rows have no text of an evaluation row."""
     from qacg_models.data.sentences import normalized
     from qacg_models.suggestion.sheet import dev_rows, mixed, noun_rows, random_rows
     from qacg_models.suggestion.uncertainty import most_uncertain
@@ -154,7 +157,7 @@ def _new_rows(
 
 
 def _random_counts(arguments: argparse.Namespace, has_dev: bool) -> tuple[int, int]:
-    """Returns the numbers of random rows for evaluation and for training."""
+    """Returns the numbers of random rows for evaluation and for training; raises InputError if --rows is smaller."""
     dev, drawn, quarter = arguments.dev_rows, arguments.random_rows, arguments.rows // 4
     if dev is None:
         dev = 0 if has_dev else quarter
@@ -163,7 +166,7 @@ def _random_counts(arguments: argparse.Namespace, has_dev: bool) -> tuple[int, i
     if dev + drawn > arguments.rows:
         raise InputError(
             f"rows: expected at least {dev + drawn}, the sum of --dev-rows {dev} and --random-rows {drawn}, got"
-            f" {arguments.rows}"
+            f" {arguments.rows}. Increase --rows, or lower one of the others."
         )
     return dev, drawn
 
@@ -174,14 +177,14 @@ def _print_next_steps(
     texts, done = len({row.text for row in to_label}), sum(bool(row.label) for row in labelled)
     dev = sum(row.split == "dev" for row in to_label)
     print(f"{len(to_label):,} rows to label, of {texts:,} {arguments.by}s, in {arguments.output}", end="")
-    print(f", before {done:,} labelled rows of {arguments.labelled}" if labelled else "")
+    print(f", followed by {done:,} labelled rows of {arguments.labelled}" if labelled else "")
     if dev:
         print(f"Label the {dev:,} rows marked dev first: they are a random sample, on which metrics are measured.")
     elif not any(row.split == "dev" for row in labelled):
         print(
-            "No row is marked dev: qacg train splits dev off the sheet, and metrics on it are not valid for new texts."
+            "No row is marked dev: qacg train takes dev from the sheet, and metrics on dev are not valid for new texts."
         )
-    print(f"Fill in the column {columns.label}, with none if a text does not mention the aspect, then")
+    print(f"Fill in the column {columns.label}, with the word none if a text does not mention the aspect, then run")
     flags = "".join(
         f" --{flag}-column {shlex.quote(name)}"
         for flag, name in (("text", columns.text), ("aspect", columns.aspect), ("label", columns.label))
@@ -227,14 +230,14 @@ def _load(arguments: argparse.Namespace) -> AspectPredictor:
 
 
 def _columns_of(model: AspectPredictor) -> Columns:
-    """Returns the column names of the model's training data, which the sheet takes over."""
+    """Returns the columns of the sheet, named as in the model's training data; raises InputError for a wide table."""
     from dataclasses import replace
 
     columns = model.trained.data_options.columns()
     if columns.wide:
         raise InputError(
-            "with: expected a model that was trained on a table with a row for each text and aspect, got one that was "
-            "trained on a wide table."
+            "with: expected a model that was trained on a table with a row for each text and aspect, got a model that "
+            "was trained on a wide table. Omit --with."
         )
     return replace(columns, id=None, target=None)
 
@@ -254,8 +257,8 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.model is not None and arguments.labelled is None:
         raise InputError(
-            "labelled: expected the CSV on which the model of --with was trained, got none. Its rows are copied to the "
-            "new sheet."
+            "labelled: expected the CSV on which the model of --with was trained, got none. Add --labelled FILE; its "
+            "rows are copied to the new sheet."
         )
     if arguments.labelled is not None and arguments.labelled.suffix.lower() != ".csv":
         raise InputError(f"labelled: expected a name that ends in .csv, got {arguments.labelled}")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 HELP = "print a Markdown table of the records that qacg train --rows wrote"
 DESCRIPTION = (
-    "Prints a table for each data set: a line per kind of run with the mean and standard deviation over its seeds and"
-    " the time, and lines of the TF-IDF and majority baselines. The last line has the machine and the commit of the"
-    " trainings."
+    "Prints a table for each data set. Runs that differ only in their seed are one line, with the mean and standard"
+    " deviation of each metric and of the time. Two more lines have the TF-IDF and majority baselines. The last line"
+    " has the machine, the versions and the commits of the trainings."
 )
 
 

@@ -17,7 +17,7 @@ HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSON
 DESCRIPTION = (
     "Trains a model from scratch or from a checkpoint, keeps the weights that are best on dev, and evaluates them on "
     "test. Options that are not given take the defaults of the recipe. The run writes all options beside its model, as "
-    "run.yaml, which --config reads. Under torchrun it trains on several processes."
+    "run.yaml, which --config reads. Under torchrun, several processes train the model together."
 )
 
 
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=argparse.SUPPRESS,
         metavar="PATH",
-        help="folder with the files of the splits, or one or several files, of which a part becomes dev unless "
-        "a column split has dev rows",
+        help="folder with the files of the splits, or one or several files; a part of the files' sentences becomes dev "
+        "unless a column split has dev rows",
     )
     parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to create for the model")
     parser.add_argument(
@@ -59,7 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
-    """Returns the arguments that resume an interrupted run; None if there is none."""
+    """Returns the arguments that resume an interrupted run; None if nothing in --output can be resumed.
+
+    Raises:
+        InputError: the file of --config cannot be used.
+        KeyError: no output is given.
+    """
     from qacg_models.runs.run_config import read_run_file
 
     file_options = {} if arguments.config is None else read_run_file(arguments.config)
@@ -72,7 +77,7 @@ def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trains, and prints the metrics."""
+    """Trains one model per seed, prints their metrics, and writes the records of --rows; returns 0."""
     from qacg_models.data import describe, load_data
     from qacg_models.reporting.result_tables import (
         selection_note,
@@ -94,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     given |= vars(arguments)
     for name in ("data", "output"):
         if name not in given:
-            raise InputError(f"{name}: expected one, from --{name} or the file of --config, got none.")
+            raise InputError(f"{name}: expected a path, from --{name} or the file of --config, got none.")
     for name in ("output", "rows", "tensorboard"):
         if given.get(name) is not None:
             check_writable(name, given[name])
@@ -126,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rows is not None and is_main():
         say(f"rows in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")
-    for record in records:  # last, so that it is noticed
+    for record in records:  # printed last, so that users notice these lines
         for line in weaker_than_tfidf(record):
             say(f"seed {record.options.seed}: {line}")
     return 0
