@@ -1,6 +1,7 @@
 """The commands of qacg: output, exit status, errors, and the run file."""
 
 import dataclasses
+import io
 import json
 import subprocess
 import sys
@@ -8,11 +9,14 @@ import sys
 import pytest
 import torch
 from commands import fails
+from errors import raises
 from qacg_models.cli import main
+from qacg_models.cli.standard_output import write_out
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.runs.options import SIZES as SIZE_OPTIONS, TrainingOptions
+from qacg_models.runs.recipes import describe_default
 from safetensors.torch import load_file, save_file
 from untrained import write_model
 
@@ -449,3 +453,23 @@ def test_command_in_a_program_leaves_transformers_complete(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 True True"
+
+
+def test_output_encoding_without_a_character_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    with raises("InputError: standard output: expected an encoding with 'é', got ascii. Set PYTHONIOENCODING=utf-8"):
+        write_out("café")
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("word_dropout", "0.1 from scratch, 0.0 with a checkpoint, 0.0 with --epochs or --max-steps"),
+        ("pooler", "attention from scratch, cls with a checkpoint, cls with --protocol released"),
+        ("balance", "0.3, 1.0 with --protocol released"),
+        ("vocab_size", "4000"),
+        ("eval_every", None),
+    ],
+)
+def test_help_has_the_default_of_every_recipe(option, text):
+    assert describe_default(option) == text

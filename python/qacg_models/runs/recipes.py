@@ -121,6 +121,7 @@ def describe_default(name: str) -> str | None:
     same = pretrained == scratch or (pretrained is None and released is None)
     parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
     parts += [f"{format_value(pretrained)} with a checkpoint"] if pretrained not in (scratch, None) else []
-    parts += [f"{format_value(counted)} with --epochs or --max-steps"] if counted not in (pretrained, None) else []
-    parts += [f"{format_value(released)} with --protocol released"] if released not in (pretrained, None) else []
+    for value, condition in ((counted, "--epochs or --max-steps"), (released, "--protocol released")):
+        if value is not None and {scratch, pretrained} - {None} != {value}:
+            parts.append(f"{format_value(value)} with {condition}")
     return ", ".join(parts)
