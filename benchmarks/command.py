@@ -21,8 +21,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 def exit_status(action: Callable[[], int]) -> int:
     """Runs a command's action and returns its exit status.
 
-    ParityError, OSError, ValueError and RuntimeError are printed to stderr, and the status is 1. Ctrl-C prints a
-    message, and the status is INTERRUPTED. Other exceptions are not caught.
+    ParityError, ImportError, OSError, ValueError and RuntimeError are printed to stderr, and the status is 1. Ctrl-C
+    prints a message, and the status is INTERRUPTED. Other exceptions are not caught.
     """
     try:
         return action()
@@ -31,6 +31,6 @@ def exit_status(action: Callable[[], int]) -> int:
         return INTERRUPTED
     except ParityError as error:
         print(f"parity fails, so there are no measurements:\n{error}", file=sys.stderr)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (ImportError, OSError, ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
     return 1

@@ -120,7 +120,10 @@ def problems(folder: Path) -> list[str]:
     ]
     if found:
         return found
-    ran = {entry["step"]: entry for entry in manifest["steps"]}
+    steps = manifest["steps"] if isinstance(manifest["steps"], list) else [None]
+    if not all(isinstance(entry, dict) and {"step", "created"} <= entry.keys() for entry in steps):
+        return [f"{MANIFEST}: expected a list of objects with step and created as the field 'steps', got another value"]
+    ran = {entry["step"]: entry for entry in steps}
     found += [
         f"{MANIFEST}: expected the step {name!r}, got none"
         for name in ("info", "selftest", "benchmark")

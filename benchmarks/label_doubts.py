@@ -7,6 +7,7 @@ TF-IDF baseline doubts with the replaced labels. Other doubts may be right too, 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import time
@@ -56,11 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = [doubt.row for doubt in baseline_doubts(noisy, dataset.task)]
         seconds = time.process_time() - begun
         hits = [row in flipped for row in found]
-        line = [len(found), statistics.fmean(hits), sum(hits) / len(flipped)]
-        lines.append([*line, *(statistics.fmean(hits[:count]) for count in FIRST), seconds])
+        line = [len(found), _share(hits), sum(hits) / len(flipped)]
+        lines.append([*line, *(_share(hits[:count]) for count in FIRST), seconds])
         cells = [f"{value:.1%}" if isinstance(value, float) else str(value) for value in lines[-1][:-1]]
         print(f"| {seed} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
     return 0
+
+
+def _share(hits: list[bool]) -> float:
+    return statistics.fmean(hits) if hits else math.nan
 
 
 if __name__ == "__main__":

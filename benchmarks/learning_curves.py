@@ -127,7 +127,7 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
         kinds: kinds of text whose records are changed.
 
     Raises:
-        ValueError: the data files differ from the data files of the training.
+        ValueError: the data files differ from the data files of the training, or have fewer sentences.
     """
     rows, found = read(out), {}
     made = {"commit": commit(), "written": now()}
@@ -135,6 +135,8 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
         key = row["text"], row["sentences"], row["seed"]
         if key not in found:
             dataset = dataset_of(*key, data, out / "unfinished" / "baseline")
+            if dataset is None:
+                raise ValueError(f"data: expected at least the {key[1]:,} sentences of the training {key}, got fewer")
             baseline = TfidfBaseline(dataset.splits["train"], dataset.task)
             print(f"{key[0]}, {key[1]:,} sentences, seed {key[2]}: {baseline.describe()}", flush=True)
             asked = {split: dataset.splits[split] for split in row["tfidf"]}

@@ -272,7 +272,9 @@ def _from_json(found: object) -> Record:
     return KINDS[kind](**found | {"origin": Origin(**found["origin"])})
 
 
-def _check_fields(cls: type, found: dict) -> None:
+def _check_fields(cls: type, found: object) -> None:
+    if not isinstance(found, dict):
+        raise ValueError(f"{cls.__name__}: expected an object, got {found!r}")
     expected = {f.name for f in fields(cls)}
     missing, unknown = sorted(expected - set(found)), sorted(set(found) - expected)
     if missing or unknown:

@@ -74,6 +74,7 @@ def test_writer_without_a_folder_writes_nothing(tmp_path, monkeypatch):
     [
         (lambda record: record.pop("median_ms"), r"missing fields \['median_ms'\]"),
         (lambda record: record.update(speed=9), r"unknown fields \['speed'\]"),
+        (lambda record: record.update(origin=3), "Origin: expected an object, got 3"),
         (lambda record: record["origin"].pop("commit"), r"Origin: missing fields \['commit'\]"),
         (lambda record: record.update(kind="guess"), "expected one of 'time', 'memory'.*got 'guess'"),
     ],

@@ -87,6 +87,12 @@ def test_steps_have_the_sanitizer_where_it_is_installed(monkeypatch, tmp_path, i
         (lambda folder: (folder / "manifest.json").unlink(), "expected a JSON object"),
         (lambda folder: (folder / "manifest.json").write_text('{"format": 2}'), "expected a JSON object of format 1"),
         (lambda folder: (folder / "manifest.json").write_text('{"format": 1}'), "expected the field 'device'"),
+        (
+            lambda folder: (folder / "manifest.json").write_text(
+                '{"format": 1, "device": "x", "origin": {}, "steps": [{"step": "info"}]}'
+            ),
+            "expected a list of objects with step and created",
+        ),
         (lambda folder: (folder / "info.txt").unlink(), "info.txt: expected the output"),
         (lambda folder: (folder / "benchmark" / "x-gpu.jsonl").write_text("{}"), "expected one of 'time'"),
     ],
