@@ -82,7 +82,7 @@ def _key(record: records.Record) -> tuple:
 
 
 def _latest(measured: Sequence[records.Record]) -> dict[tuple, records.Record]:
-    """The latest record of each measurement by its key, without ceilings."""
+    """The last record of each measurement, in the order of `measured`, by its key; ceilings are left out."""
     return {_key(record): record for record in measured if not isinstance(record, records.CeilingRecord)}
 
 

@@ -201,7 +201,7 @@ class StepRecord:
 
     origin: Origin
     size: str  # a name of benchmarks.model_steps.implementations.SIZES
-    mode: str
+    mode: str  # one of benchmarks.model_steps.MODES
     implementation: str
     dtype: str  # bfloat16 stands for autocast
     lengths: str  # source of the sentences
@@ -397,7 +397,8 @@ def require_one_origin(records: Sequence[Record]) -> None:
     origins = (record.origin for record in records)
     if len({str((one.machine, one.versions, one.commit, one.dirty)) for one in origins}) > 1:
         raise ValueError(
-            "records: expected one machine, version and commit, got several. Pass the records of one only."
+            "records: expected one machine, thread count, version and commit, got several. Pass records that agree "
+            "in these."
         )
 
 

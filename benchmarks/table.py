@@ -57,7 +57,10 @@ def of_machines(measured: Sequence[records.Record]) -> str:
     found = {machine: records.by_case(own) for machine, own in by_machine.items()}
     shared = [case for case in next(iter(found.values()), {}) if all(case in own for own in found.values())]
     if not shared:
-        raise ValueError("records: expected a case with times on all machines, got none")
+        raise ValueError(
+            "records: expected a case with times on all machines, got none. Pass times of the same cases on each "
+            "machine."
+        )
     measured_names = dict.fromkeys(one.implementation for one in times)
     names = [*(name for name in _ORDER if name in measured_names), *(n for n in measured_names if n not in _ORDER)]
     lines = [

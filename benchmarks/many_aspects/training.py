@@ -1,4 +1,4 @@
-"""One training run of the study on one core, from the published files to the stored result."""
+"""One training run of the study, from the published files to the stored result; the caller sets one thread."""
 
 import time
 from collections.abc import Iterable

@@ -214,7 +214,8 @@ def measure_here(case: Case, name: str) -> records.MemoryRecord:
     """Measures a case in this process, which should have done nothing else before.
 
     Raises:
-        NotMeasurableError: the system does not allow the measurement, or torch.compile would compile during it.
+        NotMeasurableError: the peak cannot be reset, the size of a known allocation is not measured correctly, or
+            `name` is COMPILED, which compiles during the measurement.
         RuntimeError, ValueError: the implementation does not support the case or does not exist.
     """
     if name == COMPILED:

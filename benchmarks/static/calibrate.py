@@ -1,8 +1,8 @@
 """Calibrates the model by a kernel of published speed: one factor for all rates, and the errors that remain.
 
 The kernel is plain flash attention in Triton on an H100: about 400 TFLOP/s at head size 64 and 467 at 128, with 4 S^2 D
-FLOP (Shah et al., FlashAttention-3, figure 5: forward, no causal mask, 16-bit, the longest sequences). It is the
-fastest of several tile sizes, so the model's rate is that of the fastest tile too.
+FLOP (Shah et al., FlashAttention-3, figure 5: forward, no causal mask, 16-bit, the longest sequences). The
+published rate is that of the fastest tile size, so the model's rate is that of the fastest tile in `_TILES`.
 """
 
 import functools

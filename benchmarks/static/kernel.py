@@ -148,7 +148,10 @@ def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Wo
         return [list(sass.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
 
     def _parts(program: list[Instruction], loop: sass.Loop) -> int:
-        """The iterations of a loop over parts of a float32 product, from a thread's share of multiply-adds."""
+        """Estimates the number of iterations of a loop over parts of a float32 product.
+
+        It is the number of multiply-adds per thread, divided by that of FFMA instructions in the loop.
+        """
         multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
         return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
 

@@ -139,7 +139,7 @@ class SpeedUpOverCase(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class CeilingShare(Target):
-    """A backend reaches this share of the matrix-product ceiling of the same rounds."""
+    """A backend reaches the share `at_least` of the matrix-product ceiling of the same rounds."""
 
     at_least: float
 
@@ -195,7 +195,7 @@ def _target_tflops(record: records.TimeRecord) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutedRate(Target):
-    """A backend reaches a rate in TFLOP/s, with FLOP counted by TARGET_FLOPS."""
+    """A backend reaches `at_least` TFLOP/s, with FLOP counted by TARGET_FLOPS."""
 
     at_least: float
 
@@ -264,7 +264,16 @@ class HostOverhead(Target):
 
 @dataclass(frozen=True)
 class StepSpeedUp:
-    """In whole steps, `implementation` in `dtype` is `at_least` times as fast as `baseline` in float32."""
+    """`implementation` runs whole model steps `at_least` times as fast as `baseline` in float32.
+
+    Attributes:
+        size: a key of `benchmarks.model_steps.implementations.SIZES`.
+        mode: one of `benchmarks.model_steps.MODES`.
+        implementation, baseline: names of implementations of model steps, from `benchmarks.model_steps`.
+        dtype: dtype of `implementation`; bfloat16 stands for autocast.
+        at_least: the required ratio of the two times.
+        stretch: whether the target exceeds what a release requires.
+    """
 
     size: str
     mode: str

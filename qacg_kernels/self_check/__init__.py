@@ -66,7 +66,10 @@ def requested_mode() -> str:
 
 
 def summary(device: torch.device) -> str | None:
-    """A line on how many variants have been checked on a device in this process; None if there are none."""
+    """A line on how many variants have been checked on a device in this process; None if there are none.
+
+    With QACG_SELF_CHECK=always only wrong variants are counted.
+    """
     right, wrong = (sum(variant[2] == device for variant in found) for found in (_right, _wrong))
     return f"{right} kernel variants checked and right, {wrong} wrong" if right or wrong else None
 

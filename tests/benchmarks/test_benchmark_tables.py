@@ -44,7 +44,7 @@ def test_markdown_shows_shares_lengths_and_overhead():
 
 def test_markdown_of_records_of_two_commits_raises():
     mixed = [memory(1.0), replace(memory(1.0), origin=replace(ORIGIN, commit="fedcba987654"))]
-    with pytest.raises(ValueError, match="expected one machine, version and commit"):
+    with pytest.raises(ValueError, match="expected one machine, thread count, version and commit"):
         table.markdown(mixed)
     later = [memory(1.0), replace(memory(1.0), origin=replace(ORIGIN, measured_at="2030-01-02T03:05:00Z"))]
     assert table.markdown(later)
@@ -64,7 +64,7 @@ def test_of_machines_shows_the_shared_cases():
     assert any(line.startswith("Another, 2 threads") and "fedcba987654" in line for line in lines)
     with pytest.raises(ValueError, match="expected a case with times on all machines"):
         table.of_machines([*ours[2:], *theirs])
-    with pytest.raises(ValueError, match="expected one machine, version and commit"):
+    with pytest.raises(ValueError, match="expected one machine, thread count, version and commit"):
         table.of_machines([*theirs, replace(theirs[0], origin=replace(other, commit="0"))])
 
 

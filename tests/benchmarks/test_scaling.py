@@ -102,7 +102,7 @@ def test_scaling_with_two_commits_or_few_cases_fails(tmp_path, capsys):
     measured = measured_times([Case(shape) for shape in SHAPES])
     with pytest.raises(ValueError, match="expected times of 'cpu' in bfloat16"):
         scaling.select(measured, "cpu", "bfloat16")
-    with pytest.raises(ValueError, match="expected one machine, version and commit"):
+    with pytest.raises(ValueError, match="expected one machine, thread count, version and commit"):
         elsewhere = replace(measured[0], origin=replace(ORIGIN, commit="other"))
         scaling.select([*measured, elsewhere], "cpu", "float32")
     writer = records.Writer(tmp_path, "suite", ORIGIN)

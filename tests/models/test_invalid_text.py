@@ -181,7 +181,7 @@ def test_run_file_odd_values_raise(tmp_path):
         (DEEP, "nested too deep"),
         (f"layers: {LONG}", "cannot be read"),
         ("data: 2020-99-99", "cannot be read"),
-        (rf'aspects: [a, "b{HALF}"]', r"aspects: expected text in UTF-8, got the surrogate \\ud83d"),
+        (rf'aspects: [a, "b{HALF}"]', r"aspects: expected text that UTF-8 can encode, got \\ud83d"),
         ("? [1]\n: 2", "cannot be read|unknown choice"),
     ):
         path.write_text(text)

@@ -81,7 +81,7 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
         names = ", ".join(path.name for path in others)
         alternative = "" if variant else ", or one other file of weights"
         raise CheckpointError(f"{folder}: expected {expected}{alternative}, got {names}")
-    raise CheckpointError(f"{folder}: expected {expected}, got no file of weights")
+    raise CheckpointError(f"{folder}: expected {expected}, got no file of weights that ends in {' or '.join(suffixes)}")
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:

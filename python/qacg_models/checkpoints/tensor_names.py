@@ -82,7 +82,7 @@ class Layout:
             some = ", ".join(sorted(names)[:3]) or "none"
             raise CheckpointError(
                 f"expected a BERT with tensors of embeddings or encoder.layer.0.attention, got {len(names)} other "
-                f"tensors ({some}, ...)"
+                f"tensors (first names: {some})"
             )
         if len(prefixes) > 1:
             found = ", ".join(map(repr, prefixes))

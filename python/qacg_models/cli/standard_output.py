@@ -1,4 +1,4 @@
-"""Writes to standard output, and raises InputError for a full disk or a closed pipe."""
+"""Writes to standard output; a full disk, a closed pipe or an unsuitable encoding raises InputError."""
 
 import os
 import sys

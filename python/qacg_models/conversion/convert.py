@@ -280,9 +280,10 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
 
 
 def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedConfig, report: Report) -> None:
-    """Adds the tensors of the pooler to `tensors`, which the released BERT requires even if its head does not use them.
+    """Adds the two tensors of the pooler to `tensors`, unless it has them.
 
-    The tensors are those of the source, or zeros if the source lacks one.
+    The released BERT requires a pooler even if its head does not use it. If the source lacks one of the two tensors,
+    both are zeros.
 
     Raises:
         CheckpointError: a tensor of the source has another shape, or has NaN or infinity.

@@ -14,7 +14,8 @@ _DAMAGED = "is damaged, or is not {}; open it in the program that wrote it and s
 def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
     """Yields the number (from 1) and the cells of every row of the first sheet; an empty cell is None.
 
-    The cell of a formula has the value that the file stores. Dates and times are yielded as text.
+    The cell of a formula has the value that the file stores. Dates and times are yielded as text, whole numbers as int
+    (1.0 as 1).
 
     Raises:
         InputError: openpyxl is not installed.
@@ -39,7 +40,7 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
 def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
     """Yields the number (from 1) and the fields of every row, with one batch of rows in memory at a time.
 
-    Dates and times are yielded as text.
+    Dates and times are yielded as text, whole numbers as int (1.0 as 1).
 
     Raises:
         DataError: the file cannot be read, or is not Parquet.

@@ -95,8 +95,8 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
     count = len(next(iter(columns.values())))
     if not kept:
         raise InputError(
-            f"frame: expected at least one row without empty cells, got none among {count:,} rows. Fill in the"
-            f" columns {', '.join(required)}."
+            f"frame: expected at least one row without empty cells, got none among {count:,} rows. Pass a"
+            f" frame with rows, or fill in the columns {', '.join(required)}."
         )
     if len(kept) < count:
         say(f"left out of {split}: {count - len(kept):,} of {count:,} rows, because they have an empty cell")

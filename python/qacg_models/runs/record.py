@@ -124,7 +124,7 @@ class TrainingRecord:
         if self.ended not in ENDS:
             raise InputError(f"ended: expected one of {', '.join(ENDS)}, got {self.ended!r}")
         if self.tfidf.keys() - self.metrics.keys():
-            raise InputError(f"tfidf: expected the splits of metrics, {[*self.metrics]}, got {[*self.tfidf]}")
+            raise InputError(f"tfidf: expected only splits of metrics, {[*self.metrics]}, got {[*self.tfidf]}")
         if self.metrics.keys() != self.majority.keys():
             raise InputError(f"majority: expected the splits of metrics, {[*self.metrics]}, got {[*self.majority]}")
         for split, by_aspect in self.confusion.items():

@@ -81,7 +81,9 @@ def option_types() -> dict[str, type]:
 def _typed(path: Path, name: str, value: object, kind: type) -> object:
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and (half := lone_surrogate(text)):
-            raise InputError(f"{path}: {name}: expected text in UTF-8, got the surrogate {half}.")
+            raise InputError(
+                f"{path}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
+            )
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):  # YAML reads 2e-5 as a text, because it has no decimal point

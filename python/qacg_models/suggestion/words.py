@@ -65,7 +65,7 @@ class Words:
 
     @classmethod
     def of(cls, sentences: Iterable[str]) -> Words:
-        """Creates the words of sentences."""
+        """Tokenizes sentences, and counts the words that follow a digit."""
         sentences = list(sentences)
         units = Counter(unit.lower() for sentence in sentences for unit in _UNIT.findall(sentence))
         return cls([tokens(sentence) for sentence in sentences], units)

@@ -150,7 +150,9 @@ class RunFolder:
 
     @contextmanager
     def new_folder(self, name: str) -> Iterator[Path]:
-        """Yields a path to write to, and publishes it as the folder `name` when the block ends.
+        """Yields the path of a new folder, and publishes the folder as `name` when the block ends.
+
+        The block creates the folder, with its parents. An existing folder `name` is replaced.
 
         Several processes can write. All of them enter the block, and must wait for one another before its end. The main
         process publishes the folder. If a write fails, the files are deleted, which frees space on a full disk.

@@ -123,6 +123,9 @@ class Saved(NamedTuple):
 
     The first three have shape (B, H, L, D), the others (B, H, L). For a column gate, key_gate and grad_key_gate have
     shape (B, H, S).
+
+    softmax_out may be None for single-tile rows, quasi_out for these and for a column gate. The gates are None in a
+    call with gate_lambda. Their gradients are None if there is no upstream gradient.
     """
 
     grad_out: Strided
