@@ -66,10 +66,7 @@ def requested_mode() -> str:
 
 
 def summary(device: torch.device) -> str | None:
-    """A line on how many variants have been checked on a device in this process; None if there are none.
-
-    With QACG_SELF_CHECK=always only wrong variants are counted.
-    """
+    """A line on how many variants have been checked on a device in this process; None if there are none."""
     right, wrong = (sum(variant[2] == device for variant in found) for found in (_right, _wrong))
     return f"{right} kernel variants checked and right, {wrong} wrong" if right or wrong else None
 
@@ -129,9 +126,10 @@ class Kernel:
         except torch.OutOfMemoryError:  # perhaps only the check lacks memory; a later call may have it
             return self.run(problem, others)
         if fault is None:
-            if compared and mode != ALWAYS:
+            if compared:
                 _right.add(variant)
-                mark_checked()
+                if mode != ALWAYS:
+                    mark_checked()
             return results
         if variant not in _wrong:
             _wrong[variant] = fault

@@ -607,6 +607,15 @@ def test_split_column_beside_a_dev_file_is_ignored(tmp_path):
     assert dataset.dev_origin == ""
 
 
+@pytest.mark.parametrize("marked", ["train", "dev"])
+def test_split_column_that_contradicts_the_file_raises(tmp_path, marked):
+    for name in ("train", "dev"):
+        rows = [f"x,food,good,{name}", "y,food,bad,", f"z,food,bad,{'test' if name == marked else name}"]
+        write_marked(tmp_path / f"{name}.csv", rows)
+    with raises(f"DataError: {marked}.csv: expected rows of the split {marked}, got rows marked as test in the column"):
+        load_data(tmp_path, ("train", "dev"))
+
+
 def test_split_column_and_test_file_raise(tmp_path):
     write_marked(tmp_path / "train.csv", ["x,food,good,train", "y,food,bad,dev", "z,food,bad,test"])
     write_marked(tmp_path / "test.csv", ["w,food,good,"])

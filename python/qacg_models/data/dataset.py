@@ -135,6 +135,7 @@ def load_data(
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
     tables, contexts, left_out = _read_tables(data_format, files, task, options)
+    _check_marks({split: table for split, table in tables.items() if not (divided and split == "train")}, files)
     rows: dict[str, Sequence[Example]] = {**tables}
     notes, dev_origin = [*_notes(data_format, task, files), *left_out], ""
     if divided:
@@ -348,6 +349,14 @@ def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> N
             reason = f"one file provides train and dev only; pass a separate file for {split}"
             raise DataError(path, None, f"{reason}, or mark rows of your own table as {split} in a column 'split'")
         raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
+
+
+def _check_marks(tables: Mapping[str, ExampleTable], files: Mapping[str, Sequence[Path]]) -> None:
+    """Raises DataError if the column `split` of a file for one split marks rows of another."""
+    for split, rows in tables.items():
+        if others := sorted(counts(rows, "split").keys() & set(SPLITS) - {split}):
+            reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
+            raise DataError(files[split][0], None, f"{reason}; pass this file alone, or remove the column")
 
 
 def _divide(
