@@ -163,7 +163,10 @@ def measure_on_gpu(case: Case, name: str, call: Call, source: records.Origin) ->
 
 
 def _resident(field: str) -> int:
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotMeasurableError(f"memory: expected a Linux with /proc/self/status, got {error}") from error
     return 1024 * int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1])
 
 
@@ -175,7 +178,11 @@ def _return_freed_pages() -> None:
 
 
 class PeakMeter:
-    """Measures the peak resident size of functions, above the resident size when the object was created."""
+    """Measures the peak resident size of functions, above the resident size when the object was created.
+
+    Raises:
+        NotMeasurableError: the system has no /proc/self/status.
+    """
 
     def __init__(self) -> None:
         _return_freed_pages()

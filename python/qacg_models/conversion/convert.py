@@ -294,11 +294,11 @@ def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedCo
         return
     own = {name: tensor for name in shapes if (tensor := source.tensors.get(name)) is not None}
     for name, tensor in own.items():
-        if tuple(tensor.shape) != shapes[name] or not bool(tensor.isfinite().all()):
-            raise CheckpointError(
-                f"{source.path}: {source.called(name)}: expected finite values of shape {shapes[name]}, got shape "
-                f"{tuple(tensor.shape)}, or NaN or infinity"
-            )
+        place, shape = f"{source.path}: {source.called(name)}", tuple(tensor.shape)
+        if shape != shapes[name]:
+            raise CheckpointError(f"{place}: expected shape {shapes[name]}, got {shape}")
+        if not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{place}: expected finite values, got NaN or infinity")
     if own.keys() == shapes.keys():
         tensors.update(own)
         report.unused = [name for name in report.unused if name not in map(source.called, own)]
