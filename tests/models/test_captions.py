@@ -27,6 +27,10 @@ def test_lambda_caption_counts_gates():
     output = captions.lambda_caption(np.array([[0.1, -0.2, 0.0], [0.3, -0.4, 0.2]]))
     assert "adds attention in 3 of 6 heads and takes it away in 2;" in output
     assert output.endswith("layer 2, head 2, where it takes attention away.")
+    assert captions.lambda_caption(np.array([[0.1, -0.2]]), first=4).startswith(
+        "The aspect adds attention in 1 of 2 heads"
+    )
+    assert "strongest in layer 5, head 2" in captions.lambda_caption(np.array([[0.1, -0.2]]), first=4)
     assert captions.lambda_caption(np.zeros((2, 2))) == "The aspect changes attention in no head."
 
 

@@ -150,7 +150,7 @@ def page(tmp_path):
     section.heading("Heading")
     section.table("numbers", (["name", "%"], [["a", "1.5"]]))
     report.figure(section, "loss", loss_figure([[1, 1.0], [2, 0.5]]), "It fell <at> last.", "Cross-entropy.")
-    lambda_table(report, section, "lambda", np.array([[0.5, -0.25]]), title="food")
+    lambda_table(report, section, "lambda", np.array([[0.0, 0.0], [0.5, -0.25]]), title="food", first=1)
     section.picture(token_strip(["a", "##b"], np.ones(2), 1.0), "Both matter.", title="food: good")
     return Tree(report.write().read_text(encoding="utf-8"))
 
@@ -169,7 +169,7 @@ def test_figures_begin_with_their_caption(page):
     assert output == [
         "It fell <at> last.",
         "food. The aspect adds attention in 1 of 2 heads and takes it away in 1; its effect is strongest"
-        " in layer 1, head 1, where it adds attention.",
+        " in layer 2, head 1, where it adds attention.",
         "food: good. Both matter.",
     ]
     for figure, sentence in zip(figures, output):

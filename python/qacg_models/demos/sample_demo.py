@@ -289,7 +289,8 @@ def _gate(page, section, trained, rows: Sequence[Example]) -> None:
     section.text(
         "The weight with which the aspect changes attention: above 0 it adds weight to keys, below 0 it removes it."
     )
-    lambda_table(page, section, "lambda", mean_lambda(trained, rows[:LAMBDA_ROWS]))
+    first = getattr(trained.model.config, "context_from_layer", 0)
+    lambda_table(page, section, "lambda", mean_lambda(trained, rows[:LAMBDA_ROWS]), first=first)
     section.text(
         f"λ by layer and head, the mean over all tokens of the first {LAMBDA_ROWS} test rows. The gate decides the"
         " sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax, below 0 the sigmoid map is"

@@ -95,7 +95,7 @@ def write_analysis(
         section.heading("Attention maps")
         section.text("Blue: attention. Orange: attention taken away. Page colour: 0.")
         section.markup(viewer(f"maps-{number}", f"Attention maps of sentence {number}", maps))
-        _lambda(report, section, f"sentence-{number}", maps)
+        _lambda(report, section, f"sentence-{number}", maps, trained.model.config.context_from_layer)
         for place, one in enumerate(maps if layer_figures else (), 1):
             for layer in range(len(one.softmax)):
                 report.keep(f"sentence-{number}-context-{place}-layer-{layer + 1}", layer_figure(one, layer))
@@ -178,26 +178,32 @@ def _tokens(
     }
 
 
-def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleMaps]) -> None:
+def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleMaps], first: int) -> None:
     section.heading("What the aspect adds and takes away: lambda")
     means = {one.row.context: one.lambdas.mean(-1) for one in maps}
     limit = max(float(np.abs(values).max()) for values in means.values())
     for place, (context, values) in enumerate(means.items(), 1):
-        lambda_table(report, section, f"{name}-context-{place}-lambda", values, limit, context)
+        lambda_table(report, section, f"{name}-context-{place}-lambda", values, limit, context, first)
     section.text("Mean λ over the tokens, by layer and head; all aspects of a sentence share one scale.", "note")
-    lambdas = {one.row.context: one.lambdas for one in maps}
+    lambdas = {one.row.context: one.lambdas[first:] for one in maps}
     report.figure(
         section,
         f"{name}-lambda-histograms",
-        lambda_histograms(lambdas),
-        captions.spread_caption(lambdas),
+        lambda_histograms(lambdas, first),
+        captions.spread_caption(lambdas, first),
         "Distribution of λ over the tokens, for every layer and head; the line marks 0.",
     )
     section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}
 
 
 def lambda_table(
-    report: Report, section: Section, name: str, values: np.ndarray, limit: float | None = None, title: str = ""
+    report: Report,
+    section: Section,
+    name: str,
+    values: np.ndarray,
+    limit: float | None = None,
+    title: str = "",
+    first: int = 0,
 ) -> None:
     """Adds a coloured table of lambda by layer and head to a section, and a plot of it to the report.
 
@@ -206,19 +212,21 @@ def lambda_table(
     Args:
         report, section: report and section to which plot and table are added.
         name: name of the files.
-        values: (layers, heads).
+        values: (layers, heads), for all layers of the model.
         limit: value of the strongest colour, the same for tables to be compared; None: the largest absolute value.
         title: title of the table; empty for the only table of a section.
+        first: index of the first layer that reads the aspect; layers below it are left out.
     """
+    values = values[first:]
     layers, heads = values.shape
     limit = float(np.abs(values).max()) if limit is None else limit
     table = signed_table(
         "layer",
         [f"head {head + 1}" for head in range(heads)],
-        [f"layer {layer + 1}" for layer in range(layers)],
+        [f"layer {first + layer + 1}" for layer in range(layers)],
         values,
         limit,
     )
     label = " of ".join(filter(None, ("lambda by layer and head", title)))
-    section.picture(framed(table, label), captions.lambda_caption(values), title=title)
-    report.keep(name, lambda_figure(values, limit))
+    section.picture(framed(table, label), captions.lambda_caption(values, first), title=title)
+    report.keep(name, lambda_figure(values, limit, first))

@@ -34,8 +34,8 @@ def loss_caption(points: Sequence[Sequence[float]]) -> str:
     return f"The training loss fell {change}, and {end}."
 
 
-def lambda_caption(values: np.ndarray) -> str:
-    """Returns the caption of the mean gate of every head, (layers, heads)."""
+def lambda_caption(values: np.ndarray, first: int = 0) -> str:
+    """Returns the caption of the mean gate of every head, (layers, heads), in the layers from index `first` on."""
     adds, takes = int((values > 0).sum()), int((values < 0).sum())
     layer, head = np.unravel_index(int(np.abs(values).argmax()), values.shape)
     does = "adds attention" if values[layer, head] > 0 else "takes attention away"
@@ -43,27 +43,28 @@ def lambda_caption(values: np.ndarray) -> str:
         return "The aspect changes attention in no head."
     return (
         f"The aspect adds attention in {adds} of {values.size} heads and takes it away in {takes}; its effect is"
-        f" strongest in layer {layer + 1}, head {head + 1}, where it {does}."
+        f" strongest in layer {first + layer + 1}, head {head + 1}, where it {does}."
     )
 
 
-def spread_caption(lambdas: Mapping[str, np.ndarray]) -> str:
+def spread_caption(lambdas: Mapping[str, np.ndarray], first: int = 0) -> str:
     """Returns the caption of the gates of every token.
 
     Args:
         lambdas: (layers, heads, tokens) by aspect, for at least one aspect; numbers of tokens can differ.
+        first: index of the first of these layers.
     """
     if len(lambdas) == 1:
         (values,) = lambdas.values()
         share = f"{(values < 0).mean():.0%}"
-        return f"Over all layers, heads and tokens, the aspect takes attention away in {share} of the cases."
+        return f"Over all tokens and heads that read it, the aspect takes attention away in {share} of the cases."
     names, means = list(lambdas), np.stack([values.mean(-1) for values in lambdas.values()])
     apart = means.max(0) - means.min(0)
     layer, head = np.unravel_index(int(apart.argmax()), apart.shape)
     here = means[:, layer, head]
     low, high = int(here.argmin()), int(here.argmax())
     return (
-        f"The aspects differ most in layer {layer + 1}, head {head + 1}: the aspect's weight ranges from"
+        f"The aspects differ most in layer {first + layer + 1}, head {head + 1}: the aspect's weight ranges from"
         f" {signed(here[low])} for {names[low]} to {signed(here[high])} for {names[high]}."
     )
 

@@ -82,12 +82,13 @@ def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
     return figure
 
 
-def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
+def lambda_figure(values: np.ndarray, limit: float | None = None, first: int = 0) -> Figure:
     """Returns a heat map of lambda by layer and head, with numbers.
 
     Args:
         values: (layers, heads).
         limit: value of the strongest colour, the same for plots to be compared; None: the largest absolute value.
+        first: index of the first of these layers.
     """
     from matplotlib.figure import Figure
 
@@ -98,7 +99,7 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
     colours = signed_colours()
     image = axis.imshow(values, cmap=colours, vmin=-limit, vmax=limit, interpolation="none", aspect="auto")
     axis.set_xticks(range(heads), [f"head {head + 1}" for head in range(heads)], fontsize=9)
-    axis.set_yticks(range(layers), [f"layer {layer + 1}" for layer in range(layers)], fontsize=9)
+    axis.set_yticks(range(layers), [f"layer {first + layer + 1}" for layer in range(layers)], fontsize=9)
     for layer in range(layers):
         for head in range(heads):
             value = values[layer, head]
@@ -108,7 +109,7 @@ def lambda_figure(values: np.ndarray, limit: float | None = None) -> Figure:
     return figure
 
 
-def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
+def lambda_histograms(lambdas: Mapping[str, np.ndarray], first: int = 0) -> Figure:
     """Returns histograms of lambda over the tokens: a row of panels per layer, a column per head, an outline per name.
 
     All panels share both axes. The horizontal axis is symmetric about 0, and a line marks 0. Heights are shares of the
@@ -116,6 +117,7 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
 
     Args:
         lambdas: (layers, heads, tokens) by name, at least one; numbers of tokens can differ.
+        first: index of the first of these layers.
     """
     from matplotlib.figure import Figure
 
@@ -143,7 +145,7 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray]) -> Figure:
             if layer == 0:
                 axis.set_title(f"head {head + 1}", fontsize=9)
             if head == 0:
-                axis.set_ylabel(f"layer {layer + 1}", fontsize=9)
+                axis.set_ylabel(f"layer {first + layer + 1}", fontsize=9)
     # matplotlib hides entries whose label begins with "_"; labels that are set afterwards are shown.
     legend = figure.legend(
         handles, [""] * len(handles), loc="outside lower center", fontsize=9, ncols=columns, frameon=False
