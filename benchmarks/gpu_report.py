@@ -121,7 +121,9 @@ def problems(folder: Path) -> list[str]:
     if found:
         return found
     steps = manifest["steps"] if isinstance(manifest["steps"], list) else [None]
-    if not all(isinstance(entry, dict) and {"step", "created"} <= entry.keys() for entry in steps):
+    if not all(
+        isinstance(entry, dict) and isinstance(entry.get("step"), str) and "created" in entry for entry in steps
+    ):
         return [f"{MANIFEST}: expected a list of objects with step and created as the field 'steps', got another value"]
     ran = {entry["step"]: entry for entry in steps}
     found += [

@@ -72,8 +72,9 @@ def quasi_attention(
 
     The output is A value, with the attention map A = Z * (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) of the
     scores T = scale * query key^T and the context scores Tc = scale * context_query context_key^T + quasi_bias
-    (MATH.md, eq. 1 to 8). Z is 0 for entries that dropout drops, and 1 / (1 - dropout_p) for the others. The layout,
-    and the meaning of True in a mask, are those of torch.nn.functional.scaled_dot_product_attention.
+    (MATH.md, eq. 1 to 8). Z is 0 for entries that dropout drops, and 1 / (1 - p) for the others, where p is dropout_p
+    rounded to a multiple of 2^-16. The layout, and the meaning of True in a mask, are those of
+    torch.nn.functional.scaled_dot_product_attention.
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
@@ -87,7 +88,7 @@ def quasi_attention(
             number (float32's for float64) hide the key.
         key_lengths: (B,) int32 or int64; keys and values at and beyond the length are not read, except keys by a row
             gate from GateParameters. On a GPU the lengths are not validated.
-        is_causal: whether query i attends to keys j <= i only.
+        is_causal: True or False, whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
@@ -202,7 +203,7 @@ def quasi_attention_varlen(
             values are not validated.
         max_seqlen: length of the longest sequence, or more. On a GPU a smaller value raises no error, and the results
             of longer sequences are undefined.
-        is_causal: whether query i attends to keys j <= i of its sequence only.
+        is_causal: True or False, whether query i attends to keys j <= i of its sequence only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive. With the
             same seed, a padded call drops the same entries.
         scale: factor on both scores, 1 / sqrt(D) when None.
@@ -291,7 +292,7 @@ def attention_maps(
             the key is visible. In query's dtype: added to both scores; values at or below half the dtype's lowest
             number (float32's for float64) hide the key.
         key_lengths: (B,) int32 or int64; keys at and beyond the length are hidden.
-        is_causal: whether query i attends to keys j <= i only.
+        is_causal: True or False, whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), with which the call of `quasi_attention` dropped attention entries.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.

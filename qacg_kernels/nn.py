@@ -165,7 +165,9 @@ class ContextAttention(nn.Module):
         # Only the device type: the published models pass the device of the whole model, such as cuda:0, also to a
         # replica on cuda:1.
         if device is not None and _device_type(device) != hidden_states.device.type:
-            raise ValueError(f"device: expected type {hidden_states.device.type!r} like hidden_states, got {device!r}")
+            raise ValueError(
+                f"device: expected type {hidden_states.device.type!r} like hidden_states, got {str(device)!r}"
+            )
 
 
 class FusedQuasiAttention(ContextAttention):
@@ -534,7 +536,7 @@ def _device_type(device: torch.device | str) -> str | None:
     """The type of a device, None if torch has no device of this name."""
     try:
         return torch.device(device).type
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         return None
 
 

@@ -167,7 +167,10 @@ def _resident(field: str) -> int:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError as error:
         raise NotMeasurableError(f"memory: expected a Linux with /proc/self/status, got {error}") from error
-    return 1024 * int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1])
+    found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
+    if found is None:
+        raise NotMeasurableError(f"memory: expected {field} in /proc/self/status, got none")
+    return 1024 * int(found[1])
 
 
 def _return_freed_pages() -> None:

@@ -40,6 +40,7 @@ def dense_problem(
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
     """
+    _check_flag("is_causal", is_causal)
     # A single comparison of all first, because separate checks would add noticeable launch overhead to a short call.
     if not _agree(query, key, value, context_query, context_key):
         _check_tensors(query, key, value, context_query, context_key)
@@ -73,7 +74,7 @@ def dense_problem(
         bias = _bias(quasi_bias, query, lambda: bias_of_keys(query, key, attn_mask, key_lengths, is_causal))
     wide = query, key, value, context_query, context_key
     tensors = *wide, *gates.tensors, attn_mask, key_lengths, None, dropout_seed, bias
-    return Problem(*tensors, 0, _flag("is_causal", is_causal), *numbers, *gates.options)
+    return Problem(*tensors, 0, is_causal, *numbers, *gates.options)
 
 
 def packed_problem(
@@ -98,6 +99,7 @@ def packed_problem(
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
     """
+    _check_flag("is_causal", is_causal)
     if not _agree(query, key, value, context_query, context_key):
         _check_tensors(query, key, value, context_query, context_key)
     if query.dim() != 3:
@@ -123,7 +125,7 @@ def packed_problem(
         bias = _bias(quasi_bias, query, lambda: bias_of_packed_keys(query, cu_seqlens, is_causal))
     wide = query, key, value, context_query, context_key
     tensors = *wide, *gates.tensors, None, None, cu_seqlens, dropout_seed, bias
-    return Problem(*tensors, max_seqlen, _flag("is_causal", is_causal), *numbers, *gates.options)
+    return Problem(*tensors, max_seqlen, is_causal, *numbers, *gates.options)
 
 
 def check_problem(p: Problem) -> None:
@@ -266,7 +268,8 @@ class _Gate(NamedTuple):
 def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool) -> _Gate:
     rows = query.shape[:-1]
     if isinstance(gate, Tensor):
-        if gate.shape != rows or gate.dtype != query.dtype or gate.device != query.device:
+        like = gate.dtype == query.dtype and gate.device == query.device and gate.layout is _DENSE
+        if not like or gate.shape != rows:
             _check_tensor("gate", gate, query)
             _check_shape("gate", gate, tuple(rows), meaning=f"{'(T, H)' if packed else '(B, H, L)'} like query")
         return _Gate((gate, None, None, None, None, None, None))
@@ -297,13 +300,15 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
 
 
 def _number(name: str, value: object) -> float:
-    """The value as a float; raises TypeError if it is no number."""
+    """The value as a float; raises TypeError if it is no number, and ValueError if it is too large."""
     try:
-        if isinstance(value, (str, bytes)):  # which float() would parse
+        if isinstance(value, (str, bytes)) or (isinstance(value, Tensor) and value.numel() != 1):
             raise TypeError
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError):  # torch raises the last for tensors of several elements
+    except TypeError:
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}") from None
+    except OverflowError:
+        raise ValueError(f"{name}: expected a number that a float can store, got a larger one") from None
 
 
 def finite_number(name: str, value: object) -> float:
@@ -322,10 +327,9 @@ def probability(name: str, value: object) -> float:
     return number
 
 
-def _flag(name: str, value: object) -> bool:
+def _check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
-    return value
 
 
 def _check_options(
@@ -334,8 +338,13 @@ def _check_options(
     """Validates the options and the seed; returns dropout_p, scale (its default for None) and quasi_scale as floats."""
     dropout_p = probability("dropout_p", dropout_p)
     if seed is not None:
-        if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
-            got = f"{seed.dtype} of shape {_shape(seed)}" if isinstance(seed, Tensor) else type(seed).__name__
+        dense = isinstance(seed, Tensor) and seed.layout is _DENSE
+        if not dense or seed.dtype != torch.int64 or seed.dim() != 0:
+            got = (
+                f"{seed.layout}, {seed.dtype}, shape {_shape(seed)}"
+                if isinstance(seed, Tensor)
+                else type(seed).__name__
+            )
             raise TypeError(f"dropout_seed: expected an int64 scalar tensor, as draw_dropout_seed returns, got {got}")
         if seed.device != query.device:
             raise ValueError(f"dropout_seed: expected device {query.device} like query, got {seed.device}")
@@ -356,6 +365,8 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
     if not isinstance(bias, Tensor):
         number = finite_number("quasi_bias", bias)
         return torch.full((1,) * len(rows), number, dtype=dtype, device=query.device) if number else None
+    if bias.layout is not _DENSE:
+        raise TypeError(f"quasi_bias: expected a dense tensor, got one of layout {bias.layout}. Pass its to_dense()")
     if bias.dtype != dtype:
         raise TypeError(f"quasi_bias: expected dtype {dtype}, got {bias.dtype}")
     if bias.device != query.device:

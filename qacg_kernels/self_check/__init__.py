@@ -9,8 +9,8 @@ Nothing is stored on disk, no process is started, and no lock is held. The check
 with values that the first call does not have.
 
 The environment variable QACG_SELF_CHECK is read at a variant's first call: `first` (the default), `always` (checks
-every call, for debugging), `off`, or `strict`. With `strict` a wrong result raises RuntimeError. The backend `auto`
-then also raises RuntimeError instead of using the reference on a GPU.
+every call, also of a variant that was right, for debugging), `off`, or `strict`. With `strict` a wrong result raises
+RuntimeError. The backend `auto` then also raises RuntimeError instead of using the reference on a GPU.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class Kernel:
                     mark_checked()
             return results
         if variant not in _wrong:
+            _right.discard(variant)  # in mode ALWAYS an earlier call may have been right
             _wrong[variant] = fault
             if mode != STRICT:
                 warnings.warn(

@@ -124,9 +124,8 @@ def is_fake(t: Tensor) -> bool:
 def has_values(t: Tensor) -> bool:
     """Whether a tensor's values can be read: not on "meta", while compiling, in FakeTensorMode or under vmap.
 
-    Returns True for a tensor on "meta" outside FakeTensorMode, which has no values either. Saves no time, but no public
-    function returns whether vmap is active. Without the private name, the result is False under every transform of
-    torch.func, so values are not validated there.
+    Saves no time, but no public function returns whether vmap is active. Without the private name, the result is False
+    under every transform of torch.func, so values are not validated there.
     """
     if torch.compiler.is_compiling() or t.is_meta or is_fake(t):
         return False

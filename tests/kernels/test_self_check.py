@@ -138,6 +138,18 @@ def test_always_checks_every_call(inputs, monkeypatch):
         assert self_check.summary(torch.device("cpu")) == "1 kernel variants checked and right, 0 wrong"
 
 
+def test_variant_that_becomes_wrong_counts_as_wrong_only(inputs, monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "always")
+    with unchecked_cpu(), torch.no_grad():
+        attend(inputs)
+        self_check_results = self_check.summary(torch.device("cpu"))
+        monkeypatch.setattr(self_check.Kernel, "_checked", lambda self, problem, others: ((), "it is wrong", True))
+        with pytest.warns(UserWarning, match="it is wrong"):
+            attend(inputs)
+        assert self_check_results == "1 kernel variants checked and right, 0 wrong"
+        assert self_check.summary(torch.device("cpu")) == "0 kernel variants checked and right, 1 wrong"
+
+
 def test_unknown_value_raises(inputs, monkeypatch):
     monkeypatch.setenv("QACG_SELF_CHECK", "sometimes")
     with unchecked_cpu(), pytest.raises(ValueError, match=r"QACG_SELF_CHECK: expected one of 'first', .*'sometimes'"):

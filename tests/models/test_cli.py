@@ -9,9 +9,7 @@ import sys
 import pytest
 import torch
 from commands import fails
-from errors import raises
 from qacg_models.cli import main
-from qacg_models.cli.standard_output import write_out
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
@@ -455,16 +453,21 @@ def test_command_in_a_program_leaves_transformers_complete(tmp_path):
     assert done.stdout.splitlines()[-1] == "0 True True"
 
 
-def test_output_encoding_without_a_character_is_an_error(monkeypatch):
+def test_output_encoding_without_a_character_is_an_error(tmp_path, monkeypatch, capsys):
+    write_model(tmp_path)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    with raises("InputError: standard output: expected an encoding with 'é', got ascii. Set PYTHONIOENCODING=utf-8"):
-        write_out("café")
+    assert main(["predict", str(tmp_path), "--text", "the café"]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("qacg predict: standard output: expected an encoding with '\\xe9', got ascii. Set")
 
 
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ("word_dropout", "0.1 from scratch, 0.0 with a checkpoint, 0.0 with --epochs or --max-steps"),
+        (
+            "word_dropout",
+            "0.1 from scratch, 0.0 with a checkpoint, 0.0 with --epochs, --max-steps or --protocol released",
+        ),
         ("pooler", "attention from scratch, cls with a checkpoint, cls with --protocol released"),
         ("balance", "0.3, 1.0 with --protocol released"),
         ("vocab_size", "4000"),

@@ -73,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
         discard_output()
         return 2
+    except UnicodeEncodeError as error:  # of print: files are written in UTF-8
+        lacking = f"expected an encoding with {error.object[error.start]!a}, got {error.encoding}"
+        print(f"qacg {arguments.command}: standard output: {lacking}. Set PYTHONIOENCODING=utf-8.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as interruption:
         if is_main():
             print(f"qacg {arguments.command}: interrupted; {resume_hint(command, arguments, given)}", file=sys.stderr)

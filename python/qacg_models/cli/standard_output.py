@@ -10,17 +10,12 @@ def write_out(text: str) -> None:
     """Writes text to standard output.
 
     Raises:
-        InputError: the write fails, or the output's encoding lacks a character; the message has the reason.
+        InputError: the write fails; the message has the reason.
     """
     try:
         sys.stdout.write(text)
     except OSError as error:
         raise _write_error(error) from error
-    except UnicodeEncodeError as error:
-        lacking = error.object[error.start]
-        raise InputError(
-            f"standard output: expected an encoding with {lacking!r}, got {error.encoding}. Set PYTHONIOENCODING=utf-8"
-        ) from None
 
 
 def flush_out() -> None:

@@ -26,8 +26,8 @@ class EncoderHeadConfig(PreTrainedConfig):
     """Configuration of a head over any encoder of transformers.
 
     Args:
-        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. A copy is
-            stored in this configuration, so a saved model is complete.
+        encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. Encoders with
+            contexts are not supported. A copy is stored in this configuration, so a saved model is complete.
         **kwargs: fields of every transformers configuration.
 
     Raises:

@@ -36,8 +36,9 @@ class ArrowRows(Sequence[dict]):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            expected = f"{-len(self)} to {len(self) - 1} for {len(self)} rows" if len(self) else "none, without rows"
-            raise IndexError(f"index: expected {expected}, got {index}")
+            if not len(self):
+                raise IndexError(f"index: expected at least one row, got none for index {index}")
+            raise IndexError(f"index: expected {-len(self)} to {len(self) - 1} for {len(self)} rows, got {index}")
         batch = bisect_right(self.ends, number)
         start = self.ends[batch - 1] if batch else 0
         return self.batches[batch].slice(number - start, 1).to_pylist()[0]

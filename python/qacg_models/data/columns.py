@@ -71,8 +71,8 @@ class Columns:
         for names in (self.names(), self.required()):
             if len(set(names)) < len(names):
                 raise InputError(
-                    f"columns: expected distinct names, got {', '.join(names)}; pass other names by --text-column and"
-                    " the other column options"
+                    f"columns: expected distinct names, got {', '.join(names)}; pass other names by --text-column,"
+                    " --aspect-column, --label-column, --id-column or --target-column"
                 )
         if self.delimiter != AUTO and len(self.delimiter) != 1:
             raise InputError(f"delimiter: expected auto or one character, got {self.delimiter!r}")

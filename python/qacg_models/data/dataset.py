@@ -115,8 +115,8 @@ def load_data(
 
     Raises:
         DataError: the folder or a file does not exist; a required split has no file; a file violates its format, is
-            given twice, or has another format than the first; the rows have fewer than two labels; or the context of a
-            row is not among the training contexts.
+            given twice, or has another format than the first; the column `split` of a file for one split marks rows of
+            another; the rows have fewer than two labels; or the context of a row is not among the training contexts.
         InputError: `path` has no files; the format does not support an option; the labels, aspects or absent label of
             `options` are invalid; an Excel file requires openpyxl, which is not installed; `dev_fraction` leaves a
             split empty; or `dev_fraction` or `dev_seed` is set although the column `split` marks dev rows.
@@ -356,7 +356,7 @@ def _check_marks(tables: Mapping[str, ExampleTable], files: Mapping[str, Sequenc
     for split, rows in tables.items():
         if others := sorted(counts(rows, "split").keys() & set(SPLITS) - {split}):
             reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
-            raise DataError(files[split][0], None, f"{reason}; pass this file alone, or remove the column")
+            raise DataError(files[split][0], None, f"{reason}; correct the column, or remove it")
 
 
 def _divide(

@@ -26,15 +26,20 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
     except ImportError:
         raise InputError(f"{path}: .xlsx requires openpyxl: pip install openpyxl, or save the file as CSV") from None
     _check_file(path)
+    number = 0
     try:
         with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            if not book.worksheets:
+                raise DataError(path, None, "expected a worksheet, got a workbook without one")
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # some programs write wrong dimensions
             for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
                 yield number, [_plain(cell) for cell in cells]
+    except (DataError, MemoryError):
+        raise
     except Exception as error:  # zipfile, XML parsers, KeyError: a damaged workbook can cause any error
         reason = _DAMAGED.format("an Excel workbook (.xlsx)")
-        raise DataError(path, None, f"{reason} ({type(error).__name__}: {error})") from None
+        raise DataError(path, number or None, f"{reason} ({type(error).__name__}: {error})") from None
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:

@@ -287,7 +287,7 @@ def _gate(page, section, trained, rows: Sequence[Example]) -> None:
     from qacg_models.reporting.attention_maps import mean_lambda
 
     section.text(
-        "The weight with which the aspect changes attention: above 0 it adds weight to keys, below 0 it removes it."
+        "λ weights the sigmoid map of the aspect: above 0 the map adds weight to keys, below 0 it subtracts weight."
     )
     first = getattr(trained.model.config, "context_from_layer", 0)
     lambda_table(page, section, "lambda", mean_lambda(trained, rows[:LAMBDA_ROWS]), first=first)

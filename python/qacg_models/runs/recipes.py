@@ -121,7 +121,8 @@ def describe_default(name: str) -> str | None:
     same = pretrained == scratch or (pretrained is None and released is None)
     parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
     parts += [f"{format_value(pretrained)} with a checkpoint"] if pretrained not in (scratch, None) else []
-    for value, condition in ((counted, "--epochs or --max-steps"), (released, "--protocol released")):
+    steps = "--epochs, --max-steps or --protocol released" if released is None else "--epochs or --max-steps"
+    for value, condition in ((counted, steps), (released, "--protocol released")):
         if value is not None and {scratch, pretrained} - {None} != {value}:
             parts.append(f"{format_value(value)} with {condition}")
     return ", ".join(parts)
