@@ -417,12 +417,7 @@ def problem_of(*args, **kwargs) -> Problem:
 
 def _seed(given: Tensor | None, dropout_p: float, query: Tensor) -> Tensor | None:
     # If query is no tensor, `dense_problem` and `packed_problem` raise the error.
-    if (
-        given is not None
-        or not isinstance(query, Tensor)
-        or dropout_p == 0.0
-        or probability("dropout_p", dropout_p) == 0
-    ):
+    if given is not None or not isinstance(query, Tensor) or probability("dropout_p", dropout_p) == 0:
         return given
     return draw_dropout_seed(query.device)
 

@@ -19,7 +19,7 @@ from benchmarks.plot import pyplot, save
 
 TABLES, FIGURE = "many_aspects.md", "many_aspects.svg"
 REFERENCE = "pairs-0"
-COMPARED = (REFERENCE, "heads", "sum-5", "pairs-4", "pairs-5", "quasi-4-released")  # their differences are printed
+COMPARED = (REFERENCE, "heads", "sum-5", "pairs-4", "pairs-5", "quasi-4-released")  # differences to these are printed
 ASPECTS = "8"  # of the figure
 
 

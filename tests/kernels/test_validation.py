@@ -64,6 +64,7 @@ BAD_IN_BOTH = [
     ({"dropout_p": "0.1"}, TypeError, ["dropout_p", "str", "expected a number"]),
     ({"dropout_p": None}, TypeError, ["dropout_p", "NoneType", "expected a number"]),
     ({"dropout_p": [0.1]}, TypeError, ["dropout_p", "list", "expected a number"]),
+    ({"dropout_p": torch.zeros(2)}, TypeError, ["dropout_p", "Tensor", "expected a number"]),
     ({"quasi_scale": None}, TypeError, ["quasi_scale", "NoneType", "expected a number"]),
     ({"scale": [1.0]}, TypeError, ["scale", "list", "expected a number"]),
     ({"scale": torch.ones(2)}, TypeError, ["scale", "Tensor", "expected a number"]),
