@@ -43,6 +43,7 @@ class Arm:
         bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
         bias_start: whether biases of the context projections are initialised so that they add -log(KEYS) to the scores.
         context_dropout: whether dropout acts on context queries and context keys, as in the released code.
+        added: whether QUASI also adds the vector to all tokens at layer `from_layer`, as SUM does.
         softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
         quasi_scale: factor of the quasi-attention map.
         beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
@@ -57,6 +58,7 @@ class Arm:
     bias: bool = False
     bias_start: bool = False
     context_dropout: bool = True
+    added: bool = False
     softmax_map: bool = False
     quasi_scale: float = 1.0
     beta: float = 1.0
@@ -82,6 +84,7 @@ ARMS: Mapping[str, Arm] = {
     **{f"pairs-{k}": Arm(f"pairs from layer {k}", PAIRS, k) for k in (5, 4, 3, 2, 1)},
     **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"quasi-{k}-best": Arm(f"quasi-attention from layer {k}", QUASI, k, **BEST_START) for k in (5, 4, 3, 2, 1, 0)},
+    "quasi-5-added": Arm("quasi-attention from layer 5, aspect added too", QUASI, 5, added=True, **BEST_START),
     # BEST_START with another mechanism in place of the bias.
     "quasi-4-scaled": Arm("map times 1/16 in place of the bias", QUASI, 4, quasi_scale=1 / 16, **NO_BIAS),
     "quasi-4-start": Arm("bias of the projections in place of it", QUASI, 4, bias_start=True, **NO_BIAS),

@@ -164,12 +164,12 @@ class AspectModel(nn.Module):
             return logits[torch.arange(len(logits)), batch.contexts]
         vectors = self._vectors(batch.contexts) if arm.kind in (TOKEN, SUM, QUASI) else None
         texts = None
-        if arm.kind == QUASI:
+        if arm.kind == QUASI and not arm.added:
             packing, rows = batch.texts.packing.repeated(batch.asked)
             texts = SharedTexts(batch.asked, rows, batch.texts.packing)
         else:
             hidden, packing = self._asked(hidden, batch, vectors)
-        if arm.kind == SUM:
+        if arm.kind == SUM or arm.added:
             hidden = hidden + packing.per_token(vectors).to(hidden.dtype)
         for index, layer in enumerate(self.layer):
             first_only = index == arm.asked_layers - 1

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         embedding_gradient as embedding_gradient,
         token_sensitivity as token_sensitivity,
     )
+    from qacg_models.configs.aspect_bert import AspectBertConfig as AspectBertConfig
     from qacg_models.configs.bert import PlainBertConfig as PlainBertConfig
     from qacg_models.configs.bertsum import BertSumConfig as BertSumConfig
     from qacg_models.configs.cg_bert import CGBertConfig as CGBertConfig
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     from qacg_models.inference.summarization import (
         ExtractiveSummarizer as ExtractiveSummarizer,
         Summary as Summary,
+    )
+    from qacg_models.models.aspect_bert import (
+        AspectBertForSequenceClassification as AspectBertForSequenceClassification,
+        AspectBertModel as AspectBertModel,
+        AspectBertModelOutput as AspectBertModelOutput,
+        AspectBertSequenceClassifierOutput as AspectBertSequenceClassifierOutput,
     )
     from qacg_models.models.auto import register_auto_classes as register_auto_classes
     from qacg_models.models.bert import (
@@ -73,6 +80,11 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "AspectBertConfig": "qacg_models.configs.aspect_bert",
+    "AspectBertForSequenceClassification": "qacg_models.models.aspect_bert",
+    "AspectBertModel": "qacg_models.models.aspect_bert",
+    "AspectBertModelOutput": "qacg_models.models.aspect_bert",
+    "AspectBertSequenceClassifierOutput": "qacg_models.models.aspect_bert",
     "AspectPrediction": "qacg_models.inference.aspect_predictor",
     "AspectSentiment": "qacg_models.estimators.aspect_sentiment",
     "AspectSentimentClassifier": "qacg_models.estimators.classifier",

@@ -10,6 +10,8 @@ from oracle import relevance as oracle
 from oracle.pieces import gelu
 from parity import strengthen
 from qacg_models import (
+    AspectBertConfig,
+    AspectBertForSequenceClassification,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     CGBertConfig,
@@ -28,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 SIZES = {**TINY, "num_labels": 3}
 MODELS = {
     "bert": (BertForSequenceClassification, PlainBertConfig, {}),
+    "aspect": (AspectBertForSequenceClassification, AspectBertConfig, CONTEXTS),
     "cg": (CGBertForSequenceClassification, CGBertConfig, CONTEXTS),
     "qacg": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXTS),
 }
@@ -175,7 +178,10 @@ def test_layerwise_relevance_equals_the_rules_in_order(made, pooler):
             relevance = oracle.attention_rule(summary[None], last, weights, relevance[None])
         torch.testing.assert_close(found.layers[2][row], relevance.sum(-1))
         for n in (1, 0):
-            relevance = layer_relevance(w, n, out.hidden_states[n][row], out.attentions[n][row], relevance)
+            x = out.hidden_states[n][row]
+            if model.config.model_type == "aspect_bert" and n == model.config.context_from_layer:
+                x = x + w["bert.context_embeddings.weight"][batch["context_ids"][row]]
+            relevance = layer_relevance(w, n, x, out.attentions[n][row], relevance)
             torch.testing.assert_close(found.layers[n][row], relevance.sum(-1))
 
 

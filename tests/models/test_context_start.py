@@ -39,7 +39,7 @@ def test_vectors_of_aspects_are_states_of_their_names(bert, small_data, layer):
     norm = torch.cat(states).norm(dim=1).mean()
     expected = torch.stack([one.mean(0) / one.mean(0).norm() * norm for one in states])
     assert torch.allclose(vectors, expected, atol=1e-5)
-    assert lines[-1].startswith("aspects: quasi-attention starts from the names of the aspects")
+    assert lines[-1].startswith("aspects: their vectors start from their names")
 
 
 def test_context_layers_add_the_vector_to_the_states(bert, small_data):
@@ -86,8 +86,7 @@ def test_checkpoint_with_aspects_keeps_its_own(small_data, tmp_path):
     assert torch.equal(model.bert.context_embeddings.weight, stored.bert.context_embeddings.weight)
     assert (model.config.quasi_scale, model.config.beta) == (1.0, 0.5)
     assert (
-        lines[0]
-        == "aspects: quasi-attention starts from the weights of the checkpoint, not from the names of the aspects"
+        lines[0] == "aspects: their vectors start from the weights of the checkpoint, not from the names of the aspects"
     )
 
 
@@ -101,6 +100,8 @@ def test_checkpoint_with_aspects_keeps_its_own(small_data, tmp_path):
         ({"from_checkpoint": "scratch"}, "random"),
         ({"from_checkpoint": "minilm", "model": "cg-bert", "context_standalone": True}, None),
         ({"from_checkpoint": "minilm", "model": "bert"}, None),
+        ({"from_checkpoint": "minilm", "model": "aspect-bert"}, "names"),
+        ({"from_checkpoint": "scratch", "model": "aspect-bert"}, "random"),
     ],
 )
 def test_default_start_depends_on_the_other_options(options, expected):
@@ -115,7 +116,8 @@ def test_start_from_names_excludes_other_options():
         TrainingOptions(from_checkpoint="scratch", context_start="names")
     with raises("InputError: context_start: expected 'random' for the context projection 'head'"):
         TrainingOptions(context_start="names", context_projection="head")
-    with raises("InputError: context_start: expected none for the model 'bert', which has no quasi-attention"):
+    reason = "for the model 'bert', got 'names'. Omit context_start, or set model to 'qacg-bert' or 'aspect-bert'."
+    with raises(f"InputError: context_start: expected none {reason}"):
         TrainingOptions(model="bert", context_start="names")
     with raises("InputError: context_start: expected one of random, names, got 'zero'."):
         TrainingOptions(context_start="zero")

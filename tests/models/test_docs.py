@@ -272,7 +272,7 @@ def names(tmp_path_factory):
 
 
 def test_docs_model_table_names_exist():
-    assert [row[0] for row in ROWS] == ["QACG-BERT", "CG-BERT", "BERT", "BertSum", "Query Attention"]
+    assert [row[0] for row in ROWS] == [*("QACG-BERT", "CG-BERT", "BERT", "BertSum", "Query Attention", "Aspect-BERT")]
     used = []
     for _, classes, tests, examples in ROWS:
         for name in re.findall(r"`(\w+)`", classes):
@@ -320,6 +320,10 @@ def test_docs_example_of_bert(names):
     loss = names["4"]["loss"]
     loss.backward()
     assert bool(loss.isfinite()) and names["4"]["model"].classifier.weight.shape == (3, 16)
+
+
+def test_docs_example_of_aspect_bert(names):
+    assert names["9"]["logits"].shape == (3, 3)
 
 
 @pytest.mark.parametrize("number", ["5", "8"])

@@ -143,6 +143,7 @@ CLASSIFIERS = {
     "qacg-bert-unpadded-bias": {"kind": "qacg-bert", "fields": {"unpad": True, "quasi_bias": "-log(keys)"}},
     "cg-bert": {"kind": "cg-bert"},
     "cg-bert-tanh": {"kind": "cg-bert", "fields": {"gate_activation": "tanh", "pooler": "attention"}},
+    "aspect-bert": {"kind": "aspect-bert", "fields": {"context_from_layer": 1}},
     "bert": {"kind": "bert"},
     "bert-unpadded": {"kind": "bert", "fields": {"pooler": "attention", "unpad": True, "type_vocab_size": 2}},
     "targets": {"kind": "qacg-bert", "task": SENTIHOOD},

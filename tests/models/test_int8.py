@@ -53,6 +53,7 @@ DENSE = {"attention.output.dense", "intermediate.dense", "output.dense"}
 WHICH = {
     "qacg-bert": {*DENSE, "fold"},
     "cg-bert": {*DENSE, "fold"},
+    "aspect-bert": {*DENSE, *(f"attention.self.{name}" for name in ("query", "key", "value"))},
     "bert": {*DENSE, *(f"attention.self.{name}" for name in ("query", "key", "value"))},
 }
 

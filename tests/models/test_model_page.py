@@ -46,6 +46,7 @@ MODELS = {
     "qacg-bert-standalone": {"kind": "qacg-bert", "context_standalone": True},
     "qacg-bert": {"kind": "qacg-bert", "context_standalone": False},
     "cg-bert": {"kind": "cg-bert", "context_standalone": False},
+    "aspect-bert": {"kind": "aspect-bert"},
     "bert": {"kind": "bert"},
     "targets": {"kind": "qacg-bert", "task": SENTIHOOD},
 }

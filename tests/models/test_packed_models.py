@@ -12,6 +12,8 @@ from model_sizes import TINY
 from oracle import classifiers as oracle
 from parity import strengthen
 from qacg_models import (
+    AspectBertConfig,
+    AspectBertForSequenceClassification,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertModel,
@@ -30,11 +32,14 @@ from torch import nn
 
 SIZES = {**TINY, "type_vocab_size": 2, "num_labels": 3}
 CLASSES = {
+    "aspect": (AspectBertForSequenceClassification, AspectBertConfig),
     "qacg": (QACGBertForSequenceClassification, QACGBertConfig),
     "cg": (CGBertForSequenceClassification, CGBertConfig),
     "bert": (BertForSequenceClassification, PlainBertConfig),
 }
 VARIANTS = {
+    "aspect": ("aspect", {"context_from_layer": 1}),
+    "aspect averaged": ("aspect", {"pooler": "attention"}),
     "qacg released": ("qacg", {"pooler": "cls"}),
     "qacg head slices": ("qacg", {"pooler": "attention", "context_projection": "head", "lambda_bias": False}),
     "qacg scaled": ("qacg", {"lambda_per_head": True, "quasi_scale": 0.4, "beta": 0.7, "gamma": 1.6}),

@@ -4,6 +4,8 @@ import pytest
 import torch
 from parity import strengthen
 from qacg_models import (
+    AspectBertConfig,
+    AspectBertForSequenceClassification,
     CGBertConfig,
     CGBertForSequenceClassification,
     PlainBertConfig,
@@ -27,6 +29,7 @@ MODELS = {
     "bert": (BertForSequenceClassification, PlainBertConfig, {}),
     "qacg-bert": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXT | {"context_from_layer": 1}),
     "qacg-bert last layer": (QACGBertForSequenceClassification, QACGBertConfig, CONTEXT | {"context_from_layer": 2}),
+    "aspect-bert": (AspectBertForSequenceClassification, AspectBertConfig, CONTEXT | {"context_from_layer": 1}),
     "cg-bert": (CGBertForSequenceClassification, CGBertConfig, CONTEXT | {"context_from_layer": 1}),
 }
 LENGTHS = [31, 9, 17, 2, 26, 38]  # 123 tokens: filler of 1; 213 of the questions below: filler of 3
@@ -69,7 +72,8 @@ def rounding(monkeypatch):
 @pytest.mark.parametrize("name", MODELS)
 def test_rounding_changes_no_output(name, padded, request):
     model, inputs = built(name, unpad=True), batch(name, padded)
-    requested = {"output_hidden_states": True} | ({} if name == "bert" else {"output_gates": True})
+    gates = {} if name in ("bert", "aspect-bert") else {"output_gates": True}
+    requested = {"output_hidden_states": True} | gates
     with torch.no_grad():
         expected = [model(**inputs), model(**inputs, **requested)]
         fillers = request.getfixturevalue("rounding")

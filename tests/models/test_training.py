@@ -227,7 +227,7 @@ def test_balance_draws_rare_classes_more_often(balance, share):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("model", ["qacg-bert", "cg-bert", "bert"])
+@pytest.mark.parametrize("model", ["qacg-bert", "cg-bert", "aspect-bert", "bert"])
 def test_backbone_trains_and_loads(dataset, tmp_path, model):
     trained = training.train(dataset, tmp_path / "m", replace(TINY, model=model, epochs=3))
     assert trained.record.options.attention == trained.model.config._attn_implementation != "eager"

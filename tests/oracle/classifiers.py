@@ -1,6 +1,6 @@
-"""Outputs of the sequence classifiers BERT, CG-BERT and QACG-BERT by their formulas."""
+"""Outputs of the sequence classifiers BERT, Aspect-BERT, CG-BERT and QACG-BERT by their formulas."""
 
-from oracle import bert, cg_bert, qacg_bert
+from oracle import aspect_bert, bert, cg_bert, qacg_bert
 from oracle.pieces import classification_loss, linear
 
 
@@ -17,6 +17,9 @@ def outputs(weights, config, batch):
     if config.model_type == "plain_bert":
         found = bert.encode(*inputs, **sizes)
         found["logits"] = linear(weights, "classifier", found["pooled"])
+    elif config.model_type == "aspect_bert":
+        inputs.append(batch["context_ids"])
+        found = aspect_bert.classify(*inputs, **sizes, from_layer=config.context_from_layer)
     else:
         inputs.append(batch["context_ids"])
         sizes["head_projection"] = config.context_projection == "head"

@@ -161,7 +161,7 @@ print_error(load_data, folder / "train.lines", ["train"], DataOptions(format="to
 def test_toy_model_and_format_reject_wrong_input(copy):
     errors = run(copy, "-c", REJECT, copy / "bad").splitlines()
     assert errors == [
-        "context_projection: expected none for the model 'toy-bert', which does not project contexts, got head. Omit"
+        "context_projection: expected none for the model 'toy-bert', which has no such field, got head. Omit"
         " context_projection.",
         f"{copy / 'bad' / 'train.lines'}:1: expected aspect | label | text, got 'swimming | good'",
         f"{copy / 'bad'}: has toy-lines and columns; select one by --format",

@@ -117,6 +117,8 @@ CASES = {
     "BertForQuestionAnswering": Case(
         "BertForQuestionAnswering", "PlainBertConfig", *_ANSWERS, {}, SPANS, implementations=_SOFTMAX
     ),
+    "AspectBertModel": Case("AspectBertModel", "AspectBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _SOFTMAX),
+    "AspectBertForSequenceClassification": _classifier("AspectBert", CONTEXT, implementations=_SOFTMAX),
     "CGBertModel": Case("CGBertModel", "CGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _SOFTMAX),
     "CGBertForSequenceClassification": _classifier("CGBert", CONTEXT, implementations=_SOFTMAX),
     "QACGBertModel": Case("QACGBertModel", "QACGBertConfig", *_BASE, CONTEXT, {}, _CONTEXTS, _QUASI),

@@ -73,53 +73,32 @@ class ContextConfig(EncoderConfig):
         self.contexts = _context_names(self.contexts)
 
 
-class GatedContextFields(ContextFields, total=False):
-    """The fields of `GatedContextConfig` for which its subclasses have no parameter of their own."""
+class ContextFromLayerFields(ContextFields, total=False):
+    """The fields of `ContextFromLayerConfig`, for the signatures of subclasses."""
 
-    lambda_per_head: bool
     context_from_layer: int
 
 
-class GatedContextConfig(ContextConfig):
-    """An encoder whose self-attention reads a context through gates.
+class ContextFromLayerConfig(ContextConfig):
+    """An encoder whose lower layers are those of BERT, and whose other layers read a context.
 
     Args:
-        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
-            of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the layers of the gates have biases.
-        lambda_per_head: True: every head has its own gate weights (the paper); False: all heads share the gate weights
-            (the published code).
         context_from_layer: index of the first layer that reads the context, from 0 to num_hidden_layers - 1. The layers
-            before it are those of BERT. They do not depend on the context, so the models can compute them once for all
-            contexts of a text (the argument `text_ids`).
-        **kwargs: fields of `ContextConfig` and `EncoderConfig`. `initializer_range` does not apply to gate weights,
-            whose initial standard deviation is 0.01.
+            before it do not depend on the context, so the models can compute them once for all contexts of a text (the
+            argument `text_ids`).
+        **kwargs: fields of `ContextConfig` and `EncoderConfig`.
 
     Raises:
         TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
     """
 
-    def __init__(
-        self,
-        *,
-        context_projection: str,
-        lambda_bias: bool,
-        lambda_per_head: bool = False,
-        context_from_layer: int = 0,
-        **kwargs: Unpack[ContextFields],
-    ):
-        self.context_projection = context_projection
-        self.lambda_bias = lambda_bias
-        self.lambda_per_head = lambda_per_head
+    def __init__(self, *, context_from_layer: int = 0, **kwargs: Unpack[ContextFields]):
         self.context_from_layer = context_from_layer
         super().__init__(**kwargs)
 
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
-        for field in ("lambda_bias", "lambda_per_head"):
-            check_flag(field, getattr(self, field))
         layer = self.context_from_layer
         if isinstance(layer, bool) or not isinstance(layer, int):
             raise TypeError(f"context_from_layer: expected an integer, got {layer!r}")
@@ -132,6 +111,49 @@ class GatedContextConfig(ContextConfig):
     def shares_texts(self) -> bool:
         """Whether layers before `context_from_layer` can run once per text for all contexts."""
         return self.context_standalone and self.context_from_layer > 0
+
+
+class GatedContextFields(ContextFromLayerFields, total=False):
+    """The fields of `GatedContextConfig` for which its subclasses have no parameter of their own."""
+
+    lambda_per_head: bool
+
+
+class GatedContextConfig(ContextFromLayerConfig):
+    """An encoder whose self-attention reads a context through gates.
+
+    Args:
+        context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
+            of each head by one shared matrix (head size x head size).
+        lambda_bias: whether the layers of the gates have biases.
+        lambda_per_head: True: every head has its own gate weights (the paper); False: all heads share the gate weights
+            (the published code).
+        **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`. `initializer_range` does not
+            apply to gate weights, whose initial standard deviation is 0.01.
+
+    Raises:
+        TypeError, ValueError: a field is unknown or invalid; the message names the field and the expected value.
+    """
+
+    def __init__(
+        self,
+        *,
+        context_projection: str,
+        lambda_bias: bool,
+        lambda_per_head: bool = False,
+        **kwargs: Unpack[ContextFromLayerFields],
+    ):
+        self.context_projection = context_projection
+        self.lambda_bias = lambda_bias
+        self.lambda_per_head = lambda_per_head
+        super().__init__(**kwargs)
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for the first invalid field."""
+        super().check()
+        check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
+        for field in ("lambda_bias", "lambda_per_head"):
+            check_flag(field, getattr(self, field))
 
 
 def _context_names(contexts: int | Sequence[str]) -> list[str]:

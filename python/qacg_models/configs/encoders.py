@@ -2,6 +2,7 @@
 
 from transformers import AutoConfig
 
+from qacg_models.configs.aspect_bert import AspectBertConfig
 from qacg_models.configs.bert import PlainBertConfig
 from qacg_models.configs.cg_bert import CGBertConfig
 from qacg_models.configs.qacg_bert import QACGBertConfig
@@ -10,6 +11,7 @@ CONFIGS = (
     PlainBertConfig,
     CGBertConfig,
     QACGBertConfig,
+    AspectBertConfig,
 )
 ENCODER_CONFIGS = {config.model_type: config for config in CONFIGS}
 

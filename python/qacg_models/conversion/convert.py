@@ -45,6 +45,7 @@ _RELEASED_FIELDS = {
     "cg_bert": {"context_projection": "head", "lambda_bias": False, "lambda_per_head": False},
 }
 _RELEASED_VALUES = {
+    "context_from_layer": 0,
     "pooler": "cls",
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
@@ -185,6 +186,10 @@ def _write_foreign(
     drop_unplaced: bool,
 ) -> Report:
     if to == "released":
+        if model_class.config_class.model_type == "aspect_bert":
+            raise CheckpointError(
+                "to: expected another format, since the released code has no Aspect-BERT, got 'released'"
+            )
         overrides = {**overrides, **_RELEASED_FIELDS.get(model_class.config_class.model_type, {})}
     prepared = prepare(model_class, source, overrides=overrides, permissions=permissions)
     config, tensors, report = prepared.config, dict(prepared.tensors), prepared.report

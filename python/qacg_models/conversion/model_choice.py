@@ -61,6 +61,8 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
 
 def _inferred_model(source: Source, plain: bool) -> str:
     if any(part_of(name) == "context" for name in source.tensors):
+        if not any("context_layer." in name for name in source.tensors):
+            return "AspectBertForSequenceClassification" if "classifier.weight" in source.tensors else "AspectBertModel"
         fields = variant(source)
         # The released CG-BERT and both published variants have tensors of the same names and shapes.
         if (fields.get("context_projection"), fields.get("lambda_bias")) == ("hidden", True):

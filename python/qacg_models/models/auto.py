@@ -29,7 +29,8 @@ class ModelEntry:
         auto_class: name of transformers' Auto class for the model.
         tensors: "bert" if checkpoints have BERT's tensor names, "head" for a head over any encoder.
         contexts: whether the model receives the aspect as a context id.
-        context_projection: whether the configuration has the field `context_projection` (`GatedContextConfig`).
+        context_from_layer: whether the configuration has this field (`ContextFromLayerConfig`).
+        context_projection: whether the configuration has this field (`GatedContextConfig`).
         quasi_attention: whether the configuration has the fields that `QACGBertConfig` adds, such as quasi_scale.
         backbone: name of the model in commands and saved files; None if `qacg train` does not train it.
         title: name of the model in tables of results; None if `backbone` is None.
@@ -42,40 +43,72 @@ class ModelEntry:
     auto_class: str
     tensors: str = "bert"
     contexts: bool = False
+    context_from_layer: bool = False
     context_projection: bool = False
     quasi_attention: bool = False
     backbone: str | None = None
     title: str | None = None
 
+    @property
+    def adds_context(self) -> bool:
+        """Whether the model adds the context to the hidden states and has no other weights for it."""
+        return self.context_from_layer and not self.context_projection
+
+    @property
+    def starts_from_names(self) -> bool:
+        """Whether training can initialise the vectors of contexts from their names."""
+        return self.quasi_attention or self.adds_context
+
 
 _QACG_BERT = ("qacg_models.models.qacg_bert", "QACGBertConfig", "qacg_bert")
 _CG_BERT = ("qacg_models.models.cg_bert", "CGBertConfig", "cg_bert")
+_ASPECT_BERT = ("qacg_models.models.aspect_bert", "AspectBertConfig", "aspect_bert")
 _BERT = ("qacg_models.models.bert", "PlainBertConfig", "plain_bert")
 _BERTSUM = ("qacg_models.models.bertsum", "BertSumConfig", "bertsum")
 _QUERY_ATTENTION = ("qacg_models.models.query_attention", "QueryAttentionConfig", "query_attention")
 
 # Help texts list the backbones in this order.
 MODELS = (
-    ModelEntry("QACGBertModel", *_QACG_BERT, "AutoModel", contexts=True, context_projection=True, quasi_attention=True),
+    ModelEntry(
+        "QACGBertModel",
+        *_QACG_BERT,
+        "AutoModel",
+        contexts=True,
+        context_from_layer=True,
+        context_projection=True,
+        quasi_attention=True,
+    ),
     ModelEntry(
         "QACGBertForSequenceClassification",
         *_QACG_BERT,
         "AutoModelForSequenceClassification",
         contexts=True,
+        context_from_layer=True,
         context_projection=True,
         quasi_attention=True,
         backbone="qacg-bert",
         title="QACG-BERT",
     ),
-    ModelEntry("CGBertModel", *_CG_BERT, "AutoModel", contexts=True, context_projection=True),
+    ModelEntry("CGBertModel", *_CG_BERT, "AutoModel", contexts=True, context_from_layer=True, context_projection=True),
     ModelEntry(
         "CGBertForSequenceClassification",
         *_CG_BERT,
         "AutoModelForSequenceClassification",
         contexts=True,
+        context_from_layer=True,
         context_projection=True,
         backbone="cg-bert",
         title="CG-BERT",
+    ),
+    ModelEntry("AspectBertModel", *_ASPECT_BERT, "AutoModel", contexts=True, context_from_layer=True),
+    ModelEntry(
+        "AspectBertForSequenceClassification",
+        *_ASPECT_BERT,
+        "AutoModelForSequenceClassification",
+        contexts=True,
+        context_from_layer=True,
+        backbone="aspect-bert",
+        title="Aspect-BERT",
     ),
     ModelEntry("BertModel", *_BERT, "AutoModel"),
     ModelEntry(

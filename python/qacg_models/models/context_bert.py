@@ -1,7 +1,7 @@
-"""Base classes of CG-BERT and QACG-BERT (Wu and Ong, 2021): BERT whose self-attention reads a context.
+"""Base classes of the models that read a context: CG-BERT and QACG-BERT (Wu and Ong, 2021), and Aspect-BERT.
 
-Both differ from BERT in their encoder (`modules/context_encoder.py`), and from each other in self-attention. Layers
-below `config.context_from_layer` are those of BERT. With `text_ids` they run once per text, for all its contexts.
+They differ from BERT in their encoder (`modules/context_encoder.py`). Layers below `config.context_from_layer` are
+those of BERT. With `text_ids` they run once per text, for all its contexts.
 """
 
 from typing import ClassVar
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from qacg_models.configs.context import GatedContextConfig
+from qacg_models.configs.context import ContextFromLayerConfig
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
-from qacg_models.modules.context_encoder import ContextBertEncoder
+from qacg_models.modules.context_encoder import AspectBertEncoder, ContextBertEncoder
 from qacg_models.modules.encoder_batch import read_batch
 from qacg_models.modules.input_checks import checked_context_ids, checked_text_ids
 
@@ -23,7 +23,8 @@ class ContextBertModel(EncoderPreTrainedModel):
     """Embeddings, encoder with a context, and pooler.
 
     Attributes:
-        self_attention: class of the self-attention layers.
+        self_attention: class of the self-attention of the layers that read the context; None if these layers are those
+            of BERT and the context is added to the hidden states.
         output_class: class of the output of `forward`.
         map_fields: fields of `output_class` for the (B, H, L, L) tensors that self-attention returns after its output.
         gate_fields: fields of `output_class` for the gates that self-attention returns after the tensors of
@@ -31,18 +32,22 @@ class ContextBertModel(EncoderPreTrainedModel):
     """
 
     card_task = "feature-extraction"
-    self_attention: ClassVar[type[nn.Module]]
+    self_attention: ClassVar[type[nn.Module] | None]
     output_class: ClassVar[type[ModelOutput]]
     map_fields: ClassVar[tuple[str, ...]]
     gate_fields: ClassVar[tuple[str, ...]]
     _no_split_modules = ("BertEmbeddings", "BertLayer", "ContextBertLayer")
 
-    def __init__(self, config: GatedContextConfig):
+    def __init__(self, config: ContextFromLayerConfig):
         super().__init__(config)
         config.check()  # again: fields may have been set since the configuration was built
         self.embeddings = BertEmbeddings(config)
         self.context_embeddings = nn.Embedding(config.num_contexts, config.hidden_size)
-        self.encoder = ContextBertEncoder(config, self.self_attention)
+        self.encoder = (
+            AspectBertEncoder(config)
+            if self.self_attention is None
+            else ContextBertEncoder(config, self.self_attention)
+        )
         self.pooler = POOLERS[config.pooler](config)
         self.post_init()
 
@@ -92,7 +97,7 @@ class ContextBertModel(EncoderPreTrainedModel):
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each. QACG-BERT has the
-                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`.
+                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`. Aspect-BERT has none: ValueError.
             output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
@@ -213,7 +218,7 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each. QACG-BERT has the
-                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`.
+                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`. Aspect-BERT has none: ValueError.
             output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.

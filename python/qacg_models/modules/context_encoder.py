@@ -1,9 +1,8 @@
-"""The encoder of CG-BERT and QACG-BERT.
+"""Encoders that read a context, one embedding Ec for each sequence, from layer `context_from_layer` on.
 
-From layer `context_from_layer` on, it differs from the encoder of BERT in two ways:
-
-- every sequence has one context embedding Ec, which these layers read;
-- layer i mixes Ec with the hidden states X, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X.
+The layers below are those of BERT. In the encoder of CG-BERT and QACG-BERT, each later layer i mixes Ec with the hidden
+states X, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X. In the encoder of Aspect-BERT, the first of
+these layers gets X + Ec, and all layers are those of BERT.
 """
 
 from collections.abc import Callable
@@ -13,11 +12,11 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from qacg_kernels.nn import ContextAttention
-from qacg_models.configs.context import GatedContextConfig
+from qacg_models.configs.context import ContextFromLayerConfig, GatedContextConfig
 from qacg_models.modules.bert_encoder import BertLayer
 from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput
 from qacg_models.modules.context_fold import ContextFold, Projections, can_project_apart, mix_context, project_apart
-from qacg_models.modules.packing import Packing, SharedTexts, first_tokens
+from qacg_models.modules.packing import Packing, SharedTexts, first_tokens, per_token
 
 
 class ContextAttentionBlock(AttentionBlock):
@@ -128,27 +127,16 @@ def _drop_fold(layer: ContextBertLayer, *_) -> None:
     layer.fold = None
 
 
-class ContextBertEncoder(nn.Module):
-    """Layers of BERT below `config.context_from_layer`, then layers with a context, each with its context layer.
+class PlainLayers(nn.Module):
+    """Base of the encoders: runs the layers below the first layer that reads the context.
 
-    Args:
-        config: sizes and variants.
-        self_attention: class of the self-attention, a subclass of `ContextAttention` that is built from the
-            configuration. Its `forward` takes the arguments of `ContextAttentionBlock.forward` except the hidden
-            states, and the flags `output_attentions` and `output_gates`.
+    Attributes:
+        first: index of the first layer that reads the context.
+        layer: all layers.
     """
 
-    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
-        super().__init__()
-        self.first = config.context_from_layer
-        layers = range(config.num_hidden_layers)
-        self.layer = nn.ModuleList(
-            BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
-        )
-        # Layers without a context get a module without parameters: indices in parameter names are those of layers.
-        self.context_layer = nn.ModuleList(
-            nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
-        )
+    first: int
+    layer: nn.ModuleList
 
     def plain_layers(
         self, hidden_states: Tensor, mask: Packing | Tensor | None, output_attentions: bool
@@ -170,6 +158,29 @@ class ContextBertEncoder(nn.Module):
             every_hidden.append(hidden)
             every_map.append(attention)
         return every_hidden, every_map
+
+
+class ContextBertEncoder(PlainLayers):
+    """Layers of BERT below `config.context_from_layer`, then layers with a context, each with its context layer.
+
+    Args:
+        config: sizes and variants.
+        self_attention: class of the self-attention, a subclass of `ContextAttention` that is built from the
+            configuration. Its `forward` takes the arguments of `ContextAttentionBlock.forward` except the hidden
+            states, and the flags `output_attentions` and `output_gates`.
+    """
+
+    def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
+        super().__init__()
+        self.first = config.context_from_layer
+        layers = range(config.num_hidden_layers)
+        self.layer = nn.ModuleList(
+            BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
+        )
+        # Layers without a context get a module without parameters: indices in parameter names are those of layers.
+        self.context_layer = nn.ModuleList(
+            nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
+        )
 
     def forward(
         self,
@@ -207,3 +218,57 @@ class ContextBertEncoder(nn.Module):
             every_hidden.append(hidden_states)
             every_other.append(others)
         return every_hidden, every_other
+
+
+class AspectBertEncoder(PlainLayers):
+    """Layers of BERT, of which layer `config.context_from_layer` gets the sum of hidden states and context embedding.
+
+    Args:
+        config: sizes, and the index of that layer.
+    """
+
+    def __init__(self, config: ContextFromLayerConfig):
+        super().__init__()
+        self.first = config.context_from_layer
+        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        context_embedding: Tensor,
+        mask: Packing | Tensor | None,
+        output_attentions: bool,
+        output_gates: bool,
+        first_only: bool = False,
+        texts: SharedTexts | None = None,
+    ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Adds the context embedding to the hidden states, and runs the layers from `config.context_from_layer` on.
+
+        Args:
+            hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
+            context_embedding: (N, hidden), one per question. The sequences of the output are the questions.
+            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
+            output_attentions: also return attention matrices.
+            output_gates: must be False.
+            first_only: the last layer returns only the first token of each packed sequence; requires the packing.
+            texts: the texts of the questions; None: each question has its own, so that B = N.
+
+        Returns:
+            Two lists over these layers: the hidden states after each layer, without the input; and a list with the
+            attention matrix of each layer, (N, H, L, L) with L = max_seqlen if packed, or None.
+
+        Raises:
+            ValueError: output_gates is True.
+        """
+        if output_gates:
+            raise ValueError("output_gates: expected False, got True. Aspect-BERT has no gates.")
+        if texts is not None:
+            hidden_states = texts.gathered(hidden_states)
+        hidden_states = hidden_states + per_token(context_embedding, hidden_states, mask)
+        every_hidden, every_map = [], []
+        for layer in self.layer[self.first :]:
+            options = {"first_only": True} if first_only and layer is self.layer[-1] else {}
+            hidden_states, attention = layer(hidden_states, mask, output_attentions, **options)
+            every_hidden.append(hidden_states)
+            every_map.append([attention])
+        return every_hidden, every_map

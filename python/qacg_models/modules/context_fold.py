@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qacg_kernels.nn import CONTEXT_ROLES
-from qacg_models.modules.packing import Packing, SharedTexts, first_tokens
+from qacg_models.modules.packing import Packing, SharedTexts, first_tokens, per_token
 
 _OWN_ROLES = ("query", "key", "value")
 
@@ -48,7 +48,7 @@ class Projections(NamedTuple):
             return *own, context_query, context_key
         # Not added in place, which an exported graph would contain as a slow scatter.
         context = zip((context_query, context_key), self.questions)
-        return *own, *(x + _per_token(part, x, layout) for x, part in context)
+        return *own, *(x + per_token(part, x, layout) for x, part in context)
 
     def first_tokens(self, layout: Packing, texts: SharedTexts | None) -> tuple[Tensor, ...]:
         """Returns the five projections for the first token of each question, (N, 1, H, D) each.
@@ -75,7 +75,7 @@ class Projections(NamedTuple):
         key, value, context_key = padded
         if self.questions is None:
             return key, value, context_key
-        return key, value, context_key + _per_token(self.questions[1], context_key, None)
+        return key, value, context_key + per_token(self.questions[1], context_key, None)
 
 
 class ContextFold(nn.Module):
@@ -152,10 +152,10 @@ def mix_context(
         torch.Size([2, 5, 8])
     """
     if not _is_plain(context_layer):
-        embedding = _per_token(context_embedding, hidden_states, layout).expand_as(hidden_states)
+        embedding = per_token(context_embedding, hidden_states, layout).expand_as(hidden_states)
         return context_layer(torch.cat((embedding, hidden_states), -1)) + embedding
     tokens = F.linear(hidden_states, _token_weight(context_layer))
-    return tokens + _per_token(_question_part(context_layer, context_embedding), tokens, layout)
+    return tokens + per_token(_question_part(context_layer, context_embedding), tokens, layout)
 
 
 def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
@@ -234,12 +234,6 @@ def _question_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tenso
     """Returns We E + b + E, (N, hidden): one row per question."""
     weight = context_layer.weight[:, : context_layer.out_features]
     return F.linear(context_embedding, weight, context_layer.bias) + context_embedding
-
-
-def _per_token(per_question: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
-    """Expands (N, ...) to packed (T, ...) or padded (N, 1, ...), in the dtype of `like`, which autocast may set."""
-    per_question = per_question.to(like.dtype)
-    return layout.per_token(per_question) if isinstance(layout, Packing) else per_question.unsqueeze(1)
 
 
 def _is_plain(layer: nn.Module) -> bool:

@@ -141,6 +141,26 @@ def first_tokens(x: Tensor, packing: Packing, texts: SharedTexts | None) -> Tens
     return packing.first(x) if texts is None else texts.packing.first(x).index_select(0, texts.text_ids)
 
 
+def per_token(per_question: Tensor, like: Tensor, layout: Packing | Tensor | None) -> Tensor:
+    """Expands one value per question to the question's tokens.
+
+    Args:
+        per_question: (N, ...).
+        like: a tensor of the dtype of the result, which autocast may set.
+        layout: the packing of the questions; any other value for a padded batch.
+
+    Returns:
+        Packed (T, ...), or (N, 1, ...) for a padded batch.
+
+    Example:
+        >>> packing = packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5))
+        >>> per_token(torch.tensor([7, 8]), torch.zeros(5), packing).tolist()
+        [7.0, 7.0, 8.0, 8.0, 8.0]
+    """
+    per_question = per_question.to(like.dtype)
+    return layout.per_token(per_question) if isinstance(layout, Packing) else per_question.unsqueeze(1)
+
+
 def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Packing:
     """Returns the packing with the given offsets, after checking them.
 

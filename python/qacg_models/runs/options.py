@@ -188,16 +188,16 @@ class TrainingOptions:
     )
     context_from_layer: int | None = _shape(
         None,
-        "first layer that reads the aspect, from 0; with --context-standalone, the layers below are computed once for"
-        " all aspects of a text",
+        "first layer that reads the aspect, from 0 (default: 0; for aspect-bert with a checkpoint the last layer);"
+        " with --context-standalone, the layers below are computed once for all aspects of a text",
         kind=int,
     )
     context_start: str | None = _shape(
         None,
-        "initial values of quasi-attention if the checkpoint has no aspects. names: the vector of an aspect is the"
-        " average hidden state of its name, and context projections are copies of the query and key projections;"
-        " scores get the bias -log(keys), and beta and gamma are 0.9 (default: names with a checkpoint,"
-        " --context-standalone, --context-projection hidden and --protocol dev; otherwise random)",
+        "initial values for aspects in qacg-bert and aspect-bert if the checkpoint has no aspects. names: the vector of"
+        " an aspect is the average hidden state of its name; in qacg-bert, context projections are copies of the query"
+        " and key projections, scores get the bias -log(keys), and beta and gamma are 0.9 (default: names with a"
+        " checkpoint, --context-standalone, --context-projection hidden and --protocol dev; otherwise random)",
         *STARTS,
         kind=str,
     )
@@ -303,10 +303,13 @@ class TrainingOptions:
                 )
             if not math.isfinite(value):
                 raise InputError(f"{name}: expected a finite number, got {value}.")
-        for name in ("context_projection", "context_from_layer"):
-            if not entry.context_projection and getattr(self, name):
+        for name, has_field in (
+            ("context_projection", entry.context_projection),
+            ("context_from_layer", entry.context_from_layer),
+        ):
+            if not has_field and getattr(self, name):
                 raise InputError(
-                    f"{name}: expected none for the model {self.model!r}, which does not project contexts, got"
+                    f"{name}: expected none for the model {self.model!r}, which has no such field, got"
                     f" {getattr(self, name)}. Omit {name}."
                 )
 
@@ -318,10 +321,11 @@ class TrainingOptions:
                 f"frozen_layers: expected 0 for random weights, got {self.frozen_layers}. Name a checkpoint with"
                 " --from."
             )
-        if self.context_start and not BACKBONES[self.model].quasi_attention:
+        if self.context_start and not BACKBONES[self.model].starts_from_names:
+            models = " or ".join(repr(name) for name, entry in BACKBONES.items() if entry.starts_from_names)
             raise InputError(
-                f"context_start: expected none for the model {self.model!r}, which has no quasi-attention, got"
-                f" {self.context_start!r}. Omit context_start."
+                f"context_start: expected none for the model {self.model!r}, got {self.context_start!r}. Omit"
+                f" context_start, or set model to {models}."
             )
         if self.context_start != "names":
             return
@@ -364,15 +368,20 @@ class TrainingOptions:
         if not entry.contexts:
             recipe |= {"context_standalone": False, "join_texts": 0.0}
         if not entry.context_projection:
-            recipe |= {"context_projection": None, "context_from_layer": None}
+            recipe["context_projection"] = None
+        if not entry.context_from_layer:
+            recipe["context_from_layer"] = None
+        if entry.adds_context:
+            # A second segment with the aspect would exclude shared layers. The checkpoint determines the last layer.
+            recipe |= {"context_standalone": True} | ({"context_from_layer": None} if self.from_checkpoint else {})
         resolved = replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
         return resolved if resolved.context_start else replace(resolved, context_start=resolved._default_start())
 
     def _default_start(self) -> str | None:
         entry = BACKBONES[self.model]
-        if not entry.quasi_attention:
+        if not entry.starts_from_names:
             return None
-        can = self.from_checkpoint is not None and self.context_projection == "hidden"
+        can = self.from_checkpoint is not None and (entry.adds_context or self.context_projection == "hidden")
         return "names" if can and self.context_standalone and self.protocol == "dev" else "random"
 
 

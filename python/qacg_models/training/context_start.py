@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from qacg_kernels.nn import ContextAttention
     from qacg_models.checkpoints.source import Source
-    from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
+    from qacg_models.models.context_bert import ContextBertForSequenceClassification
 
 # Lambda starts at 0.1, so that the context projections get gradients. The bias keeps a row of the quasi-attention map
 # near the sum of a softmax row, 1.
@@ -32,16 +32,17 @@ def has_contexts(source: Source) -> bool:
 
 
 @torch.no_grad()
-def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTrainedTokenizerFast) -> None:
+def start_from_names(model: ContextBertForSequenceClassification, tokenizer: PreTrainedTokenizerFast) -> None:
     """Replaces the random weights through which a model reads aspects, in the layers from `context_from_layer` on.
 
     - The vector of an aspect is the average hidden state of its name's tokens at the input of layer
       `context_from_layer`, scaled to the average norm of these states.
-    - A context layer adds that vector to the hidden states (c = X + Ec).
-    - The projections of context queries and keys are copies of those of queries and keys.
+    - A context layer of QACG-BERT adds that vector to the hidden states (c = X + Ec).
+    - Its projections of context queries and keys are copies of those of queries and keys.
 
     Args:
-        model: model from a checkpoint without contexts, with `config.contexts` and the context projection "hidden".
+        model: QACG-BERT or Aspect-BERT from a checkpoint without contexts, with `config.contexts`; for QACG-BERT with
+            the context projection "hidden".
         tokenizer: tokenizer of the checkpoint.
     """
     bert, config = model.bert, model.config
@@ -64,6 +65,8 @@ def start_from_names(model: QACGBertForSequenceClassification, tokenizer: PreTra
     norm = states[tokens].norm(dim=1).mean()
     bert.context_embeddings.weight.copy_(functional.normalize(means) * norm)
     first = bert.encoder.first
+    if bert.self_attention is None:  # Aspect-BERT has no further new weights
+        return
     for layer, context_layer in zip(bert.encoder.layer[first:], bert.encoder.context_layer[first:]):
         start_context_layer(context_layer)
         copy_projections(layer.attention.self)

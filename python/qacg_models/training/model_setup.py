@@ -64,7 +64,8 @@ def begin_model(
         InputError: the checkpoint cannot be used, or has too few positions or too small a vocabulary; a model with
             random weights does not fit into memory; or `context_from_layer` or `frozen_layers` is too large.
     """
-    kind, fields = load_class(BACKBONES[options.model]), _fields(dataset, options)
+    entry = BACKBONES[options.model]
+    kind, fields = load_class(entry), _fields(dataset, options)
     if options.from_checkpoint is None:
         if (options.context_from_layer or 0) >= options.layers:
             raise InputError(
@@ -92,10 +93,10 @@ def begin_model(
     new_contexts = not has_contexts(source)
     from_names = options.context_start == "names" and new_contexts
     if options.context_start == "names" and not from_names:
-        say("aspects: quasi-attention starts from the weights of the checkpoint, not from the names of the aspects")
+        say("aspects: their vectors start from the weights of the checkpoint, not from the names of the aspects")
     model, loading = kind.from_source(
         source,
-        overrides=NAMES_FIELDS | fields if from_names else fields,
+        overrides=NAMES_FIELDS | fields if from_names and entry.quasi_attention else fields,
         permissions=Permissions(ignore_mismatched_sizes=True),
         attn_implementation=options.attention,
     )
@@ -113,9 +114,9 @@ def begin_model(
         )
     if from_names:
         start_from_names(model, tokenizer)
-        say("aspects: quasi-attention starts from the names of the aspects (--context-start random: random weights)")
+        say("aspects: their vectors start from their names (--context-start random: random weights)")
     if options.frozen_layers:
-        _freeze(model, options, new_contexts and BACKBONES[options.model].contexts)
+        _freeze(model, options, new_contexts and entry.contexts)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
     return model
 
@@ -175,5 +176,7 @@ def _fields(dataset: Dataset, options: TrainingOptions) -> dict[str, object]:
     if entry.contexts:
         fields |= {"contexts": list(dataset.contexts), "context_standalone": options.context_standalone}
     if entry.context_projection:
-        fields |= {"context_projection": options.context_projection, "context_from_layer": options.context_from_layer}
+        fields["context_projection"] = options.context_projection
+    if entry.context_from_layer:
+        fields["context_from_layer"] = options.context_from_layer
     return fields | options.quasi_attention

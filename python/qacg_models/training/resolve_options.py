@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.data import Dataset
@@ -73,7 +72,10 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
     if options.eval_every is None:
         options = replace(options, eval_every=evaluation_steps(steps_per_epoch(rows, options)))
     if options.learning_rate is None:
-        options = replace(options, learning_rate=pretrained_rate(_hidden_size(located(options.from_checkpoint))))
+        options = replace(options, learning_rate=pretrained_rate(_size("hidden_size", options.from_checkpoint)))
+    if options.context_from_layer is None and BACKBONES[options.model].context_from_layer:
+        layers = _size("num_hidden_layers", options.from_checkpoint)
+        options = replace(options, context_from_layer=max((layers or 1) - 1, 0))
     if options.bf16 is None:
         options = replace(options, bf16=options.from_checkpoint is not None and _has_fast_bf16())
     return replace(options, attention=_attention(options))
@@ -197,12 +199,13 @@ def _attention(options: TrainingOptions) -> str:
     return chosen
 
 
-def _hidden_size(checkpoint: Path) -> int | None:
-    """Returns the hidden size in the configuration beside a checkpoint; None if there is no valid one."""
-    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+def _size(field: str, checkpoint: str) -> int | None:
+    """Returns a size in the configuration beside a checkpoint; None if there is no valid one."""
+    path = located(checkpoint)
+    folder = path if path.is_dir() else path.parent
     for name in ("config.json", "bert_config.json"):
         try:
-            width = json.loads(read_text(folder / name))["hidden_size"]
+            size = json.loads(read_text(folder / name))[field]
         except (
             OSError,
             ValueError,
@@ -210,5 +213,5 @@ def _hidden_size(checkpoint: Path) -> int | None:
             TypeError,
         ):  # loading the checkpoint will raise an error with the reason
             continue
-        return width if isinstance(width, int) and width > 0 else None
+        return size if isinstance(size, int) and size > 0 else None
     return None

@@ -1,0 +1,132 @@
+"""Aspect-BERT: BERT that adds the embedding of the context to the hidden states of one layer.
+
+The input of layer k = `config.context_from_layer` is X + Ec, where X are the hidden states of the tokens and Ec is the
+embedding of the context. Everything else is BERT. The model is the simplest one that shares its lower layers between
+the contexts of a text; docs/explanation/many-aspects.md compares it with QACG-BERT.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers.utils import ModelOutput
+
+from qacg_models.configs.aspect_bert import AspectBertConfig
+from qacg_models.models.context_bert import ContextBertForSequenceClassification, ContextBertModel
+from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
+
+
+@dataclass
+class AspectBertModelOutput(ModelOutput):
+    """Output of `AspectBertModel`.
+
+    Tuples have one entry per layer, and `hidden_states` has one more. They are None unless requested.
+
+    In a packed batch, hidden states are (T, hidden_size). Attention matrices are then (B, H, L, L) with L = max_seqlen,
+    and 0 beyond the length of a sequence.
+
+    Attributes:
+        last_hidden_state: (B, L, hidden_size); None with pooled_only.
+        pooler_output: (B, hidden_size).
+        hidden_states: the embeddings, then the output of every layer, (B, L, hidden_size) each.
+        attentions: A after dropout, (B, H, L, L) each.
+
+    Example:
+        >>> import torch
+        >>> AspectBertModelOutput(pooler_output=torch.zeros(2, 8)).keys()
+        odict_keys(['pooler_output'])
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class AspectBertSequenceClassifierOutput(ModelOutput):
+    """Output of `AspectBertForSequenceClassification`.
+
+    Tuples have one entry per layer, and `hidden_states` has one more. In a packed batch, hidden states are
+    (T, hidden_size). Attention matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a
+    sequence.
+
+    Attributes:
+        loss: (), see `classification_loss`; None without labels.
+        logits: (B, num_labels).
+        hidden_states: the embeddings, then the output of every layer, (B, L, hidden_size) each; None unless requested.
+        attentions: A after dropout, (B, H, L, L) each; None unless requested.
+
+    Example:
+        >>> import torch
+        >>> AspectBertSequenceClassifierOutput(logits=torch.zeros(2, 3)).logits.shape
+        torch.Size([2, 3])
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class AspectBertModel(ContextBertModel):
+    """Aspect-BERT without a head: embeddings, encoder and pooler.
+
+    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
+    `config.output_attentions`). `output_gates` raises ValueError, since the model has no gates.
+
+    Args:
+        config: sizes, contexts, and the layer that reads the context.
+
+    Raises:
+        TypeError, ValueError: a field of the configuration is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import AspectBertConfig
+        >>> config = AspectBertConfig(
+        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=["price", "food"],
+        ...     context_from_layer=1,
+        ... )
+        >>> model = AspectBertModel(config).eval()
+        >>> context_ids = torch.tensor([config.context_id("price")])
+        >>> model(torch.tensor([[1, 2, 3]]), context_ids=context_ids).pooler_output.shape
+        torch.Size([1, 32])
+    """
+
+    config: AspectBertConfig
+    config_class = AspectBertConfig
+    implementations = IMPLEMENTATIONS
+    self_attention = None
+    output_class = AspectBertModelOutput
+    map_fields = ("attentions",)
+    gate_fields = ()
+
+
+class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
+    """Aspect-BERT with a linear classifier on the pooled output.
+
+    The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
+    `config.output_attentions`). `output_gates` raises ValueError, since the model has no gates.
+
+    Args:
+        config: sizes, contexts, and the layer that reads the context; `num_labels` or `id2label` gives the classes.
+
+    Raises:
+        TypeError, ValueError: a field of the configuration is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from qacg_models import AspectBertConfig
+        >>> config = AspectBertConfig(
+        ...     vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, contexts=4, num_labels=3
+        ... )
+        >>> model = AspectBertForSequenceClassification(config).eval()
+        >>> model(torch.tensor([[1, 2, 3]]), context_ids=torch.tensor([0])).logits.shape
+        torch.Size([1, 3])
+    """
+
+    config: AspectBertConfig
+    config_class = AspectBertConfig
+    implementations = IMPLEMENTATIONS
+    encoder_class = AspectBertModel
+    output_class = AspectBertSequenceClassifierOutput
