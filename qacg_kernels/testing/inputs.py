@@ -186,7 +186,7 @@ def lay_like(values: Tensor, like: Tensor) -> Tensor:
     return placed
 
 
-# Masks: each function takes the shape (B, H, L, S) and a generator and returns a mask, boolean or float64.
+# Masks: each function takes the shape (B, H, L, S) and a generator and returns a mask, boolean or floating.
 Shape4 = tuple[int, int, int, int]
 
 
