@@ -49,7 +49,7 @@ GATE_STD = 0.01
 class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
-    The layer is never called: the attention kernel reads its parameters. As in the published code, initial weights have
+    The layer is never called: the attention reads its parameters. As in the published code, initial weights have
     a standard deviation of 0.01, and initial biases are 0. So lambda starts near 0 (for beta = gamma = 1).
 
     Example:
@@ -568,7 +568,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
             raise ValueError("attention_mask: expected 1 where a key is visible and 0 elsewhere, got other integers")
         return (mask != 0)[:, None, None, :]
     if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.dtype in HIDING):
-        kinds = "boolean or integer (B, L), or boolean or floating (B, L, L) or (B, H, L, L)"
+        kinds = "boolean or integer (B, L), or boolean or floating (16 to 64 bits) (B, L, L) or (B, H, L, L)"
         raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
     full = (*query.shape[:3], query.shape[2])

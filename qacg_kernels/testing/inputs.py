@@ -65,7 +65,7 @@ class Inputs:
 
     Attributes:
         case: the case.
-        tensors: differentiable tensors by name: those of WIDE, and "lambda" or those of VECTORS and BIASES.
+        tensors: differentiable tensors by name: those of WIDE, and "lambda" or those of VECTORS and (if any) BIASES.
         options: keyword arguments of the call, except `backend` and `return_lambda`.
         grad_out: upstream gradient of the output.
         grad_lambda: upstream gradient of lambda; None unless the case has `lambda_gradient`.
