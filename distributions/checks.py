@@ -34,7 +34,7 @@ def require(condition: object, message: str) -> None:
 
 
 def check_sdist(path: Path, root: Path) -> str:
-    """Checks the sdist of qacg-kernels: it has all sources for building and testing, and no compiled files."""
+    """Checks the sdist of qacg-kernels: it has all sources for building, all Python tests, and no compiled files."""
     expected = {str(p.relative_to(root)) for p in (root / "csrc").rglob("*") if p.is_file()}
     expected |= {str(p.relative_to(root)) for name in ("distributions", "tests") for p in (root / name).rglob("*.py")}
     expected |= {"setup.py", "pyproject.toml", "README.md", "LICENSE", "constraints.txt", "Makefile"}
@@ -43,7 +43,7 @@ def check_sdist(path: Path, root: Path) -> str:
 
 
 def check_models_sdist(path: Path, root: Path) -> str:
-    """Checks the sdist of qacg-models: it has all sources, metadata, and no compiled files."""
+    """Checks the sdist of qacg-models: it has all modules, metadata, and no compiled files."""
     return _check_names(path, models_sources(root) | {"PKG-INFO"})
 
 
@@ -62,7 +62,7 @@ def modules(root: Path, package: str) -> set[str]:
 
 
 def models_sources(root: Path) -> set[str]:
-    """Paths of the sources of qacg-models, relative to the folder `python` of a checkout."""
+    """Paths of the modules and build files of qacg-models, relative to the folder `python` of a checkout."""
     return modules(root / "python", "qacg_models") | {"setup.py", "pyproject.toml", "README.md", "LICENSE"}
 
 

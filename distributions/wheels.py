@@ -95,7 +95,7 @@ def main() -> None:
         "--only",
         choices=[MODELS, "any", *TARGETS],
         nargs="+",
-        help="platform tags of the wheels to build (default: all)",
+        help="wheels to build: models (qacg-models), any (without a library) or platform tags (default: all)",
     )
     options = parser.parse_args()
     out = options.out.resolve()  # the builds run in other folders

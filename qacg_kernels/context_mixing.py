@@ -40,8 +40,8 @@ class FusedContextMixing(ContextAttention):
         Args:
             hidden_states: (B, L, hidden_size).
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
-                where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
-                (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to the scores.
+                where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
+                broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to the scores.
                 A floating mask is converted to the dtype of the queries, which is hidden_states' without autocast.
                 A value at or below half the lowest number of either dtype (float32's for float64) hides the key.
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
@@ -56,7 +56,7 @@ class FusedContextMixing(ContextAttention):
             TypeError: an argument has the wrong type, or the context is missing or given twice.
             ValueError: an argument has the wrong shape or device, the mask has an unsupported dtype, or a key mask has
                 integers other than 0 and 1 (checked for masks on the CPU that can be read).
-            RuntimeError: a score mask does not broadcast to (B, H, L, L).
+            RuntimeError: the inputs do not have the dtype of the layers (without autocast).
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)

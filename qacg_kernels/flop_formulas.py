@@ -3,13 +3,18 @@
 The package does not import this module, because torch.utils.flop_counter loads Triton.
 
 Example:
+    >>> import torch
     >>> import qacg_kernels.flop_formulas
     >>> from torch.utils.flop_counter import FlopCounterMode
-    >>> with FlopCounterMode() as counter:
-    ...     model(inputs)
+    >>> heads = torch.randn(5, 2, 4, 10, 16).unbind()
+    >>> with FlopCounterMode(display=False) as counter:
+    ...     out = qacg_kernels.quasi_attention(*heads, torch.rand(2, 4, 10))
+    >>> counter.get_total_flops()  # 6 x 10 x 10 x 16 for each of 2 x 4 heads
+    76800
 
 Per sequence and head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), whatever a kernel
-computes. Masks, key lengths and causality do not reduce the count.
+computes. Masks, key lengths and causality do not reduce the count. If the offsets of packed sequences cannot be read,
+the count is an upper bound.
 """
 
 from itertools import pairwise
@@ -38,7 +43,7 @@ def _backward(*tensors: Tensor | None, out_val: object = None, **options: object
 def _flop(per_entry: int, p: Problem) -> int:
     if p.cu_seqlens is None:
         entries = p.sequences * p.query.shape[2] * p.key.shape[2]
-    elif not has_values(p.cu_seqlens):  # the lengths are unknown, so this is an upper bound
+    elif not has_values(p.cu_seqlens):
         entries = p.query.shape[0] * p.max_seqlen
     else:
         entries = sum((stop - start) ** 2 for start, stop in pairwise(p.cu_seqlens.tolist()))

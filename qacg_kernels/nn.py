@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
-from qacg_kernels.call.masks import cast_mask
+from qacg_kernels.call.masks import HIDING, cast_mask
 from qacg_kernels.call.quasi_bias import checked_quasi_bias
 from qacg_kernels.call.validation import finite_number, probability
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
@@ -49,7 +49,7 @@ GATE_STD = 0.01
 class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
-    The layer is never called: the attention kernel reads its parameters. As in the published code, initial weights have
+    The layer is never called: the attention reads its parameters. As in the published code, initial weights have
     a standard deviation of 0.01, and initial biases are 0. So lambda starts near 0 (for beta = gamma = 1).
 
     Example:
@@ -181,7 +181,7 @@ class FusedQuasiAttention(ContextAttention):
     are not called; the kernel reads their weights and biases.
 
     Args:
-        hidden_size: size of hidden states and of the context.
+        hidden_size: size of hidden states and of the context; a multiple of num_heads.
         num_heads: H; the head size D is hidden_size / num_heads.
         dropout: probability in [0, 1).
         context_projection: "hidden" projects the whole context with hidden_size x hidden_size weights; "head" projects
@@ -272,9 +272,10 @@ class FusedQuasiAttention(ContextAttention):
         backend: str,
         output_attentions: bool,
     ) -> None:
-        """Sets all attributes except the layers and `dropout`, for modules that have layers, as in `patch.py`.
+        """Sets all attributes except the layers and `dropout`, and registers `accept_other_naming` as a load hook.
 
-        Also registers `accept_other_naming` as a load hook. Does not validate hidden_size, num_heads and naming.
+        The constructor and `apply_fused_attention` call this method. It does not validate hidden_size, num_heads,
+        naming and output_attentions.
 
         Raises:
             TypeError, ValueError: another argument has the wrong type or value.
@@ -297,7 +298,7 @@ class FusedQuasiAttention(ContextAttention):
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
     def gate(self, like: Tensor) -> GateParameters:
-        """The gate's parameters in the dtype of `like`, which under autocast is not the dtype of the weights."""
+        """The gate's parameters in the dtype of `like`, which under autocast may differ from that of the weights."""
         query, context_query, key, context_key = (self._gate_vector(role, like.dtype) for role in GATE_ROLES)
         return GateParameters(
             query,
@@ -346,8 +347,8 @@ class FusedQuasiAttention(ContextAttention):
         Args:
             hidden_states: (B, L, hidden_size); packed, with `cu_seqlens`, (T, hidden_size).
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
-                where a key is visible. A score mask is (B, L, L) or has four dimensions that broadcast to
-                (B, H, L, L); it is boolean, True where attention is allowed, or floating and added to both scores.
+                where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
+                broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to both scores.
                 A floating mask is converted to the dtype of the queries, which is hidden_states' without autocast.
                 A value at or below half the lowest number of either dtype (float32's for float64) hides the key.
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
@@ -370,7 +371,8 @@ class FusedQuasiAttention(ContextAttention):
             TypeError: an argument has the wrong type, or the context is missing or given twice.
             ValueError: an argument has the wrong shape, device or value, the mask has an unsupported dtype, or an
                 argument does not apply to packed sequences.
-            RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call.
+            RuntimeError: the inputs do not have the dtype of the layers (without autocast), or the backend named in the
+                constructor or by QACG_BACKEND does not support the call. Or QACG_SELF_CHECK=strict rejects the call.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)
@@ -522,7 +524,7 @@ def one_context(context: Tensor | None, C_embed: Tensor | None, context_embedded
 
 
 def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: bool) -> int:
-    """Returns max_seqlen; raises ValueError for arguments that packed sequences do not support."""
+    """Returns max_seqlen; raises ValueError if it is None, or for an argument that packed sequences do not support."""
     if max_seqlen is None:
         raise ValueError("max_seqlen: expected the length of the longest sequence, because of cu_seqlens, got None")
     if attention_mask is not None:
@@ -545,16 +547,18 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
 
     Raises:
         TypeError: the mask is no tensor.
-        ValueError: the mask has an unsupported dtype or a wrong shape; or a key mask has integers other than 0 and 1
-            (checked for masks on the CPU that can be read).
+        ValueError: the mask has an unsupported dtype, or the wrong device or shape; or a key mask has integers other
+            than 0 and 1 (checked for masks on the CPU that can be read).
     """
     if mask is None:
         return None
     if not isinstance(mask, Tensor):
         raise TypeError(f"attention_mask: expected a torch.Tensor or None, got {type(mask).__name__}")
+    if mask.device != query.device:
+        raise ValueError(f"attention_mask: expected device {query.device} like hidden_states, got {mask.device}")
     got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
     if mask.dim() == 2:
-        if mask.is_floating_point():
+        if mask.is_floating_point() or mask.is_complex():
             # A floating (B, L) mask may state visibility or be added to the scores; a wrong guess would be silent.
             kinds = "boolean or integer (B, L), or additive with four dimensions (B, 1, 1, L)"
             raise ValueError(f"attention_mask: expected {kinds}, {got}")
@@ -563,8 +567,8 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
         if values_readable(mask) and mask.dtype != torch.bool and bool(((mask != 0) & (mask != 1)).any()):
             raise ValueError("attention_mask: expected 1 where a key is visible and 0 elsewhere, got other integers")
         return (mask != 0)[:, None, None, :]
-    if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.is_floating_point()):
-        kinds = "boolean or integer (B, L), or boolean or floating (B, L, L) or (B, H, L, L)"
+    if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.dtype in HIDING):
+        kinds = "boolean or integer (B, L), or boolean or floating (16 to 64 bits) (B, L, L) or (B, H, L, L)"
         raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
     full = (*query.shape[:3], query.shape[2])

@@ -64,11 +64,9 @@ def apply_fused_attention(
         The number of replaced modules. Modules that were already fused are not counted.
 
     Raises:
-        ValueError: `backend` is unknown. Or a module has the nine layers, but also one of these faults: a layer has the
-            wrong type or shape; the replacement or the module cannot be called on the three tokens; the number or shape
-            of its results differs from the replacement's, or (with verify) its output does; it has several dropouts and
-            none is named "dropout"; its forward method is set on the instance. Or an argument is not the default, and
-            the module is CG-BERT's attention. The model is then unchanged.
+        TypeError, ValueError: an argument is invalid, or must be the default because a module is CG-BERT's attention.
+            Or a module has the nine layers but cannot be replaced, for example because (with verify) the outputs
+            differ. The message names the argument or the module. The model is then unchanged.
 
     Example:
         >>> from torch import nn
@@ -103,7 +101,7 @@ def _configure(module: nn.Module, settings: dict[str, Any], chosen: dict[str, An
 
 
 def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
-    """Reads the settings of the replacement from the layers of `module`; raises ValueError for unexpected layers."""
+    """Reads the settings of the replacement from the layers of `module`; raises ValueError if it cannot be replaced."""
     if "forward" in vars(module):
         raise ValueError(
             f"{where}: expected a forward method of the class, got one set on the instance, which would stay in use. "
@@ -153,14 +151,7 @@ _CALL = "(hidden_states, additive mask, device, context)"
 
 
 def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAttention]:
-    """Calls a module and its replacement.
-
-    Returns:
-        The class of the replacement.
-
-    Raises:
-        ValueError: either call fails, or the results differ (in their values only with `verify`).
-    """
+    """Calls a module and its replacement, and compares the results; returns the replacement's class."""
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
     generator = torch.Generator().manual_seed(0)

@@ -1,8 +1,8 @@
 """Compares this machine's kernels with the reference: `python -m qacg_kernels.selftest [--device cuda] [--json FILE]`.
 
-Run this command first on a new GPU, and attach its output to bug reports. The calls run in a child process, which
-imports nothing from the current folder. If a call crashes or hangs, the child process ends, and the remaining calls run
-in a new one. With TRITON_INTERPRET=1 only the Triton kernels run, on the CPU and on small sizes.
+Run this command first on a new GPU, and attach its output to bug reports. The calls run in a child process, in which
+files of the current folder cannot replace other modules. If a call crashes or hangs, the child process ends, and the
+remaining calls run in a new one. With TRITON_INTERPRET=1 only the Triton kernels run, on the CPU and on small sizes.
 """
 
 import argparse
@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.selftest", description="Compares the kernels of this machine with the reference."
     )
-    here = "cuda" if torch.cuda.is_available() else "cpu"
+    here = "cuda" if torch.cuda.is_available() and not triton.interpreted() else "cpu"
     parser.add_argument("--device", default=here, help="device of the tensors (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to a file")
     parser.add_argument("--minutes", type=float, default=5.0, help="time limit in minutes (default: %(default)g)")

@@ -2,7 +2,7 @@
 
 The result is a table with the tile sizes of the Triton kernels, and with the fastest backend by number of keys, for
 training and for inference. The table is saved after every measurement. The Triton backend and `backend="auto"` read it
-in later processes. Without a table `auto` prefers Triton on a GPU.
+in later processes. Without measured backends `auto` prefers Triton on a GPU.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def with_fastest_backends(
 
 
 def seconds_of(backend: str, kind: Choice) -> float:
-    """Returns the median time of a call with a backend on the current GPU, in seconds, including launch overhead.
+    """Returns the median time of a call with a backend on the current GPU, in seconds (`triton.testing.do_bench`).
 
     A call for training includes its backward.
     """
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command with these arguments (those of `sys.argv` when None).
 
     Returns:
-        The exit status: 0, or 2 if there is no GPU or no folder to save to.
+        The exit status: 0, or 2 if there is no supported GPU or no folder to save to.
     """
     parser = argparse.ArgumentParser(
         prog="python -m qacg_kernels.tune",
@@ -143,17 +143,25 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    try:
+        current = tile_tables.table_for(device)
+    except ValueError as error:
+        print(f"tune: {error}", file=sys.stderr)
+        return 2
     from importlib.metadata import version
+
+    saves = []
 
     def keep(table: Table) -> None:
         taken = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         measured = {"gpu": name, "taken": taken, "torch": torch.__version__, "triton": version("triton")}
         tile_tables.save(replace(table, measured=measured), path)
+        saves.append(path)
 
     end = time.monotonic() + options.seconds
     common = dict(is_spent=lambda: time.monotonic() >= end, log=lambda line: print(line, flush=True), keep=keep)
     base = replace(
-        tile_tables.table_for(device),
+        current,
         architecture=tile_tables.architecture_of(device),
         shared_bytes=tile_tables.shared_bytes_of(device),
     )
@@ -166,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
     table = with_fastest_backends(base, kinds, seconds_of, **common)
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
     tuned(table, keys, seconds, **common, compile_all=compile_all)
-    print(f"saved to {path}")
+    print(f"saved to {path}" if saves else "nothing was measured, so no table is saved")
     return 0
 
 

@@ -1,4 +1,4 @@
-// The arithmetic of one attention entry, equations 3 to 13 of MATH.md. Scores are exponents of 2: T log2 e.
+// The arithmetic of one attention entry, equations 3 to 14 of MATH.md. Scores are exponents of 2: T log2 e.
 #pragma once
 
 #if !defined(__CUDACC__)

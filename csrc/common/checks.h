@@ -79,8 +79,8 @@ class Checks {
   }
 };
 
-// Returns the error in the inputs that forward and backward have in common, or "". `Arguments` has the names of the
-// operators' schema (qacg_kernels/operators/schema.py).
+// Returns the first error in the inputs that forward and backward have in common, or "". `Arguments` has the names of
+// the operators' schema (qacg_kernels/operators/schema.py).
 template <typename Arguments>
 std::string wrong_arguments(const Arguments& a) {
   using Type = decltype(a.query.scalar_type());
@@ -160,7 +160,7 @@ std::string wrong_arguments(const Arguments& a) {
   return c.error;
 }
 
-// Returns the error in the further tensors of the backward, or "". Branch outputs that were not saved are empty.
+// Returns the first error in the further tensors of the backward, or "". Branch outputs that were not saved are empty.
 template <typename Arguments, typename Tensor, typename OptionalTensor>
 std::string wrong_gradients(const Arguments& a, const Tensor& grad_out, const OptionalTensor& grad_query_gate,
                             const OptionalTensor& grad_key_gate, const Tensor& softmax_out, const Tensor& row_max,

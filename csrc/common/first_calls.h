@@ -25,8 +25,8 @@ inline std::atomic<const char*> checked_in{nullptr};
 // Whether this thread is inside a check, whose own launches run directly.
 inline thread_local bool checking = false;
 // Hashes of the calls that have passed, each at the place that its low bits give. Two calls with the same place evict
-// each other, and an evicted call is checked again. Atomics instead of a lock, because a process may fork while another
-// thread calls.
+// each other, and an evicted call runs through Python once more. Atomics instead of a lock, because a process may fork
+// while another thread calls.
 inline constexpr uint64_t kPlaces = 1 << 14;
 inline std::atomic<uint64_t> passed[kPlaces];
 
@@ -65,8 +65,8 @@ inline void mix_tensor(uint64_t& hash, AtenTensorHandle t) {
   for (int64_t d = 0; d < dims; ++d) mix(hash, sizes[d] * kOdd + strides[d]);
 }
 
-// A hash of everything in which calls of one kernel variant agree. It does not include torch's switches (determinism,
-// TF32), because the kernels do not read them.
+// A hash of a call's device, dtypes, sizes, strides, alignment and options. Calls with equal hashes have one kernel
+// variant. It does not include torch's switches (determinism, TF32), because the kernels do not read them.
 inline uint64_t signature(const Operator& op, const StableIValue* stack) {
   uint64_t hash = reinterpret_cast<uintptr_t>(op.name);
   mix_device(hash, reinterpret_cast<AtenTensorHandle>(*stack));

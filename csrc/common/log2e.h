@@ -1,4 +1,4 @@
-// Multiplies scores so that e^x becomes 2^x.
+// The factor log2(e), which turns an exponent of e into one of 2.
 #pragma once
 
 namespace qacg {

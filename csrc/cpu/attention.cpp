@@ -327,7 +327,7 @@ bool rows_are_whole_lines(const Tensor& t) {
 
 Tensor no_rows(const Tensor& like, ScalarType type) { return empty(like, {0}, type); }
 
-// An empty float32 tensor with the shape of t without D: (B, H, L), or (T, H) if packed.
+// An uninitialised float32 tensor with the shape of t without D: (B, H, L), or (T, H) if packed.
 Tensor empty_rows(const Tensor& t) {
   Sizes sizes = sizes_of(t);
   sizes.pop_back();
@@ -473,10 +473,10 @@ BackwardResult attention_backward(
                                             row_sum, query_gate, key_gate);
   require(wrong.empty(), wrong);
   for (const Tensor* t : {&grad_out, &softmax_out, &row_max, &row_sum, &query_gate, &key_gate}) {
-    require(t->is_cpu(), "backend 'cpu': expected every tensor on the CPU");
+    require(t->is_cpu(), "backend 'cpu': expected every tensor on the CPU, got one on another device");
   }
   for (const OptionalTensor* t : {&grad_query_gate, &grad_key_gate}) {
-    require(!*t || (*t)->is_cpu(), "backend 'cpu': expected every tensor on the CPU");
+    require(!*t || (*t)->is_cpu(), "backend 'cpu': expected every tensor on the CPU, got one on another device");
   }
   Problem& p = call.problem;
   const bool has_vectors = !gate_lambda;

@@ -166,7 +166,7 @@ Kind kind_of(Level) { return {&kPlainFloat32, &kPlainBfloat16, &kPlainFloat16}; 
 
 namespace {
 
-// The newest instruction set of this processor; for bfloat16 the faster one.
+// The kernels of the newest instruction set of this processor; for bfloat16 those of AVX-512 where they are faster.
 Choice newest(Level level, Element element) {
   const Kernels* kernels = kind_of(level).of(element);
 #if defined(__x86_64__)

@@ -11,7 +11,7 @@ struct Choice {
 };
 
 // Chooses the kernels for an element type. QACG_CPU_CAPABILITY ("plain", "avx2", "avx512", "avx512_bf16", "amx"; on
-// aarch64 "neon", "neon_bf16") limits the choice to older instruction sets; each call reads it again.
+// aarch64 "neon", "neon_bf16") names the instruction set to use if the processor has it; each call reads it again.
 Choice choose(Element element);
 
 }  // namespace qacg

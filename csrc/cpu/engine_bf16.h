@@ -40,7 +40,7 @@ struct Bfloat16Engine {
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return round_up(rows, kRowStep) * dim; }
   static int64_t left_size(int64_t rows, int64_t cols) { return round_up(rows, kRowStep) * round_up(cols, kKeyStep); }
 
-  // Elements d and d + 1 of a row, zero beyond the row or the head size, as the register of pairs from d on.
+  // A register of pairs: 2 kLanes elements of a row from d on, zero beyond the head size.
   static QACG_INLINE Vec pairs(const Scalar* row, int64_t d, int64_t head_dim) {
     constexpr int64_t kPairs = 2 * kLanes;
     Vec result = Vec{};

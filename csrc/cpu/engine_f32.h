@@ -11,7 +11,7 @@ struct Float32Engine {
   using Scalar = InputScalar;
   using Packed = float;
   using Left = QACG_ISA::Left;
-  // Scores are computed in multiples of kKeyStep columns; a left operand has at least kRowStep rows.
+  // Scores are computed in multiples of kKeyStep columns; left operands have space for a multiple of kRowStep rows.
   static constexpr int64_t kKeyStep = kLanes;
   static constexpr int64_t kRowStep = 1;
   static constexpr int64_t kRowBlock = 64;

@@ -12,8 +12,8 @@
 
 namespace QACG_ISA {
 
-// A masked score (in powers of two, with its bias) at or below this has a sigmoid of exactly 0, as a mask value of
-// -10000 should have.
+// In a call with a mask, a context score (exponent of 2, with its bias) at or below this has a sigmoid of exactly 0, as
+// one with a mask value of -10000 should have.
 constexpr float kHiddenScore = -125.0f;
 // If lambda alpha times a row's sum is above this number, its products with values could overflow.
 constexpr float kLargestWeight = 0x1p64f;
@@ -23,8 +23,8 @@ constexpr int64_t kSpan = 512;  // a multiple of kChunk
 constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
-// The distance between a tile's rows in memory, which is no multiple of 4096 bytes. If it were, a column would use only
-// two sets of the first-level cache.
+// The distance between a tile's rows in memory, which is no multiple of 4096 bytes. If it were, the rows of a column
+// would share a set of the first-level cache.
 constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
 constexpr int64_t kChunkStride = tile_stride(kChunk);
 
@@ -370,8 +370,8 @@ class Forward {
                     [&](int64_t, IntVec) QACG_INLINE_LAMBDA { return weights; });
   }
 
-  // Replaces a chunk of context scores by its sigmoid and clears dropped entries. With one_sum, adds the softmax row:
-  // e + (lambda alpha l) sigmoid.
+  // Replaces a chunk of context scores by its sigmoid and clears dropped entries. With one_sum, it becomes
+  // e + lambda alpha d sigmoid, with the exponentials e of the softmax and the row's divisor d.
   void quasi_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
     float* row = quasi_ + r * kChunkStride;
     float* exponentials = softmax_ + r * stride_ + (chunk - key);

@@ -152,8 +152,7 @@ QACG_INLINE void transpose_squares(Vec (&v)[kLanes]) {
 }
 #endif
 
-// Transposes the kLanes x kLanes block in `v`: log2(kLanes) rounds that swap the off-diagonal halves of ever larger
-// squares.
+// Transposes the kLanes x kLanes block in `v`.
 QACG_INLINE void transpose(Vec (&v)[kLanes]) {
 #if defined(__aarch64__)
   const float32x4_t rows[4] = {(float32x4_t)v[0], (float32x4_t)v[1], (float32x4_t)v[2], (float32x4_t)v[3]};
@@ -257,7 +256,7 @@ struct RightOf<Engine> {
 template <typename Engine>
 using Right = typename RightOf<Engine>::Type;
 
-// The right operand of scores.
+// The right operand of scores: the caller's rows if the engine reads them in place, else packed into `to`.
 template <typename Engine>
 QACG_INLINE Right<Engine> panels_of(const typename Engine::Scalar* from, int64_t stride, int64_t rows, int64_t head_dim,
                                     typename Engine::Packed* to) {
@@ -269,7 +268,7 @@ QACG_INLINE Right<Engine> panels_of(const typename Engine::Scalar* from, int64_t
   }
 }
 
-// Elements of scratch that panels_of() and summed_rows() need.
+// Elements of scratch that panels_of() and summed_rows() need at most.
 template <typename Engine>
 int64_t panels_scratch(int64_t keys, int64_t dim) {
   return ReadsInPlace<Engine> ? 0 : Engine::panels_size(keys, dim);

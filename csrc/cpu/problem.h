@@ -61,8 +61,7 @@ struct Gradients {
   Rows lambda;  // outgoing: d lambda, or null
   float* gate_vectors;  // outgoing, (B * H, 4, D) partial sums, or null
   float* gate_biases;  // outgoing, (B * H, 2) partial sums
-  // Whether the gradients of the five operands are written past the caches. These gradients must be large, with rows of
-  // whole cache lines.
+  // Whether the gradients of the five operands are written past the caches, which requires rows of whole cache lines.
   bool streams;
   // Values per row that one pass hands to the next: delta, and the gradients of the two gates' logits.
   Rows delta, query_logit, key_logit;

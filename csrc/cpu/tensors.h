@@ -32,8 +32,8 @@ inline Sizes sizes_of(const Tensor& t) {
 
 inline int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
 
-// An empty tensor on the CPU. Uses the C function, because torch::stable::new_empty looks the operator up by name each
-// time.
+// An uninitialised tensor on the device of `like`. Uses the C function, because torch::stable::new_empty looks the
+// operator up by name each time.
 inline Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   int32_t number = torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));
   AtenTensorHandle made = nullptr;
@@ -49,7 +49,7 @@ inline Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   return Tensor(made);
 }
 
-// An empty tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
+// An uninitialised tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
 inline Tensor empty_dense_like(const Tensor& t) {
   const Sizes s = sizes_of(t);
   if (s.size() != 4 || t.stride(1) >= t.stride(2)) return empty(t, s, t.scalar_type());

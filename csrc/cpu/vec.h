@@ -112,7 +112,7 @@ QACG_INLINE Vec reciprocal(Vec v) {
 QACG_INLINE Vec reciprocal(Vec v) { return 1.0f / v; }
 #endif
 
-// Sums of lanes halve the register repeatedly, so all instruction sets add in the order of the same tree.
+// Sums of lanes halve the register repeatedly, to four lanes.
 typedef float Quad __attribute__((vector_size(16)));
 #if defined(__AVX512F__)
 QACG_INLINE Quad halved(Vec v, Quad (*join)(Quad, Quad)) {

@@ -58,7 +58,7 @@ class FlushDenormals {
 #endif
 };
 
-// 1 / (1 + 2^x): sigmoid(t) is sigmoid_of_exponent(-t log2 e). Not below 2^-126, so that no denormal comes out.
+// 1 / (1 + 2^x); sigmoid(t) is that of x = -t log2 e. x counts as at most 125, so that the result is no denormal.
 QACG_INLINE Vec inverse_one_plus_exp2(Vec x) { return reciprocal(1.0f + exp2(at_most(x, splat(125.0f)))); }
 
 // The sigmoid of a score whose exponent of 2 is score * factor + bias.

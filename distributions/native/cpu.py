@@ -23,7 +23,7 @@ SOURCES = {
 }
 # Parts of the names of sources, by the processor that they are for. Every aarch64 has NEON, so it omits plain kernels.
 X86_ONLY, ARM_ONLY, NOT_ARM = ("avx2", "avx512", "amx"), ("neon",), ("plain",)
-# Kernels that older compilers cannot compile, and the flag for attention.cpp in a library without them.
+# Kernels that older compilers cannot compile, and the flag for capability.cpp in a library without them.
 OPTIONAL_SOURCES = {
     "csrc/cpu/kernels_amx.cpp": "-DQACG_WITHOUT_AMX",
     "csrc/cpu/kernels_neon_bf16.cpp": "-DQACG_WITHOUT_NEON_BF16",
@@ -37,7 +37,7 @@ def sources_for(processor: str | None = None) -> tuple[dict[str, list[str]], lis
         processor: name of the processor, such as "x86_64"; that of the build's target when None.
 
     Returns:
-        The flags of each source, and flags for attention.cpp that list the kernels that the compiler cannot compile.
+        The flags of each source, and flags for capability.cpp that list the kernels that the compiler cannot compile.
     """
     processor, without = (processor or platforms.machine()).lower(), []
     others = [] if processor in ("x86_64", "amd64") else [*X86_ONLY]

@@ -3,10 +3,10 @@
 A kernel variant is a group of calls that run the same compiled code on the same path (`variant_of`). Its first call in
 a process runs twice, once in guarded memory, and is compared with the float64 reference by the error rule
 (`comparison`). If the result is right, the variant is not compared again. If the result is wrong, there is one warning,
-and this call and all later calls of the variant return the reference's result. A call without elements or finite
-values, in a CUDA graph capture, or without memory for the check is not compared; the next call of the variant is.
-Nothing is stored on disk, no process is started, and no lock is held. The check cannot find a fault that shows only
-with values that the first call does not have.
+and this call and all later calls of the variant return the reference's result. A call that cannot be compared, such as
+one in a CUDA graph capture, runs unchecked; the next call of the variant is compared. Nothing is stored on disk, no
+process is started, and no lock is held. The check cannot find a fault that shows only with values that the first call
+does not have.
 
 The environment variable QACG_SELF_CHECK is read at a variant's first call: `first` (the default), `always` (checks
 every call, also of a variant that was right, for debugging), `off`, or `strict`. With `strict` a wrong result raises
@@ -72,7 +72,7 @@ def summary(device: torch.device) -> str | None:
 
 
 def forget() -> None:
-    """Clears the results of all checks, and turns on the checks of the compiled libraries again; for tests."""
+    """Clears the results of all checks, for tests. Launch plans of Triton that have passed still run unchecked."""
     _right.clear()
     _wrong.clear()
     for switch in _switches.values():
@@ -254,7 +254,7 @@ def _launch_compiled(backend: str, problem: Problem, others: Others) -> Outputs:
 def variant_of(backend: str, p: Problem, others: Others) -> tuple:
     """The key of a call's kernel variant: everything that selects compiled code or a path through it.
 
-    Sizes are rounded up to a power of two.
+    Sizes except D are rounded up to a power of two.
     """
     is_backward, tokens = isinstance(others, Saved), p.query.shape[0] if p.packed else 0
     queries, keys = (p.max_seqlen,) * 2 if p.packed else (p.query.shape[2], p.key.shape[2])

@@ -22,11 +22,11 @@ from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, Saved
 from qacg_kernels.self_check.error_rule import GRADIENTS, SUM_BAND, Tally, squared_scales
 
 MOST_ENTRIES = 1 << 28
-# Calls with at most this many attention entries are compared completely, larger ones in a quarter of their entries, so
-# that the time stays near that of a few calls of eager PyTorch.
+# Calls with at most this many attention entries are compared completely; larger ones in this many entries or a quarter
+# of theirs, if that is more, so that the time stays near that of a few calls of eager PyTorch.
 _WHOLE_ENTRIES = {"cuda": 1 << 23, "cpu": 1 << 21}
 _SHARE = 4
-# Attention entries that are computed at a time. Each takes 8 bytes in about 40 maps, 300 to 500 MiB in all.
+# Attention entries that are computed at a time. Each takes 8 bytes in each of about 40 maps.
 _AT_A_TIME = {"cuda": 1 << 20, "cpu": 1 << 19}
 _FEWEST_ROWS = 16
 _TF32_EPS = 2.0**-10
@@ -234,7 +234,7 @@ class Comparison:
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
         """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name.
 
-        Eager results are in float32, for 16-bit calls too; exact results are in float64.
+        Eager results are in float32 for every dtype of the call; exact results are in float64.
         """
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):

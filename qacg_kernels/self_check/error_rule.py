@@ -8,7 +8,8 @@ are therefore measured alike. For the largest error of a tensor and for the root
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
 
-with a factor of 2 for outputs and 3 for gradients; in float64 the last line is + FLOAT64_BAND * eps(float64). Half the
+with a factor of 2 for outputs and 3 for gradients; in float64 the last line is + FLOAT64_BAND * eps(float64). The
+self-check instead uses eager's errors in float32 for every dtype, and a larger SUM_BAND (`comparison`). Half the
 dtype's smallest positive number is subtracted from every distance, because results are rounded to multiples of that
 number. Elements whose scale and float64 result are zero (masked out) must be exactly zero.
 """
@@ -76,7 +77,7 @@ def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
 
 
 class Tally:
-    """Collects the errors of one tensor that is compared part by part.
+    """Collects the errors of a tensor that is compared part by part, or of several tensors.
 
     Args:
         name: name of the tensor; the factor of gradients applies if it begins with "grad".

@@ -1,7 +1,7 @@
 """Memory with guard zones: every tensor that a kernel allocates lies between bytes that the kernel must not change.
 
-New tensors and the zones are filled with 0xff bytes, which are NaN in every float type. So an element of a new tensor
-is NaN if the kernel does not write it. A value that the kernel reads in a zone is NaN too.
+New tensors and the zones are filled with 0xff bytes, which are NaN in the float types of kernels. So a float element of
+a new tensor is NaN if the kernel does not write it. A float that the kernel reads in a zone is NaN too.
 """
 
 import torch

@@ -335,6 +335,9 @@ def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[
     """Returns the float dtypes in which a backend supports a plain call on `device`.
 
     Their order is float64, float32, bfloat16, float16. The result is () if the backend is unavailable.
+
+    Raises:
+        ValueError: `backend` is not the name of a backend.
     """
     found = []
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):

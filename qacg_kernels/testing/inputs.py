@@ -65,7 +65,7 @@ class Inputs:
 
     Attributes:
         case: the case.
-        tensors: differentiable tensors by name: those of WIDE, and "lambda" or those of VECTORS and BIASES.
+        tensors: differentiable tensors by name: those of WIDE, and "lambda" or those of VECTORS and (if any) BIASES.
         options: keyword arguments of the call, except `backend` and `return_lambda`.
         grad_out: upstream gradient of the output.
         grad_lambda: upstream gradient of lambda; None unless the case has `lambda_gradient`.
@@ -186,7 +186,7 @@ def lay_like(values: Tensor, like: Tensor) -> Tensor:
     return placed
 
 
-# Masks: each function takes the shape (B, H, L, S) and a generator and returns a mask, boolean or float64.
+# Masks: each function takes the shape (B, H, L, S) and a generator and returns a mask, boolean or floating.
 Shape4 = tuple[int, int, int, int]
 
 

@@ -34,8 +34,8 @@ def why_not_built(name: str) -> str:
 def why_not_loadable(path: Path) -> str | None:
     """Why a library must not be loaded; None if it may be.
 
-    Loading a truncated file would end the process with a bus error. The loader maps the length that the header declares
-    and then reads beyond the end of the file.
+    Loading a truncated file would end the process with a bus error, because the loader reads the length that the header
+    declares.
     """
     version = torch.__version__.split("+")[0]
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:

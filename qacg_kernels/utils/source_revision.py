@@ -13,8 +13,8 @@ def checkout_of(file: str | Path, *status: str) -> tuple[str, bool] | None:
             untracked files count too.
 
     Returns:
-        The full commit hash, and whether there are differences; None if git is missing or does not track the file, as
-        in an installed package.
+        The full commit hash, and whether there are differences; None if git fails or does not track the file, as in an
+        installed package.
     """
     file = Path(file).resolve()
 

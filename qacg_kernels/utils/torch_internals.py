@@ -122,7 +122,7 @@ def is_fake(t: Tensor) -> bool:
 
 
 def has_values(t: Tensor) -> bool:
-    """Whether a tensor's values can be read: not on "meta", while compiling, in FakeTensorMode or under vmap.
+    """Whether a tensor's values can be read: not while compiling or under vmap, and not of meta or fake tensors.
 
     Saves no time, but no public function returns whether vmap is active. Without the private name, the result is False
     under every transform of torch.func, so values are not validated there.

@@ -345,6 +345,16 @@ BAD_CALLS = {
         lambda m: m(X, "causal", None, C),
     ),
     "mask rank": (ValueError, "attention_mask: expected boolean or integer", lambda m: m(X, VISIBLE[0], None, C)),
+    "float8 mask": (
+        ValueError,
+        "attention_mask: expected boolean or integer",
+        lambda m: m(X, additive().to(torch.float8_e4m3fn), None, C),
+    ),
+    "mask device": (
+        ValueError,
+        "attention_mask: expected device cpu like hidden_states, got meta",
+        lambda m: m(X, additive().to("meta"), None, C),
+    ),
     "integer 4-D mask": (
         ValueError,
         "attention_mask: expected boolean or integer",

@@ -319,6 +319,14 @@ def run(blocks, x, c):
     return x
 
 
+def test_cg_bert_mask_on_another_device_raises():
+    blocks = released(layers=1)
+    apply_fused_attention(blocks)
+    x, c = inputs()
+    with pytest.raises(ValueError, match="attention_mask: expected device cpu like hidden_states, got meta"):
+        blocks[0](x, additive(x.dtype).to("meta"), x.device, c)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("projection", ["hidden", "head"])
 @pytest.mark.parametrize("naming", ["released", "compact"])

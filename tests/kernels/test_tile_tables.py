@@ -458,6 +458,22 @@ def test_tuning_without_home_folder_fails_before_measuring(gpu, monkeypatch, cap
     assert "Set QACG_TRITON_TABLES to a folder" in capsys.readouterr().err
 
 
+def test_tuning_without_time_saves_no_table(gpu, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert tune_command.main(["--seconds", "0"]) == 0
+    assert "nothing was measured, so no table is saved" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tuning_an_unsupported_gpu_exits_with_2(gpu, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    gpu(7, 5, 64)
+    assert tune_command.main([]) == 2
+    assert "tune: architecture: expected 'sm_80' or newer, got 'sm_75'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("key", [KEYS[0], KEYS[7], KEYS[-1]], ids=str)
 def test_tuning_examples_match_the_entrys_kind(key):
     entry = TileEntry(*key, 16, 16, 4, 1)

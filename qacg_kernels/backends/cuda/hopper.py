@@ -30,8 +30,7 @@ CAPABILITY, _CODE = (9, 0), "9.0a"
 def missing() -> list[str]:
     """Returns the reasons why this backend is unavailable on this machine; empty if it is available.
 
-    The reasons are: no usable CUDA library, no GPU, or no code for 9.0a. This function does not check the GPU's compute
-    capability; `not_for` does.
+    Does not check the GPU's compute capability; `not_for` does.
     """
     if why := cuda.missing():
         return why

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from qacg_kernels.backends.triton.tile_tables import Key, TileEntry, has_wide_waves, is_amd
 
-# (block_m, block_n, num_warps, num_stages), from large to small tiles. With more than 2 stages, loads overlap with the
-# previous tile; float32 products that read by parts do not pipeline. An optional fifth number limits the registers per
-# thread, so that one more block fits on a multiprocessor.
+# (block_m, block_n, num_warps, num_stages), roughly from large to small tiles. With more than 2 stages, loads overlap
+# with the previous tile; float32 products that read by parts do not pipeline. An optional fifth number limits the
+# registers per thread, so that one more block fits on a multiprocessor.
 _WHOLE_FORWARD = (
     (128, 128, 8, 1), (64, 128, 4, 1, 168), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1, 128), (32, 128, 4, 1),
     (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
@@ -62,7 +62,7 @@ _MOST_STAGES_OF_AMD = 2  # AMD's loads go through registers, so more stages woul
 
 
 def candidates(key: Key, architecture: str = "sm_90") -> list[TileEntry]:
-    """Tile-table entries to try for a key (kernel, bits, head size, busy), those with the largest tiles first."""
+    """Tile-table entries to try for a key (kernel, bits, head size, busy), roughly from large to small tiles."""
     if not is_amd(architecture):
         return _candidates(key, key[1] == 32)
     wide = has_wide_waves(architecture)

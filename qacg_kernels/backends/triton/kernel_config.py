@@ -67,9 +67,8 @@ def kernel_config(
     )
     warps, stages = (entry.num_warps, entry.num_stages) if entry else (_SMALL_WARPS, 1)
     if not traits.by_parts:
-        # A matrix instruction computes 16 x 16 results per warp. With more warps, several would compute the same
-        # entries. Products by parts keep their warps: with fewer, calls with few queries would spill the sums of many
-        # keys.
+        # At most one warp for each 16 x 16 results of a product: with more, several would compute the same entries.
+        # Products by parts keep their warps: with fewer, calls with few queries would spill the sums of many keys.
         widest = max(block_n, block_d)
         warps = min(warps, block_m * widest // 256)
     # Triton 3.9 warns that 3.10 will fuse multiplications and additions only if asked to.

@@ -215,7 +215,7 @@ def parse(text: str) -> Table:
     """Reads a table from JSON.
 
     Raises:
-        ValueError: the text is not a table; the message names the field, and the number of the entry if it has one.
+        ValueError: the text is not a valid table; the message names the fault and where it is.
     """
     try:
         record = json.loads(text)
@@ -323,7 +323,7 @@ def load(path: Path, architecture: str) -> Table:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is damaged or for another architecture; the message names the file and the field.
+        ValueError: the file is damaged or for another architecture; the message names the file and the fault.
     """
     try:
         table = parse(path.read_text(encoding="utf-8"))
@@ -378,10 +378,10 @@ def trial(table: Table) -> Iterator[None]:
 def table_for(device: torch.device) -> Table:
     """The table of a device: its tuned table if there is one, else `nearest_shipped`.
 
-    A tuned table that cannot be read is skipped with a warning that names the file.
+    A tuned table that cannot be read is skipped with a warning that names the file. In a `trial`, the table on trial.
 
     Raises:
-        ValueError: no shipped table fits the device.
+        ValueError: there is no tuned table, and no shipped one fits the device.
     """
     return _on_trial[-1] if _on_trial else _found(device)[0]
 
@@ -391,7 +391,7 @@ def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool)
     """The most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS.
 
     Raises:
-        ValueError: no shipped table fits the device.
+        ValueError: no table fits the device (`table_for`).
     """
     entries = table_for(device).by_key
     return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
@@ -410,10 +410,10 @@ def tuned_backends(device: torch.device, bits: int, head_dim: int, training: boo
 
 
 def source_of(device: torch.device) -> str:
-    """A line on where the tile sizes of a device come from, for `explain`.
+    """A line on where the tile sizes of a device come from, for `explain`; ignores a `trial`.
 
     Raises:
-        ValueError: no shipped table fits the device.
+        ValueError: no table fits the device (`table_for`).
     """
     return _found(device)[1]
 
