@@ -39,8 +39,8 @@ class Change:
         unit: "us", "ms" or "MB".
         old, new: medians, in `unit`.
         ratio: new over old; below 1 is an improvement.
-        low: the new first quartile over the old third quartile.
-        high: the new third quartile over the old first quartile.
+        low: the new first quartile over the old third quartile; for memory, `ratio`.
+        high: the new third quartile over the old first quartile; for memory, `ratio`.
         within: whether the change is within the noise of a run: the medians' intervals overlap, or for memory the
             values differ by at most _MEMORY_SLACK_MB.
         control: whether the implementation is one of _CONTROLS, and the version of torch is equal in both sets.
@@ -62,7 +62,7 @@ class Change:
         return self.new / self.old
 
     def verdict(self, noise: float) -> str:
-        """Returns "better", "WORSE" or "within noise"; `noise` is the logarithm of the largest ratio between runs."""
+        """Returns "better", "WORSE" or "within noise"; `noise` is the largest |log(ratio)| that counts as noise."""
         if self.within or abs(math.log(self.ratio)) <= noise:
             return "within noise"
         return "better" if self.ratio < 1 else "WORSE"

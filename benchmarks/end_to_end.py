@@ -1,9 +1,9 @@
 """Whole steps of QACG-BERT, implementations side by side: `python -m benchmarks.end_to_end --out DIR`.
 
 A training step is forward, loss and backward with dropout; inference is a forward. All implementations run the same
-batches of sentences. The same command resumes an interrupted run: a size and mode is not measured again if its records
-are of the same machine, versions and commit. `--count-lengths` only prints the number of sentences of each length, as
-in `sentihood_lengths.json`.
+batches of sentences. The same command resumes an interrupted run, if the checkout has no local changes and neither
+commit nor versions have changed. `--count-lengths` only prints the number of sentences of each length, as in
+`sentihood_lengths.json`.
 """
 
 import argparse

@@ -81,7 +81,7 @@ def suite_shape(length: int, head_dim: int) -> Shape:
 
 
 def _with_lengths(lengths: str, dropout: float, backend: str) -> tuple[str, ...]:
-    """The implementations for padded or packed sentences: eager only if padded, the composition without dropout."""
+    """The implementations for padded or packed sentences: eager if padded, and the composition without dropout."""
     eager = (EAGER,) if lengths == PADDED else ()
     composition = () if dropout else (COMPOSITION,)
     return (*eager, *composition, backend)

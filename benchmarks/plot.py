@@ -116,7 +116,7 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
 
 
 def _speedup_panels(times: Sequence[records.TimeRecord]) -> dict[str, dict[object, dict[str, records.TimeRecord]]]:
-    """Groups records into panels: by title, then by shape, then by implementation."""
+    """Groups records into panels: by title, then by case, then by implementation."""
 
     def title(one: records.TimeRecord) -> str:
         return f"{one.dtype}, {one.mode}" + (f", dropout {one.dropout:g}" if one.dropout else "")
@@ -174,7 +174,7 @@ def draw_rates(measured: Sequence[records.Record], path: str) -> None:
         if isinstance(one, records.TimeRecord) and one.lengths == FULL and one.gate == LAMBDA and not one.dropout
     ]
     if not times:
-        raise ValueError("records: expected times of full lengths without dropout, got none")
+        raise ValueError("records: expected times of full lengths with a lambda tensor and without dropout, got none")
     records.require_one_origin(times)
     head_dims = sorted({one.head_dim for one in times})
     figure, axes = plt.subplots(

@@ -1,6 +1,7 @@
 """Benchmark records: the fields of a measurement, and the files that store records.
 
-A file has one JSON object per line. A line of kind "shared" holds fields that all records after it have in common.
+A file has one JSON object per line. A line of kind "shared" holds fields that the records after it have in common, up
+to the next such line.
 """
 
 import json
@@ -418,7 +419,7 @@ def threads_of(record: Record) -> int:
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """The records with the most threads of their machine. Only `scaling.py` reads records with fewer threads."""
+    """The records with the most threads of their machine."""
     most: dict[str, int] = {}
     for record in records:
         machine = record.origin.machine["cpu"]

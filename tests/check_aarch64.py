@@ -4,7 +4,7 @@
 
 The tests run with torch's wheel for aarch64 under QEMU's user-mode emulation, on one processor after another: "max" has
 BFMMLA, "neoverse-n1" does not. Then the self-check runs, and `auto` must select the kernels. Tests that do not start in
-time are reported as "left out". Times in the emulator mean nothing.
+time are skipped, and pytest lists them with the reason. Times in the emulator mean nothing.
 
 It requires apt-get of Debian or Ubuntu and two packages, which it names when they are missing; no ARM machine, no root.
 Python, its libraries and torch for ARM are unpacked once into build/aarch64: half a gigabyte.

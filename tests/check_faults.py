@@ -10,8 +10,9 @@ Full disks: a file system of random size (or, if none can be mounted, a limit on
 exit with status 2 and one line with the path and the reason, publish nothing, and end correctly with --resume on
 another disk.
 
-Damage: each file of the newest checkpoint, of the best weights and of a prediction's parts is missing, cut, or has
-flipped bytes. The command must name it, set it aside or write it again, and end correctly.
+Damage: each file of the newest checkpoint, of the best weights, of the encoded rows and of a prediction's parts is
+missing, cut, or has flipped bytes. The command must name it (except a missing part), set it aside or write it again,
+and end correctly.
 
 First, the checks run on deliberate faults and must find them: digests that are not checked, random states that are not
 restored, and a full disk without an error message.
@@ -125,7 +126,7 @@ def check(folder: Path, seed: int, form: str) -> Report:
 
 @contextlib.contextmanager
 def working_folder(given: Path | None) -> Iterator[Path]:
-    """Yields a working folder. Afterwards it is deleted, except for the folder of the first wrong trial."""
+    """Yields a working folder, which is deleted afterwards unless a trial was wrong or an error was raised."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=given)).resolve()

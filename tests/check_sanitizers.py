@@ -1,9 +1,9 @@
 """Runs the C++ CPU kernels of this machine's instruction sets under sanitizers: `make check-sanitizers CALLS=100`.
 
 It builds the library with the address and undefined-behaviour sanitizers, and with the thread sanitizer. Each first
-runs on deliberate faults. Then the calls of test_random_calls.py and test_few_queries.py, and one whose results are
-large enough for pages of 2 MB, run forward and backward with 1, 2 and 4 threads. Their results must be equal bit for
-bit. A report ends the run with exit status 1. GCC with libasan and libtsan is required.
+runs on deliberate faults. Then calls run forward and backward with 1, 2 and 4 threads: those of test_random_calls.py,
+those of test_few_queries.py, and one with results that are large enough for pages of 2 MB. Their results must be equal
+bit for bit. A report ends the run with exit status 1. GCC with libasan and libtsan is required.
 
 AMX instructions run in software (tests/support/software_tiles.h) on every processor with AVX-512 BF16, and the results
 of these kernels must meet the error rule. The last line of each sanitizer names the instruction sets that this machine

@@ -151,7 +151,7 @@ def environment(name: str, python: Path, files: list[Path], out: Path) -> Path:
 
 
 def write_inputs(folder: Path) -> None:
-    """Writes the reviews with labels, reviews.csv, and without, new.csv, that COMMANDS read."""
+    """Writes the files that COMMANDS read: reviews.csv with labels, and new.csv without labels."""
     nouns = ("soup", "waiter", "bill", "room", "breakfast", "view")
     labels = {"food": "good", "price": "bad", "service": "none"}
     rows = [

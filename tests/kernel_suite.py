@@ -44,7 +44,7 @@ _MOST_SHOWN = 20
 
 
 def default_jobs(cores: int) -> int:
-    """One process per core, two less on a machine with more than four cores."""
+    """The number of processes: two less than cores, but at least two if there are two cores, at most _MOST_JOBS."""
     return min(_MOST_JOBS, max(cores - 2, min(cores, 2)))
 
 

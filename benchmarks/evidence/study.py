@@ -1,10 +1,10 @@
 """The training runs of the study, in order, with the options of each.
 
 Every model is tried with the same number of settings, each in one run ("search") of SEARCH_EPOCHS epochs that does not
-see the test split. Runs of EPOCHS epochs with other seeds follow, with the setting that is best on dev. They are
-evaluated on the test split. Runs use bfloat16 autocast, which takes between a half and two thirds of float32's time.
-Additional runs measure the effect of the arithmetic (CHECKS, one of them in float32) and look for the reason of the
-result (HYPOTHESES).
+see the test split; a variant uses the setting of its model. Runs of EPOCHS epochs with other seeds follow, with the
+setting that is best on dev. They are evaluated on the test split. Runs use bfloat16 autocast, which takes between a
+half and two thirds of float32's time. Additional runs measure the effect of the arithmetic (CHECKS, one of them in
+float32) and look for the reason of the result (HYPOTHESES).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
 """The matrix-product ceiling: the fastest matrix product of a dtype on this machine, with these threads.
 
-On the CPU three products are tried: torch's product of two large matrices, its batched product of tiles, and oneDNN's
-brgemm on tiles that stay in the cache, which `brgemm.cpp` calls. On a GPU it is one large product. The fastest product
-then runs interleaved with the implementations, so that a share of the ceiling compares times of the same rounds.
+On the CPU three kinds of products are tried: torch's product of two large matrices, its batched product of tiles, and
+oneDNN's brgemm on tiles that stay in the cache, which `brgemm.cpp` calls. On a GPU it is one large product. The fastest
+product then runs interleaved with the implementations, so that a share of the ceiling compares times of the same
+rounds.
 """
 
 import hashlib

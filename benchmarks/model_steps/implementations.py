@@ -39,7 +39,7 @@ class Runner:
     Attributes:
         model: the module whose gradients a step computes; the caller sets it to training or evaluation mode.
         run: returns the loss and the logits of a batch.
-        prepare: called once after the mode is set, before the first step.
+        prepare: called after the mode is set, before the steps.
     """
 
     model: nn.Module

@@ -78,9 +78,10 @@ def shapes() -> list[Shape]:
 
 
 def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iterator[Record]:
-    """Yields a record of the whole operator in bfloat16 for each shape, pass and gate of the GPU benchmark.
+    """Yields a record of the whole operator in bfloat16 for each of `shapes`, PASSES and GATES.
 
-    Gate vectors are included for GPU_SHAPES only. If `widths` does not contain BITS, nothing is yielded.
+    Shapes with other head sizes than `head_dims` are left out. Gate vectors are included for GPU_SHAPES only. If
+    `widths` does not contain BITS, nothing is yielded.
     """
     for shape, pass_, gate in itertools.product(shapes(), PASSES, GATES):
         if BITS not in widths or shape.head_dim not in head_dims or (gate == VECTORS and shape not in GPU_SHAPES):

@@ -341,6 +341,8 @@ def test_train_numbers_out_of_range_print_one_line(small_data, tmp_path, capsys)
     run = tmp_path / "run.yaml"
     run.write_text(yaml.safe_dump({"layers": HUGE}), encoding="utf-8")
     fails(capsys, ["train", "--config", run, *data, *output], "layers: expected at most 1,000", f"got {HUGE}")
+    run.write_text(f"minutes: {10**400}\n", encoding="utf-8")
+    fails(capsys, ["train", "--config", run, *data, *output], "minutes: expected a value of type float, got 1000")
     bad = {"[1, x]": "'x'", "[1.5]": "1.5", "[true]": "True", "[]": "got []", f"[{2**70}]": f"got {2**70}"}
     for seeds, part in bad.items():
         run.write_text(f"seeds: {seeds}\n", encoding="utf-8")

@@ -10,6 +10,7 @@ import os
 import random
 import re
 import tarfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -475,6 +476,12 @@ def test_runtime_errors_name_the_command(model, tmp_path, capsys, monkeypatch):
             archive.addfile(entry, io.BytesIO(b"old"))
     with raises("InputError: got another file in old.tgz. Run npm pack"):
         read_runtime(Path("old.tgz"))
+    packed = zlib.compressobj(wbits=31)  # gzip, with an invalid block in the content of the first file
+    entry.size = 10**6
+    start = packed.compress(entry.tobuf() + bytes(10**5)) + packed.flush(zlib.Z_FULL_FLUSH)
+    Path("damaged.tgz").write_bytes(start + b"\xff" * 8)
+    with raises("InputError: got damaged.tgz, which is another file (Error -3"):
+        read_runtime(Path("damaged.tgz"))
     wrong = ["export", model, "--output", "model.onnx", "--runtime", "other.tgz"]
     assert "runtime: expected --to page with --runtime, got onnx." in error_of(capsys, *wrong)
     assert "expected a name that ends in .html" in error_of(capsys, *flags[:-1], "model.onnx")

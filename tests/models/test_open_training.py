@@ -67,6 +67,11 @@ def test_resolve_options_defaults_have_no_step_limit(dataset):
     )
 
 
+def test_plan_without_patience_names_the_time_limit_only(dataset):
+    chosen = resolve_options(TrainingOptions(patience=0, minutes=5), dataset)
+    assert plan(chosen, 240, "dev").startswith("training: at most 5 minutes (--minutes); dev")
+
+
 def test_selection_note_of_one_evaluation_names_the_last_step(dataset, tmp_path):
     options = replace(OPEN, patience=None, eval_every=3, max_steps=3)
     record = trained(dataset, tmp_path / "m", options).record

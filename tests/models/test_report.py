@@ -325,8 +325,8 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "answer_sentences", lambda ask, intro: asked.append(intro))
     status = demo.run(tmp_path / "report", tmp_path / "model", TINY)
     out = capsys.readouterr().out
-    assert status == 1  # one epoch of a tiny model does not beat the majority row by the margin
-    assert "DOES NOT BEAT the majority row by 15 points" in out
+    assert status == 1  # one epoch of a tiny model does not beat the majority baseline by the margin
+    assert "DOES NOT BEAT that of the majority baseline by at least 15 points" in out
     compared, _, _, title, *commands = out.splitlines()[-7:]
     assert compared.startswith("test, against the baseline (TF-IDF + logistic regression): ")
     assert title == "Commands to try next:"

@@ -66,6 +66,13 @@ def test_table_merges_seeds_of_a_run():
     assert "selected on dev" in text and "optimistic" not in text
 
 
+def test_table_lists_options_of_one_model_that_differ():
+    records = [record(context_standalone=one) for one in (True, False)]
+    records.append(record(model="bert", context_projection=None))
+    names = [row[0] for row in cells(markdown([row_of(one) for one in records]))[2:5]]
+    assert names == ["QACG-BERT, context_standalone True", "QACG-BERT, context_standalone False", "BERT"]
+
+
 def test_append_rows_omits_paths_and_repeats(tmp_path, capsys):
     for _ in range(2):
         path = append_rows(tmp_path, [record(0), record(1)])
@@ -98,7 +105,7 @@ def test_table_incompatible_rows_raise(tmp_path, capsys):
         with pytest.raises(InputError, match=expected):
             read_rows([broken])
     assert main(["table", str(empty)]) == 2
-    assert f"rows: expected files of qacg train --rows, got none in {empty}" in capsys.readouterr().err
+    assert f"rows: expected records of qacg train --rows, got none in {empty}" in capsys.readouterr().err
     assert main(["table", str(tmp_path / "none.jsonl")]) == 2
     assert "none.jsonl: cannot be read" in capsys.readouterr().err
 

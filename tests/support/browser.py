@@ -138,7 +138,7 @@ class Browser:
         self._call("Input.insertText", text=text)
 
     def picture(self, path: Path, top: float = 0, height: float | None = None) -> None:
-        """Writes a picture of the page as PNG: the window's width, and `height` pixels from `top`, or all when None."""
+        """Writes a PNG of the page from `top` on: the window's width, and `height` pixels, or None for the rest."""
         width, whole = self.value("[innerWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": top, "width": width, "height": height or whole - top, "scale": 1}
         answer = self._call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)

@@ -1,8 +1,8 @@
 """The calls with which every backend is tested.
 
-No size is a multiple of a tile. Cases have masks, causality, dropout and both kinds of gate on both sides of two limits
-of the CPU kernels: rows of up to 512 keys are processed in one tile, and calls with up to 2,048 keys save no branch
-output.
+Most sizes are not multiples of a tile. Cases have masks, causality, dropout and both kinds of gate on both sides of two
+limits of the CPU kernels. Calls with up to 512 keys save no branch output (WHOLE_ROW_KEYS in
+qacg_kernels/backends/cpu.py). A forward that saves none has up to 2,048 keys in a tile (kWholeRowKeys in csrc/cpu).
 """
 
 from qacg_kernels.testing.inputs import Case

@@ -8,7 +8,7 @@ import torch
 
 
 class Interrupted(BaseException):
-    """An exception that no code under test catches."""
+    """An exception that no code under test suppresses."""
 
 
 def interrupt_at(patch, owner, name, call=1, *, after=False, error=Interrupted):

@@ -26,7 +26,7 @@ from qacg_kernels.call.problem import Problem, Residuals, Saved
 from qacg_kernels.functional import problem_of
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
-# NVIDIA's chips that have a tile table, and chips that use the table of an older one.
+# NVIDIA's chips that have a tile table.
 OWN_TABLE = tuple(chip for chip in shipped_architectures() if not is_amd(chip))
 AMD = ("gfx942", "gfx950")
 # The most shared memory of a block, in bytes; for chips that are not listed here, it is `shared_bytes` of their table.

@@ -60,7 +60,7 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
 
 
 def record_of(task, contexts, options, reading=None):
-    """Makes a training record with a value in every field and the metrics of random predictions."""
+    """Makes a training record with a value in every field; all metrics are 0.5."""
     figures = {name: 0.5 for name in METRIC_CLASSES[task.metrics].TITLES} | {"undefined": []}
     coin = {split: METRIC_CLASSES[task.metrics].from_json(figures) for split in ("dev", "test")}
     return TrainingRecord(

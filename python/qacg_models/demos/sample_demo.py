@@ -61,8 +61,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         MARGIN above that of the majority baseline.
 
     Raises:
-        InputError: `report` has files that are not a report, `output` has files that are not a model, or training
-            fails as in `train`.
+        InputError, OSError: `report` or `output` cannot be replaced or written, or training fails as in `train`.
     """
     from qacg_models.reporting import captions
     from qacg_models.reporting.heatmaps import loss_figure
@@ -230,9 +229,9 @@ def _evaluation(section, trained, lines: Sequence[str]) -> bool:
     section.text(baseline_comparison(trained.record, "test"), "note")
     results = stored_results(trained.record, "test")
     margin = results[row_title(trained.record, "test")].strict_accuracy - results[MAJORITY].strict_accuracy
-    verdict = "beats" if margin >= MARGIN else "DOES NOT BEAT"
-    points = f"{100 * MARGIN:.0f} points: {100 * margin:+.1f}"
-    print(f"strict accuracy on test {verdict} the majority row by {points}")
+    beats = "beats" if margin >= MARGIN else "DOES NOT BEAT"
+    points = f"at least {100 * MARGIN:.0f} points (lead: {100 * margin:.1f})"
+    print(f"strict accuracy on test {beats} that of the majority baseline by {points}")
     for line in (
         note,
         *lines,

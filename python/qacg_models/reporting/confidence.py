@@ -50,7 +50,7 @@ class Confidence:
             logits: (N, classes) logits of the model, in the order of `rows`.
 
         Raises:
-            ValueError: there are no rows, sizes differ, or a row has no label.
+            ValueError: there are no rows, sizes differ, a row has no label, or a logit is not finite.
         """
         gold, temperatures = [row.label for row in rows], trained.calibration.temperatures
         probabilities = probabilities_of(logits, temperatures)

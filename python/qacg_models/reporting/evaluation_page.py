@@ -54,8 +54,7 @@ def write_page(page: Report, evaluation: Evaluation) -> Path:
     """Fills and writes an empty page; returns its path.
 
     Raises:
-        InputError: the folder of the page has files that are not part of a report.
-        OSError: a file cannot be written; an earlier report is unchanged.
+        InputError, OSError: the page cannot be written, as in `Report.write`.
     """
     section = page.section("Metrics")
     section.text(evaluation.described)

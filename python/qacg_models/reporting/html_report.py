@@ -155,8 +155,8 @@ class Report:
         """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
 
         Raises:
-            InputError: `folder` has files that are not part of a report, and is unchanged; or an earlier report can be
-                neither replaced nor restored, and the message has the path of its content.
+            InputError: `folder` is a file or has files that are not part of a report, and is unchanged; or an earlier
+                report can be neither replaced nor restored, and the message has the path of its content.
             OSError: a file cannot be written, or the new folder cannot be moved into place; an earlier report is
                 unchanged.
         """

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import tarfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def read_runtime(path: Path) -> Runtime:
     try:
         with tarfile.open(path) as archive:
             found = [archive.extractfile(f"package/dist/{name}").read() for name in _RUNTIME_FILES]
-    except (tarfile.TarError, OSError, EOFError, KeyError, AttributeError) as error:
+    except (tarfile.TarError, zlib.error, OSError, EOFError, KeyError, AttributeError) as error:
         raise InputError(
             f"runtime: expected {RUNTIME_ARCHIVE}, got {path}, which is another file ({error}). {advice}"
         ) from None

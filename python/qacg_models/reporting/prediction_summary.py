@@ -94,7 +94,7 @@ class Summary:
     _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
 
     def add(self, one: Prediction) -> None:
-        """Counts a prediction or a skipped text, and keeps the text if it is among the most probable of its label."""
+        """Counts a prediction or a skipped text, and keeps the texts with the highest probabilities for `telling`."""
         if not one.label:
             self.skipped += 1
             return
@@ -131,7 +131,7 @@ class Summary:
         return [Share(name, counts[name], total, *wilson_interval(counts[name], total)) for name in self.labels]
 
     def telling(self, context: str, label: str) -> list[tuple[float, str]]:
-        """Returns (probability, sentence) of the most probable sentences of a label, highest probability first.
+        """Returns (probability, sentence) of the most probable sentences of a context and label, the highest first.
 
         There are at most TELLING sentences. They are distinct, and truncated to 400 characters.
         """
@@ -141,7 +141,7 @@ class Summary:
 def month_of(text: str) -> str | None:
     """Returns the month of a date, such as "2024-05"; None if the date cannot be read.
 
-    Readable dates are 2024-12-31 and 2024/12/31, with or without a time, and 31.12.2024.
+    Readable dates are 2024-12-31, 2024/12/31 and 31.12.2024, with or without a time.
 
     Example:
         >>> month_of("2024-05-31T10:00:00"), month_of("31.5.2024"), month_of("05/31/2024")

@@ -14,8 +14,9 @@ from qacg_models.runs.record import TrainingRecord
 from qacg_models.utils.cells import markdown_table, mean_and_deviation
 from qacg_models.utils.plain_text import parse_json, read_text
 
-# Options that are not listed as differences: they have their own columns, or follow from the model.
+# Options that are not listed as differences, because they have their own columns.
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
+# Options that not every model has. They are listed only if they differ between records of one model.
 _MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer", "context_start")
 
 
@@ -85,7 +86,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
                 raise InputError(f"{path}:{number}: expected a record of qacg train --rows, got other JSON")
             rows.append(row)
     if not rows:
-        raise InputError(f"rows: expected files of qacg train --rows, got none in {', '.join(map(str, paths))}")
+        raise InputError(f"rows: expected records of qacg train --rows, got none in {', '.join(map(str, paths))}")
     return rows
 
 
@@ -156,7 +157,7 @@ def _kind(row: dict) -> str:
 
 
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
-    """Returns "name value" of the options in which a record differs from records with the same protocol.
+    """Returns "name value" of the options in which a record differs from any record with the same protocol.
 
     Only records are compared that both start from pretrained weights, or both from scratch.
     """
@@ -165,11 +166,12 @@ def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
         for other in rows
         if other["protocol"] == row["protocol"] and (other["pretrained"] is None) == (row["pretrained"] is None)
     ]
-    hidden = (*_OWN_COLUMNS, *_MODEL_OPTIONS)
+    same_model = [other for other in alike if other["backbone"] == row["backbone"]]
     return [
         f"{name} {value}"
         for name, value in row["options"].items()
-        if name not in hidden and any(other["options"].get(name) != value for other in alike)
+        if name not in _OWN_COLUMNS
+        and any(other["options"].get(name) != value for other in (same_model if name in _MODEL_OPTIONS else alike))
     ]
 
 

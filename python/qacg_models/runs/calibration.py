@@ -15,7 +15,7 @@ CALIBRATION_FORMAT = 1
 MIN_FIT_ROWS = 100
 VALIDITY = (
     "Calibration is measured on dev, and is valid for similar text. On other text (another domain, another source)"
-    " confidence is too high: evaluate labelled rows of such text before you rely on a threshold."
+    " confidence can be too high: evaluate labelled rows of such text before you rely on a threshold."
 )
 
 

@@ -65,7 +65,7 @@ class TrainingRecord:
         overlap: for each pair of splits, their names and the number of sentences that both have.
         data: number of rows and digest of each split.
         warnings: warnings about the data, from `training_warnings`.
-        padding: share of padding in batches padded to their longest row.
+        padding: share of padding in random batches that are padded to their longest row.
         steps: number of optimizer steps.
         seconds: duration of training, evaluations included.
         loss: pairs of a step and the training loss, averaged over the steps since the previous pair.

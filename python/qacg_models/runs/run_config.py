@@ -1,6 +1,7 @@
-"""Run files, YAML or JSON: the options that --config reads, and run.yaml, which a run writes beside its model."""
+"""Run files, YAML or JSON: the options that --config reads, and run.yaml, which a run writes to its output folder."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,11 +18,11 @@ def read_run_file(path: Path | str) -> dict[str, object]:
     """Reads the options of a run file.
 
     Returns:
-        Values by name, without null values.
+        Values by name, of the types in `option_types`, without null values.
 
     Raises:
-        InputError: the file cannot be read, is neither YAML nor JSON, names an unknown option, or has a value of
-            another type or with a lone surrogate.
+        InputError: the file cannot be read, is not a mapping in YAML or JSON, names an unknown option, or has a value
+            of another type or with a lone surrogate.
     """
     import yaml
 
@@ -54,6 +55,9 @@ def write_run_file(
         data_options: options for reading the data.
         options: options of training, from `resolve_options`; the seed is not written.
         seeds: seeds of all models.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     import yaml
 
@@ -84,13 +88,10 @@ def _typed(path: Path, name: str, value: object, kind: type) -> object:
             raise InputError(
                 f"{path}: {name}: expected text that UTF-8 can encode, got {half}, half of a character. Remove it."
             )
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is float and isinstance(value, str):  # YAML reads 2e-5 as a text, because it has no decimal point
-        try:
+    # YAML reads 2e-5 as a text, because it has no decimal point.
+    if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
             return float(value)
-        except ValueError:
-            pass
     if name == "data" and isinstance(value, str):
         return [value]
     if kind is list and isinstance(value, list):

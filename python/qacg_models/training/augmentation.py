@@ -1,8 +1,8 @@
 """Augmentation of the training rows, for models that start at random and would overfit a small file.
 
-Word dropout replaces some tokens by the unknown token (Iyyer et al., 2015). Joined texts put a second text, without an
-opinion on the row's aspect, before or after the row's own text, so that the model has to find where the aspect is
-discussed (concatenation as augmentation: Kondo et al., 2021, for translation).
+Word dropout replaces some tokens by the unknown token (Iyyer et al., 2015). Joined texts put a second text before or
+after the row's own text. The second text has no opinion on the row's aspect, so the model has to find where the aspect
+is discussed (concatenation as augmentation: Kondo et al., 2021, for translation).
 """
 
 from collections.abc import Iterable, Iterator

@@ -40,17 +40,16 @@ _WORD = re.compile(r"[^\W\d_]+")
 def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
     """Returns the options with the defaults of the recipe, the data, the checkpoint and the machine.
 
-    None remain: options that the checkpoint defines, limits that are not set, `from_checkpoint` for random weights, and
-    options that the model does not have. Options that this function has returned are returned unchanged.
+    These options stay None: those that the checkpoint defines or the model lacks, limits that are not set, and
+    `from_checkpoint` for random weights. Options that this function has returned are returned unchanged.
 
     Args:
         options: options of training.
         dataset: the data set, with the split train.
 
     Raises:
-        InputError: the model does not have the attention implementation, the data has no training split, joined texts
-            are requested for labels without "no opinion", no option would end training, a given option excludes the
-            random weights that were chosen, or a package for the checkpoint is not installed.
+        InputError: the data has no training split, an option does not fit the data, the model or another option, or a
+            package for the checkpoint is not installed.
     """
     if "train" not in dataset.splits:
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")

@@ -206,7 +206,8 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
     limit = step_limit(rows, options)
     parts = [] if limit is None else [f"{limit:,} steps"]
     if options.minutes:
-        parts.append(f"{'' if limit else f'while {split} improves, '}at most {options.minutes:g} minutes (--minutes)")
+        improving = f"while {split} improves, " if options.patience and limit is None else ""
+        parts.append(f"{improving}at most {options.minutes:g} minutes (--minutes)")
     if options.patience:
         parts.append(f"until {options.patience} evaluations in a row are no better")
     every = f"every {options.eval_every} steps" if options.eval_every else "once per epoch"

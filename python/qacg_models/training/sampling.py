@@ -30,7 +30,7 @@ class EpochSampler(Sampler):
 
     Args:
         labels: (N) class of each row.
-        balance: number in [0, 1]; 1 draws all classes equally often.
+        balance: number in [0, 1]; 1 gives all classes the same total weight.
         seed: seed of the order.
         join: replaces some of the drawn rows by pairs of indices (`JoinedTexts.pairs`); None: no pairs.
         texts: (N) index of the text of each row. Texts are then drawn with all of their rows, with the mean weight of

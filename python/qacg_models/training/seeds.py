@@ -40,8 +40,8 @@ def train_seeds(
 ) -> list[TrainingRecord]:
     """Trains once per seed, into `output` for one seed, and into `output/seed-N` for several.
 
-    With several seeds, `output/seeds.json` has the mean and standard deviation of the metrics, `output/run.yaml` the
-    options, and each seed its own folder of TensorBoard logs.
+    With several seeds, `output/seeds.json` has the mean and standard deviation of the metrics, and `output/run.yaml`
+    has the options. Each seed has its own folder of TensorBoard logs.
 
     Args:
         dataset: the data set; it has the splits train and dev, or train and test for the protocol "released".

@@ -32,8 +32,7 @@ class AspectTrainer(Trainer):
         model: the model to train.
         splits: encoded rows of the training split and of the split that selects checkpoints.
         make_batch: data collator.
-        metrics: function that computes the metrics of an evaluation; the metric
-            `metrics.task.selection` selects the best weights.
+        metrics: function that computes the metrics of an evaluation; `metrics.task.selection` selects the best weights.
         callbacks: callbacks in addition to those that the options require.
         hide_words: word dropout, applied to each training batch.
         folder: folder of the run.
