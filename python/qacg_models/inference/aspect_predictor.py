@@ -152,9 +152,8 @@ class AspectPredictor:
 
         Raises:
             TypeError: an argument has another type.
-            InputError: a text is empty or cannot be encoded as UTF-8; `targets` is None and a text contains no target
-                of the model; an aspect or a target is unknown or repeated; `targets` is given for a model without
-                targets; `by` is unknown; `batch_size` is below 1; or a single text does not fit into memory.
+            InputError: an argument or a text cannot be used, and the message names it; or a single text does not fit
+                into memory.
         """
         questions = self.questions(aspects, targets)
         if isinstance(texts, str):
