@@ -122,9 +122,7 @@ class AspectPredictor:
             targets: names, for a model with targets; None: the targets that occur in each text.
 
         Raises:
-            TypeError: an argument is not a sequence of str.
-            InputError: an argument has no names, or an unknown or repeated name; or `targets` is given for a model
-                without targets.
+            TypeError, InputError: an argument is invalid; the message names it.
         """
         return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
 
