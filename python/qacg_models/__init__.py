@@ -1,4 +1,4 @@
-"""The models built on quasi-attention, and the aspect-based sentiment application that uses them."""
+"""Models with quasi-attention and without, for aspect-based sentiment, question answering and summaries."""
 
 import importlib
 from typing import TYPE_CHECKING

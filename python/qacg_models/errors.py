@@ -6,7 +6,7 @@ class InputError(ValueError):
 
 
 class CheckpointError(InputError):
-    """A checkpoint that cannot be used; the message names the file or argument, and the tensor or field at fault."""
+    """A checkpoint that cannot be used; the message names the file, folder or argument at fault."""
 
 
 class ModelFolderError(InputError):

@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 
 class LazyConfigurations(dict):
-    """Configurations by model type; the configurations of this package are imported at their first access.
-
-    Importing a configuration also registers its models.
+    """Configurations by model type. Reading one of this package imports it and registers its models.
 
     Args:
-        known: the configurations that are already registered.
+        known: the configurations that are already registered, by model type.
     """
 
     def __init__(self, known: dict[str, Any]):
@@ -71,7 +69,7 @@ def _add_configurations(module: ModuleType) -> None:
 
 
 def _add_pipeline(module: ModuleType) -> None:
-    # The module registers its class at its end, because it may be what imports transformers.pipelines.
+    # The module registers the pipeline at its end. Its import of transformers.pipelines may have caused this call.
     importlib.import_module("qacg_models.inference.aspect_pipeline")
 
 

@@ -2,8 +2,10 @@
 
 import builtins
 import csv
+import errno
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import huggingface_hub
@@ -102,6 +104,16 @@ def test_save_pretrained_leaves_other_folders_alone(ask, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     with raises("InputError: notes.txt: cannot be created"):
         ask.save_pretrained(tmp_path / "notes.txt" / "model")
+
+
+def test_save_pretrained_read_only_parent_raises_input_error(ask, tmp_path, monkeypatch):
+    def refuse(prefix, dir):
+        raise PermissionError(errno.EACCES, "Permission denied", str(dir / prefix))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    monkeypatch.chdir(tmp_path)
+    with raises("InputError: .model.: cannot be written (Permission denied)"):
+        ask.save_pretrained("model")
 
 
 def test_fit_dev_frame_selects(tmp_path):

@@ -264,6 +264,12 @@ def test_read_json_too_large_file_raises(endless, monkeypatch):
         read_json_as(object, path)
 
 
+def test_read_json_integer_beyond_float_raises(tmp_path):
+    (tmp_path / "run.json").write_text("1" * 400)
+    with raises("InputError: run.json: expected a number, got 111"):
+        read_json_as(float, tmp_path / "run.json")
+
+
 def test_run_file_too_large_raises(endless, monkeypatch):
     monkeypatch.setattr(plain_text, "MOST_FILE_BYTES", 1 << 20)
     with raises("InputError: run.yaml: cannot be read as YAML or JSON ...expected at most 1 MiB"):

@@ -388,6 +388,8 @@ def test_dropout_has_its_rate_mean_and_seed():
     assert bool((Dropout(0.0).train()(x) == x).all())
     assert drop.train()(torch.zeros(0, 3)).shape == (0, 3)
     assert drop(x.bfloat16()).dtype == torch.bfloat16
+    with torch.device("meta"):
+        assert drop(x).device.type == "cpu"
 
 
 def test_packed_dropout_repeats_with_the_seed():
@@ -492,7 +494,7 @@ BAD_INPUTS = {
     },
     "ValueError: max_seqlen: expected at least 5, the longest sequence, got 4": {"max_seqlen": 4},
     "TypeError: max_seqlen: expected an integer, got float": {"max_seqlen": 5.0},
-    "ValueError: max_seqlen: expected None without cu_seqlens, got a length": {
+    "ValueError: max_seqlen: expected None without cu_seqlens, got 5": {
         "cu_seqlens": None,
         "input_ids": torch.zeros(3, 4).long(),
     },

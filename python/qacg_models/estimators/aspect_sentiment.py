@@ -72,8 +72,8 @@ class AspectSentiment(AspectPredictor):
             dev: a frame with the rows that select the checkpoint; None: the rows that the column `split` marks as dev,
                 or the share `dev_fraction` (0.1 by default) of the sentences.
             output: folder to create for the model; None: keep the model in memory only.
-            on_empty: for rows with NaN, None or an empty text in a column that is read: "raise" InputError, or "skip"
-                the rows.
+            on_empty: for rows with an empty cell (NaN, None or blank text): "raise" InputError, or "skip" the rows. In
+                a wide frame, an empty cell of an aspect is skipped alone.
             say: called with each log line.
             **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`
                 for a wide frame, `id_column` or `absent_label`.
@@ -82,9 +82,9 @@ class AspectSentiment(AspectPredictor):
             The trained model, ready to predict.
 
         Raises:
-            TypeError: `frame` is neither a DataFrame nor a mapping, or an option is unknown.
-            InputError: a column is missing, a cell is empty, `output` exists, or the options or the data cannot be
-                used.
+            TypeError: a frame is neither a DataFrame nor a mapping, or an option is unknown or applies to files only.
+            InputError: a column is missing, a cell is empty and `on_empty` is "raise", `output` exists, or the options
+                or the data cannot be used.
         """
         from qacg_models.data import describe
         from qacg_models.training import train
@@ -129,7 +129,7 @@ class AspectSentiment(AspectPredictor):
             The model, ready to predict.
 
         Raises:
-            ModelFolderError: a file of the folder is missing, unreadable or does not fit the others.
+            ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the others.
             InputError: the tokenizer cannot be loaded, the attention implementation, the device or int8 is not
                 available, or the download failed.
         """
@@ -153,7 +153,7 @@ class AspectSentiment(AspectPredictor):
         """Predicts labels and probabilities of the aspects of texts.
 
         Args:
-            texts: a DataFrame or a mapping of columns, a Series, a sequence of texts, or one text.
+            texts: a DataFrame or a mapping of columns, a Series, a sequence or array of texts, or one text.
             aspects: names; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
             text: name of the text column of a frame; None: that of training.
@@ -173,14 +173,14 @@ class AspectSentiment(AspectPredictor):
 
         Raises:
             TypeError: an argument has another type.
-            InputError: a text is empty or has no target, a column is missing, an aspect, a target or `by` is unknown,
-                a column is named for texts without columns, or pandas is not installed.
+            InputError: a text, a column or another argument cannot be used, and the message names it; or pandas is not
+                installed.
         """
         framed = is_frame(texts)
-        if not framed and (text, aspect, target) != (None, None, None):
+        if not framed and (names := [name for name in (text, aspect, target) if name is not None]):
             raise InputError(
-                "text, aspect, target: expected no column names for texts without columns, got some. Omit these"
-                " arguments."
+                "text, aspect, target: expected no column names for texts without columns, got"
+                f" {', '.join(map(repr, names))}. Omit these arguments."
             )
         if isinstance(texts, str):
             return self(texts, aspects, targets, batch_size, by)
@@ -267,6 +267,7 @@ class AspectSentiment(AspectPredictor):
             TypeError: `frame` is neither a DataFrame nor a mapping.
             InputError: a column is missing, a cell is empty and `on_empty` is "raise", or the model does not have a
                 label or an aspect of the rows.
+            ValueError: the metrics require each aspect once for every text, and a text lacks or repeats one.
         """
         given = {"text_column": text, "aspect_column": aspect, "label_column": label}
         options = self.trained.data_options.overridden({name: value for name, value in given.items() if value})

@@ -80,7 +80,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            TypeError: an option is unknown.
+            TypeError: an option is unknown or applies to files only.
             InputError: y is None or has another length than X, X has another form, a cell is empty, or the options or
                 the data cannot be used.
         """

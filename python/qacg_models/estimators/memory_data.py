@@ -31,7 +31,7 @@ def frames_as_data(
         options: options for reading the data, with the names of the columns.
         on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows; in a wide frame only the empty
             cells of aspects are skipped.
-        say: called with a line for each split with skipped rows.
+        say: called with a line for each split of which rows are skipped.
 
     Raises:
         TypeError: a frame is neither a DataFrame nor a mapping.

@@ -22,7 +22,8 @@ def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> 
         text_column: name of the column of texts; None: that of training.
 
     Raises:
-        DataError: the file cannot be read, violates its format or has no texts.
+        DataError: the file cannot be read, violates its format, or has no texts or an empty one.
+        InputError: a text cannot be encoded as UTF-8, or a package for the format is not installed.
     """
     options = trained.data_options
     columns = options.columns().of_texts(text=text_column or options.text_column)

@@ -32,7 +32,7 @@ def to_int8(graph: onnx.GraphProto) -> int:
     Products of gates, pooler and classifier stay in float.
 
     Args:
-        graph: graph from torch's exporter. If the model has a context path, it is folded (`fold_context`).
+        graph: graph from torch's exporter, of a model whose context path, if it has one, was folded (`fold_context`).
     """
     weights = {constant.name: constant for constant in graph.initializer}
     chosen = [node for node in graph.node if _multiplies_tokens(node, weights)]

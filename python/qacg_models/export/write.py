@@ -64,6 +64,7 @@ def export(
     Raises:
         InputError: `to`, `output` or `rows` is invalid, the model is not in float32, a package is missing, the format
             has no int8, or the file cannot be written.
+        OSError: the folder of `output` cannot be created, or nothing can be created in it.
     """
     if to not in FORMATS:
         raise InputError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")

@@ -65,9 +65,7 @@ class AspectSentimentPipeline(ChunkPipeline):
             aspects: names of contexts of the model; None: all.
 
         Raises:
-            TypeError: the text is not a str.
-            InputError: the text is empty or cannot be encoded as UTF-8; `aspects` is empty or a str, or has a name that
-                is not a context of the model; or `aspects` is None and the configuration has no contexts.
+            TypeError, InputError: the text or `aspects` is invalid; the message names it.
         """
         if not isinstance(inputs, str):
             raise TypeError(f"text: expected str, got {type(inputs).__name__}")

@@ -122,9 +122,7 @@ class AspectPredictor:
             targets: names, for a model with targets; None: the targets that occur in each text.
 
         Raises:
-            TypeError: an argument is not a sequence of str.
-            InputError: an argument has no names, or an unknown or repeated name; or `targets` is given for a model
-                without targets.
+            TypeError, InputError: an argument is invalid; the message names it.
         """
         return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
 
@@ -152,9 +150,8 @@ class AspectPredictor:
 
         Raises:
             TypeError: an argument has another type.
-            InputError: a text is empty or cannot be encoded as UTF-8; `targets` is None and a text contains no target
-                of the model; an aspect or a target is unknown or repeated; `targets` is given for a model without
-                targets; `by` is unknown; `batch_size` is below 1; or a single text does not fit into memory.
+            InputError: an argument or a text cannot be used, and the message names it; or a single text does not fit
+                into memory.
         """
         questions = self.questions(aspects, targets)
         if isinstance(texts, str):

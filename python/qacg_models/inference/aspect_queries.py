@@ -46,9 +46,7 @@ class Questions:
             targets: names; None: the targets that occur in the text.
 
         Raises:
-            TypeError: `aspects` or `targets` is a single str, or not a sequence of str.
-            InputError: `aspects` or `targets` has no names, or a repeated or unknown name; or `targets` is given for a
-                model without targets.
+            TypeError, InputError: `aspects` or `targets` is invalid; the message names it.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
@@ -71,9 +69,7 @@ class Questions:
                 object.
 
         Raises:
-            TypeError: `text`, `target` or `aspect` is not a str.
-            InputError: the text is empty or cannot be encoded as UTF-8; `target` or `aspect` is unknown; or targets are
-                to be found in the text, and it contains none.
+            TypeError, InputError: an argument is invalid, or the text has no target; the message names the argument.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -93,9 +89,7 @@ class Questions:
                 object.
 
         Raises:
-            TypeError: `text`, `target` or `aspect` is not a str.
-            InputError: the text is empty or cannot be encoded as UTF-8; `target` or `aspect` is unknown; or targets are
-                to be found in the text, and it contains none.
+            TypeError, InputError: an argument is invalid, or the text has no target; the message names the argument.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")

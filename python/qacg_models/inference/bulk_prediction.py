@@ -52,7 +52,7 @@ class BulkPrediction:
 
     Attributes:
         ask: the model.
-        questions: aspects and targets for which texts are predicted, except those that a request gives.
+        questions: aspects and targets for which a text is predicted, unless its request gives them.
         lines: format of the output lines.
         source: file of the texts, for errors.
         window: number of texts that are read, sorted by length and predicted together.
@@ -80,8 +80,8 @@ class BulkPrediction:
         """Yields the header (empty for JSONL), then the lines of every text in order.
 
         Raises:
-            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
-                target if targets are to be found in the texts. No line of the text's window is yielded.
+            InputError: a text, its aspect or its target cannot be used (then a DataError), `by` is unknown, or a single
+                row does not fit into memory. No line of the window is yielded.
         """
         yield self.lines.header()
         for texts in blocks(requests, self.window):
@@ -96,8 +96,8 @@ class BulkPrediction:
                 skipped texts, if there are any; None: `predict_logits` shows a progress bar for many rows.
 
         Raises:
-            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
-                target if targets are to be found in the texts.
+            InputError: a text, its aspect or its target cannot be used (then a DataError), `by` is unknown, or a single
+                row does not fit into memory.
         """
         asked = [request for request in texts if not request.skipped]
         found = iter(self.predictions(asked, seen))
@@ -122,8 +122,8 @@ class BulkPrediction:
                 number of texts. None: `predict_logits` shows a progress bar for many rows.
 
         Raises:
-            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
-                target if targets are to be found in the texts.
+            InputError: a text, its aspect or its target cannot be used (then a DataError), `by` is unknown, or a single
+                row does not fit into memory.
         """
         asked = []
         for request in texts:
@@ -167,11 +167,10 @@ class BulkPrediction:
             The number of windows that this process reused from an earlier run.
 
         Raises:
-            InputError: `resume` and `overwrite` are both set; the file or its parts exist and neither is set; the parts
-                are of a run with other options; a part was damaged during the run; `output` is a folder or cannot be
-                written; another run writes it; or a single row does not fit into memory.
-            DataError: a text is empty or cannot be encoded as UTF-8, has an unknown aspect or target, or contains no
-                target if targets are to be found in the texts.
+            InputError: `resume` and `overwrite` are both set; the file or its parts exist and no flag permits that; the
+                parts are of a run with other options; a part was damaged during the run; `output` is a folder or cannot
+                be written; another run writes it; `by` is unknown; a text, its aspect or its target cannot be used
+                (then a DataError); or a single row does not fit into memory.
         """
         if resume and overwrite:
             raise InputError("resume, overwrite: expected one of them, got both; omit one")

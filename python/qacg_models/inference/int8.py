@@ -23,7 +23,7 @@ LEAST_TORCHAO = (0, 18)
 
 
 def in_int8(trained: TrainedModel) -> TrainedModel:
-    """Quantizes the encoder of a model to int8, in place, after folding its context path.
+    """Quantizes the encoder of a model to int8, in place, after folding its context path, if it has one.
 
     The model is also set to evaluation mode.
 

@@ -175,9 +175,8 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: question or text is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not fast;
-                `stride` is negative; the question leaves no room for text; or the text has no tokens and "no answer" is
-                not allowed.
+            InputError: an argument or a setting is invalid, and the message names it; or the text has no tokens and
+                "no answer" is not allowed.
         """
         return self.answers(question, context, 1)[0]
 
@@ -199,9 +198,8 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: question or text is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not fast;
-                `stride` is negative; the question leaves no room for text; or the text has no tokens and "no answer" is
-                not allowed.
+            InputError: an argument or a setting is invalid, and the message names it; or the text has no tokens and
+                "no answer" is not allowed.
             ValueError: `count` is below 1.
         """
         if count < 1:

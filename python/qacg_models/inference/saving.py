@@ -37,7 +37,7 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder.parent}: cannot be created ({error.strerror}). Choose another folder.") from None
-    with explain_write_errors(folder), atomic_folder(folder) as new:
+    with explain_write_errors(folder.resolve().parent), atomic_folder(folder) as new:
         _write(trained, new)
 
 

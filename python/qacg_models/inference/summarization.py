@@ -91,9 +91,8 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
         The tokens, and the index of the [CLS] of each encoded sentence.
 
     Raises:
-        InputError: there is no sentence, `sentences` is a str, the tokenizer has no [CLS] or [SEP], or `max_length` is
-            below 3; or a sentence, up to the first that does not fit, is not a str, is empty, or cannot be encoded as
-            UTF-8.
+        InputError: an argument is invalid; the message names it. Sentences after the first that does not fit are not
+            checked.
     """
     if isinstance(sentences, str) or not sentences:
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
@@ -212,8 +211,7 @@ class ExtractiveSummarizer:
             The summary: its sentences in the order of the text, and the score of each sentence that was read.
 
         Raises:
-            InputError: the document has no sentence; a sentence that is read is not a str, is empty, or cannot be
-                encoded as UTF-8; the tokenizer has no [CLS] or [SEP]; or `max_length` is below 3.
+            InputError: there is no sentence, or a sentence that is read, the tokenizer or `max_length` is invalid.
             ValueError: `count` is below 1.
         """
         sentences = split_sentences(document) if isinstance(document, str) else list(document)

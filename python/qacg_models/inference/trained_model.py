@@ -132,6 +132,10 @@ class TrainedModel:
 
         Args:
             rows: labelled rows.
+
+        Raises:
+            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
+            ValueError: there are no rows, or a group lacks or repeats an aspect although the metrics require each once.
         """
         return self.judge(rows, self.logits(rows))(None)
 
@@ -141,6 +145,10 @@ class TrainedModel:
         Args:
             rows: labelled rows.
             logits: (N, classes) logits of the model, in the order of `rows`.
+
+        Raises:
+            ValueError: sizes differ, there are no rows, or a group lacks or repeats an aspect although the metrics
+                require each once.
         """
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
@@ -164,7 +172,7 @@ class TrainedModel:
         return found
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
-        """Returns the metrics on `rows` of predicting the label shares of the training split for every row."""
+        """Returns the metrics of the majority baseline: the label shares of the training split for every row."""
         return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
 

@@ -20,8 +20,8 @@ class Metrics:
 
     Attributes:
         TITLES: title of each metric in tables, in the order of the tables.
-        undefined: names of undefined metrics, and names "metric: aspect" of undefined values that a mean leaves out,
-            such as "sentiment_auc: safety".
+        undefined: names of undefined metrics. For a mean over aspects, instead "metric: aspect" for each aspect whose
+            value is undefined, such as "sentiment_auc: safety".
     """
 
     TITLES: ClassVar[dict[str, str]]
@@ -39,8 +39,8 @@ class Metrics:
             path: position of the value in its file, for errors.
 
         Raises:
-            InputError: `content` is not a JSON object, a metric is missing, unknown or not a number, or `undefined` is
-                not a list of str.
+            InputError: `content` is not a JSON object; a metric is missing or unknown, or neither a number nor null; or
+                `undefined` is not a list of str.
         """
         kinds = dict.fromkeys(cls.TITLES, float | None) | {"undefined": tuple[str, ...]}
         values = convert_json_fields(kinds, content, path)

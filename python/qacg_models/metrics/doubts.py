@@ -1,6 +1,6 @@
 """Doubtful labels, found with the probabilities of models that were fitted to other rows (cross-fitting).
 
-The rule is that of confident learning (Northcutt, Jiang and Chuang, "Confident Learning", 2021). The threshold of a
+The rule follows confident learning (Northcutt, Jiang and Chuang, "Confident Learning", 2021). The threshold of a
 label is its mean probability over the rows that have this label. A row's label is doubtful if another label reaches its
 own threshold, and is more probable than the row's label.
 """

@@ -26,6 +26,8 @@ def titles_of(names: Collection[str]) -> dict[str, str]:
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
     """Returns a function that computes the task's metrics for (N,) weights of the rows; None: each row counts once.
 
+    Weights must be equal within a group.
+
     Args:
         task: the task, which selects the metrics.
         rows: labelled rows.

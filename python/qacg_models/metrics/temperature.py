@@ -4,9 +4,9 @@ Guo et al. (2017, arXiv:1706.04599) choose T by maximum likelihood on held-out l
 
     L(b) = sum over rows of  logsumexp(b z) - b z_gold,
 
-which is convex in b, with slope E_p[z] - z_gold and curvature Var_p[z] per row, p = softmax(b z). It has no minimum
-if every row is correct (b diverges), or if the wrong label wins on average (b falls below 0). Therefore b has a Gamma
-prior with mode 1 / M, where M = 1 is the model without scaling:
+which is convex in b, with slope E_p[z] - z_gold and curvature Var_p[z] per row, p = softmax(b z). It has no positive
+minimum if every row is correct (b diverges), or if the true label's logit is on average below the row's mean logit (b
+falls below 0). Therefore b has a Gamma prior with mode 1 / M, where M = 1 is the model without scaling:
 
     L(b) + K (M b - log b),    slope + K (M - 1 / b),    curvature + K / b^2.
 

@@ -331,8 +331,8 @@ class BertForQuestionAnswering(BertPreTrainedModel):
 
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
-            ValueError: an argument has the wrong shape, device or value; the message names it. Values are checked on
-                the CPU and outside torch.compile only.
+            ValueError: an argument has the wrong shape or value; the message names it. Values are checked on the CPU
+                and outside torch.compile only.
         """
         has_answers(start_positions, end_positions)
         encoded = self.bert(

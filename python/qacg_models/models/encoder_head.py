@@ -45,7 +45,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
         Raises:
             TypeError: `encoder` is not a transformers model, or `config` has another class.
-            ValueError: the configuration of the encoder or of the head is invalid; the message names the field.
+            TypeError, ValueError: a field of a configuration is invalid; the message names it.
         """
         if not isinstance(encoder, PreTrainedModel):
             raise TypeError(f"encoder: expected a transformers PreTrainedModel, got {type(encoder).__name__}")
@@ -144,7 +144,8 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         if position_ids is None and self._position_limit is not None and shape[1] > self._position_limit:
             raise ValueError(
                 f"{name}: expected at most {self._position_limit} tokens, as many as the encoder has positions "
-                f"(max_position_embeddings is {config.max_position_embeddings}), got sequences of {shape[1]}"
+                f"(max_position_embeddings is {config.max_position_embeddings}), got sequences of {shape[1]}. "
+                "Shorten the sequences."
             )
         if position_ids is not None and config.max_position_embeddings is not None:
             one_for_all = isinstance(position_ids, Tensor) and position_ids.shape[:1] == (1,)
@@ -191,7 +192,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
 
 def position_limit(encoder: nn.Module) -> int | None:
-    """Returns the number of positions of an encoder; None if it has no table of positions.
+    """Returns the number of positions of an encoder; None if no embedding has a name ending in "position_embeddings".
 
     If the table has a padding index, as in encoders of the RoBERTa family, its rows up to that index are not positions.
     """

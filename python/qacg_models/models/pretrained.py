@@ -98,7 +98,7 @@ class SequenceClassifier(EncoderPreTrainedModel):
 
 
 def as_dict(return_dict: bool | None, config) -> bool:
-    """Whether `forward` returns its output object and not a tuple."""
+    """Returns whether `forward` returns its output object and not a tuple."""
     return bool(config.return_dict if return_dict is None else return_dict)
 
 

@@ -101,7 +101,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested attention implementation of the encoder; the head has only one implementation."""
+        """Returns the requested name, or "sdpa" for None; the head has only one implementation."""
         return requested_attention or "sdpa"
 
     def forward(
@@ -125,8 +125,9 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         Args:
             input_ids: (B, L) int64 or int32: the question, a separator, the text; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) int64 or int32, 0 for the question and 1 for the text; None: computed from the
-                separator, see `token_types_of`. An encoder with at most one token type does not receive them.
+            token_type_ids: (B, L) int64 or int32, 0 for the question and 1 for the text. An encoder with at most one
+                token type does not receive them. None: the head finds the question by its separator, see
+                `token_types_of`, and the encoder uses its default.
             position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder. An encoder without this
                 argument requires None.
             inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids, and an

@@ -26,7 +26,7 @@ class Dropout(nn.Dropout):
         if not self.training or self.p == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
             return super().forward(x)
         dropped = min(round(self.p * _LEVELS), _LEVELS - 1)
-        draws = torch.empty((x.numel() + _PER_DRAW - 1) // _PER_DRAW, dtype=torch.int64)
+        draws = torch.empty((x.numel() + _PER_DRAW - 1) // _PER_DRAW, dtype=torch.int64, device=x.device)
         bits = draws.random_(-(2**63), None).view(torch.int16)[: x.numel()].view(x.shape)
         kept = bits >= dropped - _LEVELS // 2
         return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))

@@ -48,7 +48,7 @@ class PositionwiseFeedForward(nn.Module):
 class PositionalEncoding(nn.Module):
     """Sinusoidal position embeddings: sin in even columns, cos in odd columns (Vaswani et al., 2017).
 
-    Wavelengths range from 2 pi to 20000 pi.
+    Wavelengths range from 2 pi to less than 20000 pi.
 
     Args:
         dropout: dropout probability of the sum of embeddings and positions.
@@ -119,7 +119,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Raises:
-        ValueError: `d_model` is not a multiple of `heads`, `dropout` is not in [0, 1], or `blind_queries` is unknown.
+        ValueError: `d_model`, `heads`, `dropout` or `blind_queries` is invalid.
 
     Example:
         >>> layer = TransformerEncoderLayer(d_model=8, heads=2, d_ff=32, dropout=0.1).eval()
@@ -220,8 +220,8 @@ class TransformerInterEncoder(nn.Module):
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Raises:
-        ValueError: `dropout` is not in [0, 1]; or there are layers, and `d_model` is not a multiple of `heads` or
-            `blind_queries` is unknown.
+        ValueError: `dropout` is not in [0, 1]; or there are layers, and `d_model`, `heads` or `blind_queries` is
+            invalid.
 
     Example:
         >>> encoder = TransformerInterEncoder(d_model=8, d_ff=32, heads=2, dropout=0.1, num_inter_layers=1).eval()

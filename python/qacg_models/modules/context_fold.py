@@ -25,10 +25,10 @@ _OWN_ROLES = ("query", "key", "value")
 
 
 class Projections(NamedTuple):
-    """Query, key, value, context query and context key, with the parts of tokens and of questions apart.
+    """Query, key, value, context query and context key; the parts of tokens and of questions are separate.
 
     Attributes:
-        tokens: the five projections, (B, L, H, D) or (T, H, D) each, computed from the tokens of the texts.
+        tokens: the five projections of the tokens, (B, L, H, D) or packed (T, H, D) each.
         questions: the parts of context query and context key that are the same for all tokens, (N, H, D) each; None if
             they are part of `tokens`.
     """
@@ -202,7 +202,7 @@ def project_apart(
         hidden_states: X of the texts, (B, L, hidden) or packed (T, hidden).
 
     Returns:
-        The projections, with the parts of the questions apart.
+        The projections; their field `questions` is not None.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel

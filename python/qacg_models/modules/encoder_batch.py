@@ -164,7 +164,7 @@ def read_batch(
     Args:
         config: configuration of the encoder.
         input_ids: (B, L) or packed (T), int64 or int32; None with inputs_embeds.
-        attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
+        attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding. A packed batch requires None.
         token_type_ids: as input_ids; None: all 0.
         position_ids: (B, L), (1, L) or packed (T); None: 0, 1, 2, ... in each sequence.
         inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
@@ -197,7 +197,7 @@ def read_batch(
         return batch.rounded() if may_round and rounding_pays(tokens.device) else batch
     if max_seqlen is not None:
         raise ValueError(
-            "max_seqlen: expected None without cu_seqlens, got a length. Omit max_seqlen for a padded batch."
+            f"max_seqlen: expected None without cu_seqlens, got {max_seqlen!r}. Omit max_seqlen for a padded batch."
         )
     shape = check_encoder_inputs(config, input_ids, inputs_embeds, token_type_ids, position_ids)
     check_segments(config, token_type_ids)

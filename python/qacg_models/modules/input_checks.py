@@ -14,7 +14,7 @@ _INTEGERS = (torch.int64, torch.int32)
 def check_ids(
     name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
 ) -> None:
-    """Raises TypeError or ValueError unless `ids` is an integer tensor of `shape` with values in [0, limit).
+    """Raises TypeError or ValueError unless `ids` has int64 or int32 values in [0, limit) and `shape`.
 
     Args:
         name: the argument, for the message.
@@ -66,7 +66,7 @@ def check_encoder_inputs(
     elif length > config.max_position_embeddings:
         raise ValueError(
             f"{name}: expected at most max_position_embeddings = {config.max_position_embeddings} tokens, "
-            f"got sequences of {length}"
+            f"got sequences of {length}. Shorten the sequences."
         )
     if token_type_ids is not None:
         check_ids("token_type_ids", token_type_ids, (batch, length), config.type_vocab_size, "type_vocab_size")

@@ -128,7 +128,7 @@ class MultiHeadedAttention(nn.Module):
         if predefined_graph_1 is not None:
             graph = _broadcastable("predefined_graph_1", predefined_graph_1, shape).unsqueeze(1)
         if visible is not None and self.blind_queries == "average":
-            # A query of zeros has the same score for every key, so the result is the average; its gradient is 0.
+            # A query of zeros has the same score for every key, so the result is the average of the values.
             blind = ~visible.any(-1, keepdim=True)
             queries, visible = queries.masked_fill(blind, 0.0), visible | blind
         dropout_p = self.dropout.p if self.training else 0.0

@@ -54,8 +54,8 @@ class QuasiSelfAttention(FusedQuasiAttention):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Computes self-attention within each of N sequences, one per question.
 
-        With output_attentions, and with the implementation "eager", a packed batch is padded for the attention. With
-        first_only, only its keys are padded if that is faster.
+        With output_attentions or the implementation "eager", a packed batch is padded for the attention. In other
+        calls with first_only and without output_gates, only its keys are padded, if that is faster.
 
         Args:
             projections: the projections of texts and questions, before dropout.
@@ -196,7 +196,9 @@ def _padding_pays(packing: Packing) -> bool:
 def lambda_of_rows(
     query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: GateParameters
 ) -> Tensor:
-    """Returns lambda, (..., H), for query rows.
+    """Returns lambda, (..., H), for query rows, in the dtype of the queries.
+
+    As in the kernels, the computation is in float32, or in float64 for float64 inputs.
 
     Args:
         query: the queries, (..., H, D).
@@ -204,9 +206,6 @@ def lambda_of_rows(
         context_query: the context queries, of the same shape.
         context_key: the context keys at the positions of the queries, of the same shape.
         gate: the parameters of lambda.
-
-    As in the kernels, the computation is in float32, or in float64 for float64 inputs. The result has the dtype of the
-    queries.
     """
 
     def share(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:

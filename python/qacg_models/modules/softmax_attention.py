@@ -42,7 +42,7 @@ def softmax_attention(
     if implementation == "sdpa" and not want_map:
         return _sdpa(query, key, value, mask, dropout_p), None
     if implementation == "fused" and not want_map:
-        # With a gate of 0 any context gives the same result. Detached tensors get no gradients of 0 added.
+        # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
         context = query.detach(), key.detach()
         gate = query.new_zeros(query.shape[:3])
         return quasi_attention(query, key, value, *context, gate, attn_mask=mask, dropout_p=dropout_p), None
@@ -130,7 +130,7 @@ def _packed_attention(
             query,
             key,
             value,
-            # With a gate of 0 any context gives the same result. Detached tensors get no gradients of 0 added.
+            # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
             query.detach(),
             key.detach(),
             query.new_zeros(query.shape[:2]),

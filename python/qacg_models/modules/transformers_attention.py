@@ -63,7 +63,7 @@ def fused_attention_forward(
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
     if causal:
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
-    # With a gate of 0 any context gives the same result. Detached tensors get no gradients of 0 added.
+    # With a gate of 0 any context gives the same result. Detaching avoids adding gradients of 0.
     gate = query.new_zeros(query.shape[:3])
     context = query.detach(), key.detach()
     options = {"attn_mask": attention_mask, "dropout_p": dropout, "is_causal": causal, "scale": scaling}

@@ -1,4 +1,4 @@
-"""English and German function words and opinion words, which never name an aspect."""
+"""English and German function words and opinion words, which are not proposed as aspects."""
 
 
 def _words(text: str) -> frozenset[str]:

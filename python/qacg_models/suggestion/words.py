@@ -111,7 +111,10 @@ class Words:
 
     @cached_property
     def spelling(self) -> dict[str, str]:
-        """The most frequent spelling of each stem; in lower case, except in German texts with capitals."""
+        """The most frequent spelling of each stem, in lower case.
+
+        In German texts with capitals, spellings keep their case, and the first words of sentences are left out.
+        """
         forms: dict[str, Counter[str]] = {}
         for sentence in self.sentences:
             for token in sentence[1:] if self._capitals else sentence:
@@ -181,7 +184,7 @@ def _stands_as_terse_noun(sentence: list[str], place: int) -> float:
     """Returns a score from 0 to 1 of how likely the word at `place` is a noun, for terse texts.
 
     The score is 0 for words in TERSE_OTHERS and words with an ending in TERSE_ENDINGS. It is 1 for the nouns in "too
-    many ads", "great support" and "login, again", and lower where adjectives and verbs also occur.
+    many ads", "great support" and "login, again", and lower in positions that adjectives and verbs have too.
     """
     word = sentence[place].lower()
     if word in TERSE_OTHERS or word.endswith(TERSE_ENDINGS):

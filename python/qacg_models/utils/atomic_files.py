@@ -49,7 +49,7 @@ def replace_folder(new: Path, output: Path) -> None:
 def atomic_folder(output: Path) -> Iterator[Path]:
     """Yields an empty folder to fill, which replaces `output` when the block ends.
 
-    If the block or the rename fails, `output` is unchanged.
+    If the block raises, `output` is unchanged.
 
     Args:
         output: a folder, a link to one, or an unused name in an existing folder.
@@ -92,11 +92,11 @@ def remove_folder(folder: Path) -> None:
 def atomic_write(path: Path) -> Iterator[TextIO]:
     """Yields a UTF-8 file to write, which replaces `path` when the block ends.
 
-    The content is flushed to the disk before it replaces `path`. If the block fails, `path` is unchanged. Line ends are
-    not converted.
+    The content is flushed to the disk before it replaces `path`. If the block raises, `path` is unchanged. Line ends
+    are not converted.
 
     Raises:
-        InputError: the file cannot be written; the text has the reason.
+        InputError: the file cannot be written; the message has the reason.
     """
     with _write(path, "w", encoding="utf-8", newline="") as handle:
         yield handle
@@ -106,10 +106,10 @@ def atomic_write(path: Path) -> Iterator[TextIO]:
 def atomic_write_bytes(path: Path) -> Iterator[BinaryIO]:
     """Yields a binary file to write, which replaces `path` when the block ends.
 
-    The content is flushed to the disk before it replaces `path`. If the block fails, `path` is unchanged.
+    The content is flushed to the disk before it replaces `path`. If the block raises, `path` is unchanged.
 
     Raises:
-        InputError: the file cannot be written; the text has the reason.
+        InputError: the file cannot be written; the message has the reason.
     """
     with _write(path, "wb") as handle:
         yield handle
@@ -171,7 +171,7 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
         folder: the folder to which the block writes.
 
     Raises:
-        InputError: a file cannot be written; the text names the file or folder and the reason.
+        InputError: a file cannot be written; the message names the file or folder and the reason.
     """
     try:
         yield
@@ -214,7 +214,7 @@ def follow_umask(paths: Iterable[Path]) -> None:
     safetensors creates files that only their owner can read.
     """
     for path in paths:
-        # The umask can only be read by setting it, for all threads; so it is derived from the mode of a new file.
+        # os.umask reads the umask only by setting it, for all threads. So it is derived from the mode of a new file.
         with staged_file(path) as probe:
             probe.path.touch()
             path.chmod(stat.S_IMODE(probe.path.stat().st_mode))

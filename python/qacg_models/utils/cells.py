@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def percent(share: float | None) -> str:
-    """Formats a share in per cent, with one decimal and without the sign; "n/a" for NaN and None."""
+    """Formats a share in per cent, with one decimal and without the % sign; "n/a" for NaN and None."""
     return "n/a" if share is None or math.isnan(share) else f"{100 * share:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""Starts Python child processes that import nothing from the current folder.
+"""Commands of Python child processes that import nothing from the current folder.
 
 `python -m MODULE` puts the current folder first on the import path, so a file `torch.py` in that folder would run.
 `python -P` avoids that, but requires Python 3.11. So a child runs this file as a script, which then runs the module.
@@ -33,7 +33,8 @@ def module_command(module: str, *arguments: object) -> list[str]:
 
     Example:
         >>> import subprocess
-        >>> subprocess.run(module_command("json.tool", "--help"), check=True)
+        >>> subprocess.run(module_command("json.tool", "--help")).returncode
+        0
     """
     folders = {}
     for name in _OWN_PACKAGES:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ def read_json_as(kind: Any, path: Path) -> Any:
     """Returns the value in a JSON file, converted to `kind`, a type that `convert_json` accepts.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or does not fit `kind`. The text begins with the path.
+        InputError: the file cannot be read, is not JSON, or does not fit `kind`. The message begins with the path.
     """
     try:
         value = parse_json(read_text(path))
@@ -62,15 +63,16 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     """Converts a JSON value to a type.
 
     Args:
-        kind: int, float, str, bool, None, object, or a union of these types. Or a tuple, a dict with str keys or a
-            dataclass, whose members have accepted types, or its union with None. Lists become tuples. For a float, an
-            int is converted, and infinity and NaN are errors. A dataclass requires all its fields and no others.
+        kind: `object`, for any value; int, float, str, bool or a union of them; or a tuple, a dict with str keys or a
+            dataclass, whose members have accepted types. Each of these also in a union with None. Lists become tuples.
+            For a float, an int is converted; infinity, NaN and an int beyond the range of float are errors. A
+            dataclass requires all its fields and no others.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: functions that convert other types, called with the value and its path.
 
     Raises:
-        InputError: the value does not fit; the text has the path, what is expected, and the value or the names of
+        InputError: the value does not fit; the message has the path, what is expected, and the value or the names of
             missing or unknown fields.
     """
     if kind in readers:
@@ -93,7 +95,7 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     for one in alternatives:
         if type(value) is one and not (one is float and not math.isfinite(value)):
             return value
-        if one is float and type(value) is int:
+        if one is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
     raise InputError(
         f"{_named(path)}expected {' or '.join(_WORDS[one] for one in alternatives)}, got {_shorten(value)}"

@@ -19,7 +19,8 @@ def option_group(group: str) -> Callable[..., Any]:
             text: help text, on one line.
             *known: allowed values; none: any value.
             kind: type of the value; `list` is a list of names.
-            metavar: placeholder of the value in the help text; None: the placeholder of the type.
+            metavar: placeholder of the value in the help text; None: that of the type. Ignored for a bool and with
+                `known`.
         """
         kind = kind or type(default)
         if known or kind is bool:

@@ -17,7 +17,7 @@ def check_writable(name: str, path: Path | str) -> None:
         path: the path to check.
 
     Raises:
-        InputError: nothing can be created at `path`; the text has the path and the reason.
+        InputError: nothing can be created at `path`; the message has the path and the reason.
     """
     path = Path(path)
     try:

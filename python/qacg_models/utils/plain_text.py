@@ -67,7 +67,7 @@ def parse_json(text: str) -> object:
     """Returns the value of a JSON text.
 
     Raises:
-        json.JSONDecodeError: for the reasons of `parse_json_at`, or because more text follows the value.
+        json.JSONDecodeError: the text is not one JSON value, or is rejected by `parse_json_at`.
     """
     value, end = parse_json_at(text, len(text) - len(text.lstrip()))
     rest = text[end:].lstrip()
@@ -81,7 +81,7 @@ def parse_json_at(text: str, start: int) -> tuple[object, int]:
 
     Raises:
         json.JSONDecodeError: the text is not JSON; a number has more digits than Python reads; lists and objects are
-            nested too deeply; or an escape is a lone surrogate.
+            nested too deep; or an escape is a lone surrogate.
     """
     try:
         value, end = _DECODER.raw_decode(text, start)
