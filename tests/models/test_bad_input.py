@@ -165,6 +165,7 @@ BAD_FIELDS = {
         "problem_type": "ranking"
     },
     "ValueError: pad_token_id: expected less than vocab_size = 31, got 31": {"pad_token_id": 31},
+    "ValueError: id2label: expected ids from 0, got 'a'": {"id2label": {"a": "b"}},
     "ValueError: num_labels: expected 3 as in id2label, got 2": {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
     "ValueError: label2id: expected 'b' for 1 as in id2label, got 'a'": {
         "id2label": {0: "a", 1: "b"},

@@ -93,6 +93,17 @@ def test_check_doubts_find_flipped_labels(faulty, capsys):
     assert all(label != suggested for _, label, suggested in found)
 
 
+def test_check_without_doubts_gives_no_advice(tmp_path, capsys):
+    rows = [
+        f"{('superb', 'awful')[number % 2]} food {number},food,{('good', 'bad')[number % 2]}" for number in range(40)
+    ]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,aspect,label", *rows]))
+    assert main(["check", str(tmp_path / "reviews.csv")]) == 0
+    assert "doubtful labels: 0 of 40 (0.0%), by TF-IDF with logistic regression in cross-validation\n" in (
+        capsys.readouterr().out
+    )
+
+
 def test_check_folder_reports_leaks(tmp_path, capsys):
     rows = reviews(60)
     (tmp_path / "data").mkdir()

@@ -243,7 +243,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     assert "metrics are identical to those that training stored" in capsys.readouterr().out
     assert main(evaluate) == 0
     assert "so the metrics are optimistic; --split dev evaluates rows that were not used" in capsys.readouterr().out
-    fails(capsys, [*evaluate, "--split", "test"], "one file provides train and dev only; pass a separate file for test")
+    fails(capsys, [*evaluate, "--split", "test"], "expected a folder with a file for test, got a file")
     question = ["--text", "the food was awful", "--aspects", "food"]
     assert main(["predict", model, *question]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[4:6] == ["food", "bad"]

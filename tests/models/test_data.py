@@ -522,6 +522,18 @@ def test_load_data_without_dev_divides_the_same_way(small_data, tmp_path):
     assert load_data(tmp_path, ("train",)).splits["train"] == whole.splits["train"]
 
 
+def test_own_csv_with_one_given_label_raises(tmp_path):
+    (tmp_path / "train.csv").write_text("text,aspect,label\nx,food,good\ny,food,bad\n")
+    with raises("InputError: labels: expected at least 2 distinct, non-empty names, got ['good']"):
+        load_data(tmp_path, ("train",), DataOptions(labels=("good",)))
+
+
+@pytest.mark.parametrize("delimiter", ['"', "\n", "ab"])
+def test_data_options_bad_delimiter_raises(delimiter):
+    with raises("InputError: delimiter: expected auto or one character, except a quotation mark or line end, got"):
+        DataOptions(delimiter=delimiter)
+
+
 def test_task_bad_labels_or_aspects_raise():
     with raises("InputError: labels: expected at least 2 distinct, non-empty names, got ['a']"):
         replace(SENTIHOOD, labels=("a",))

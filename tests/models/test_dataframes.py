@@ -323,6 +323,7 @@ def test_from_pretrained_unknown_repository_raises(hub):
 def test_cells_of_columns_have_no_missing_values():
     series = pd.Series(["a", None, pd.NA, float("nan")], dtype=object)
     assert cells(series) == cells(["a", None, None, float("nan")]) == ["a", None, None, None]
+    assert cells(np.array([1, np.nan], np.float32)) == [1, None]
     assert cells(pd.Series([1, 2])) == [1, 2] and type(cells(pd.Series([1, 2]))[0]) is int
     assert cells(pd.Series(["a", None], dtype="category")) == ["a", None]
 

@@ -356,7 +356,10 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
         "ValueError: no_answer_threshold: expected a finite number, got inf": {"no_answer_threshold": float("inf")},
         "TypeError: allow_no_answer: expected True or False, got 'yes'": {"allow_no_answer": "yes"},
         "TypeError: encoder: expected a configuration or a dict of its fields, got int": {"encoder": 3},
-        "ValueError: encoder: expected the name of an encoder, such as": {"encoder": {"hidden_size": 3}},
+        "ValueError: encoder: expected fields with model_type, such as": {"encoder": {"hidden_size": 3}},
+        "ValueError: encoder: Validation error for field 'hidden_size'": {
+            "encoder": {"model_type": "bert", "hidden_size": "a"}
+        },
         "ValueError: encoder.model_type: expected a type that transformers' AutoConfig": {
             "encoder": {"model_type": "bort2"}
         },

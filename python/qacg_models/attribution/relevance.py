@@ -83,7 +83,7 @@ class LayerwiseRelevance:
 
     Attributes:
         tokens: (B, L) relevance at the embeddings. The sum over an example equals its `logit`, up to the rules' `eps`.
-        layers: one (B, L) tensor of relevance at the embeddings, and one after every layer.
+        layers: (B, L) relevance at the embeddings, and after each layer, in the order of the layers.
         logit: (B,) the logits whose values were distributed over the tokens.
     """
 
@@ -95,7 +95,7 @@ class LayerwiseRelevance:
 def layerwise_relevance(
     model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
 ) -> LayerwiseRelevance:
-    """Distributes a logit over the tokens, from the classifier back to the embeddings.
+    """Returns the share of every token in a logit, propagated from the classifier back to the embeddings.
 
     As in the released analysis, LayerNorm and activations leave relevance unchanged. At a residual connection, all
     relevance goes to the dense branch and none to the residual. In attention, all relevance goes to the values;
@@ -104,7 +104,7 @@ def layerwise_relevance(
     Args:
         model: a sequence classifier of this package, which is run in evaluation mode. No other thread may run the model
             at the same time.
-        batch: keyword arguments of the model's forward, with padded inputs; labels are ignored.
+        batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
         target: class whose logit is distributed: an integer for all rows, or (B,) integers; None: the class with the
             highest logit of each row.
 
@@ -112,7 +112,7 @@ def layerwise_relevance(
         Relevance by token and layer.
 
     Raises:
-        TypeError: `model` is not a sequence classifier of this package.
+        TypeError: `model` is not a sequence classifier of this package, or `target` or the batch has a wrong type.
         ValueError: `target` is not a class, has another shape or dtype, or the model rejects the batch.
 
     Example:
@@ -185,7 +185,7 @@ def _through_layer(layer: Any, args: tuple, heads: int, relevance: Tensor) -> Te
     """Returns the relevance of an encoder layer's input from the relevance of its output, both (B, L, hidden).
 
     Args:
-        layer: an encoder layer of any model of this package; all have the same module names.
+        layer: a layer of any encoder of this package; all have the same module names.
         args: arguments of the layer's call; the last selects whether it returns attention maps.
         heads: number of attention heads.
         relevance: relevance of the output.

@@ -12,20 +12,20 @@ from qacg_models.models.pretrained import EncoderPreTrainedModel
 def token_sensitivity(
     model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
 ) -> Tensor:
-    """Returns the squared norm of d logit / d embedding for every token.
+    """Returns the squared norm of d logit / d embedding (after LayerNorm) for every token.
 
     Args:
         model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
-            change.
-        batch: keyword arguments of the model's forward, with padded inputs; labels are ignored.
+            change. No other thread may run the model at the same time.
+        batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
         target: class of the logit: an integer for all rows, or (B,) integers; None: the class with the highest logit of
             each row.
 
     Returns:
-        (B, L) scores, 0 for tokens that the batch's `attention_mask` hides.
+        (B, L) scores, 0 for padding after the last token.
 
     Raises:
-        TypeError: `model` is not a sequence classifier of this package.
+        TypeError: `model` is not a sequence classifier of this package, or `target` or the batch has a wrong type.
         ValueError: `target` is not a class, has another shape or dtype, or the model rejects the batch.
 
     Example:
@@ -51,15 +51,15 @@ def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor
 
     Args:
         model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
-            change.
-        batch: keyword arguments of the model's forward, with padded inputs; labels are ignored.
+            change. No other thread may run the model at the same time.
+        batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
         weights: (B, num_labels) weights of the logits.
 
     Returns:
         (B, L, hidden_size) gradient.
 
     Raises:
-        TypeError: `model` is not a sequence classifier of this package.
+        TypeError: `model` is not a sequence classifier of this package, or the batch has a wrong type.
         ValueError: `weights` is not a tensor of the shape of the logits, or the model rejects the batch.
 
     Example:

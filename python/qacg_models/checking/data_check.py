@@ -77,7 +77,8 @@ class DataCheck:
     def _doubt_line(self) -> str:
         total = len(self.rows)
         share = f"{len(self.doubts):,} of {total:,} ({len(self.doubts) / total:.1%})"
-        return f"doubtful labels: {share}, by {self.doubted_by}; check the first rows, and correct wrong labels"
+        advice = "; check the first rows, and correct wrong labels" if self.doubts else ""
+        return f"doubtful labels: {share}, by {self.doubted_by}{advice}"
 
     def _cells(self, doubt: Doubt) -> list[str]:
         row, labels = self.rows[doubt.row], self.dataset.task.labels
@@ -120,7 +121,7 @@ class DataCheck:
 
 
 def doubted_rows(dataset: Dataset) -> list[Example]:
-    """Returns the rows to search for doubtful labels: the training rows, then dev rows that are from the same files."""
+    """Returns the rows to search for doubtful labels: train, then dev if both splits are from the same files."""
     rows = list(dataset.splits["train"])
     same = "dev" in dataset.splits and dataset.files["dev"] == dataset.files["train"]
     return rows + list(dataset.splits["dev"]) if same else rows

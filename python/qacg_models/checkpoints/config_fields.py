@@ -36,8 +36,8 @@ def configuration(
     """Returns the configuration for loading a checkpoint into a model of this package.
 
     Each field is read from the first source that defines it: the overrides, the configuration file beside the weights,
-    the tensors (see `variant`), the default. Stored numbers and names of labels are dropped if an override has one of
-    them. `check_agreement` compares the fields with the tensors.
+    the tensors (see `variant`), the default. The stored number and names of labels are dropped if `overrides` has
+    either. `check_agreement` compares the fields with the tensors.
 
     Args:
         config_class: class of the configuration.
@@ -140,7 +140,7 @@ def variant(source: Source) -> dict[str, object]:
 
 
 def size_in_tensors(source: Source, field: str) -> int | None:
-    """Returns the size `field`, a key of _SIZES or num_hidden_layers, from the tensors; None if they lack it."""
+    """Returns the size `field`, a key of _SIZES or num_hidden_layers; None if the tensors do not determine it."""
     if field == "num_hidden_layers":
         numbers = {number for name in source.tensors if (number := layer_number(name)) is not None}
         return max(numbers) + 1 if numbers else None

@@ -33,6 +33,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     Raises:
         CheckpointError: a file is missing, damaged or of an unknown kind; the message names it.
+        OSError: a file cannot be read.
     """
     if path.name.endswith(_INDEX):
         return _read_shards(path)

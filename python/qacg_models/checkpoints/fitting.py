@@ -45,9 +45,8 @@ def fit(
         package; and the report.
 
     Raises:
-        CheckpointError: backbone tensors are missing or unused, another part is incomplete, or gates have biases other
-            than 0 that the model lacks. Or a tensor has another shape, no floating-point dtype, or values that are not
-            finite. `permissions` allow missing tensors and some other shapes.
+        CheckpointError: a part is incomplete, the model lacks backbone tensors or gate biases of the checkpoint, or a
+            tensor does not fit. `permissions` allow missing tensors and some other shapes.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}

@@ -47,8 +47,8 @@ def fit_head(
         The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: tensors of the encoder are missing or unused, or the head is incomplete. Or two tensors have
-            the same name in this package, or a tensor has another shape, an integer type or values that are not finite.
+        CheckpointError: the encoder or the head is incomplete, the encoder has unused tensors, or a tensor does not
+            fit; the message names it.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases

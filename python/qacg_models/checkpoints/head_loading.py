@@ -46,19 +46,20 @@ class HeadCheckpointLoading(ReportedLoading):
                 checkpoint of an encoder, whose configuration does not describe the head.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
                 raise an error.
-            ignore_mismatched_sizes: initialise at random the tensors of the head that are missing or whose size
-                differs; False: raise an error.
+            ignore_mismatched_sizes: initialise at random the tensors of the head whose size differs, and those that an
+                incomplete head lacks; False: raise an error.
             output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
                 key "report".
-            **kwargs: fields of the configuration, and options of transformers' from_pretrained.
+            **kwargs: options of transformers' from_pretrained and, unless `config` is a configuration, its fields.
 
         Returns:
             The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
-            ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
-            OSError: the path does not exist, and the download from the hub failed.
+            TypeError, ValueError: another argument is invalid, such as weights_only=False, or state_dict or gguf_file
+                in addition to a checkpoint.
+            OSError: a file cannot be read, or the path does not exist and the download from the hub failed.
         """
 
         def read(path, *model_args, use_safetensors, variant, **options):
@@ -98,9 +99,9 @@ class HeadCheckpointLoading(ReportedLoading):
             *model_args: arguments of the constructor after the configuration.
             config: a configuration, or its file or folder; None: the file beside the weights.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks.
-            ignore_mismatched_sizes: initialise at random the tensors of the head that are missing or whose size
-                differs.
-            **kwargs: fields of the configuration, and options of transformers' from_pretrained.
+            ignore_mismatched_sizes: initialise at random the tensors of the head whose size differs, and those that an
+                incomplete head lacks.
+            **kwargs: options of transformers' from_pretrained and, unless `config` is a configuration, its fields.
 
         Returns:
             A pair: the model in evaluation mode, and the loading info of transformers, with the report under "report".

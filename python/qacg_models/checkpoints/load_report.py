@@ -14,8 +14,8 @@ class Report:
     Attributes:
         source: the file or index.
         layout: description of the tensor names in the source.
-        model: the class of the model.
-        loaded: tensors with values from the source, reshaped tensors included.
+        model: name of the model's class.
+        loaded: tensors with values from the source, reshaped tensors and added biases included.
         missing: tensors of the model without values from the source: the source lacks them, or has another size.
         unexpected: names in the source of tensors that the model does not have.
         unused: names in the source of tensors that the model does not require. They are optimizer state, buffers that

@@ -85,7 +85,7 @@ def prepare(
 
 
 class CheckpointLoading(ReportedLoading):
-    """Mixin that precedes PreTrainedModel: loads checkpoints of several programs, also incomplete ones if permitted."""
+    """Mixin that precedes PreTrainedModel: loads checkpoints of several programs."""
 
     @classmethod
     def from_pretrained(
@@ -107,7 +107,7 @@ class CheckpointLoading(ReportedLoading):
         transformers.
 
         A logger reports loaded, missing, unexpected and reshaped tensors, as a warning unless all tensors match. Parts
-        that the checkpoint does not contain (a head, a pooler, the context for a plain BERT) keep their initial values.
+        that the checkpoint does not contain (a head, a pooler, the context layers) keep their initial values.
 
         Args:
             pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
@@ -124,15 +124,16 @@ class CheckpointLoading(ReportedLoading):
             ignore_mismatched_sizes: initialise a head of another size at random.
             output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
                 key "report".
-            **kwargs: fields of the configuration, and options of transformers' from_pretrained.
+            **kwargs: options of transformers' from_pretrained and, unless `config` is a configuration, its fields.
 
         Returns:
             The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
-            ValueError: weights_only is False, or state_dict or gguf_file is given in addition to a checkpoint.
-            OSError: the path does not exist, and the download from the hub failed.
+            TypeError, ValueError: another argument is invalid, such as weights_only=False, or state_dict or gguf_file
+                in addition to a checkpoint.
+            OSError: a file cannot be read, or the path does not exist and the download from the hub failed.
         """
         permissions = Permissions(
             initialize_missing=initialize_missing,

@@ -58,7 +58,7 @@ def located(name: str) -> Path:
     folder = Path(found.submodule_search_locations[0]) / packaged.folder
     if not (folder / "config.json").is_file():
         raise InputError(
-            f"from: expected {folder} in the package {packaged.package}, got none with a config.json. Install another "
-            "release."
+            f"from: expected {folder / 'config.json'} in the package {packaged.package}, got no such file. Install "
+            "another release."
         )
     return folder

@@ -42,8 +42,8 @@ class ReportedLoading:
     ):
         """Loads a checkpoint from a folder, a file or the hub, and logs its report.
 
-        Arguments other than `read` are those of the calling `from_pretrained`. If the name is None, they are passed to
-        transformers' `from_pretrained`, and nothing is logged.
+        Arguments other than `read` are those of the calling `from_pretrained`. If the name is None, transformers'
+        `from_pretrained` builds the model, and nothing is logged.
 
         Args:
             read: function of the path, `model_args`, and by keyword `use_safetensors`, `variant` and the remaining

@@ -20,7 +20,7 @@ class Source:
         path: the file of weights, or the index of its shards.
         layout: description of the tensor names in the file.
         tensors: the tensors by their names in this package; transposed tensors of TensorFlow are transposed back.
-        names: names in the checkpoint by names in this package, for messages.
+        names: for each name in this package the name in the checkpoint, for messages.
         unused: names in the checkpoint of tensors that no model has: optimizer state, computed buffers.
         fields: content of the configuration file; None if there is none.
         fields_path: path of the configuration file; None if there is none.
@@ -55,8 +55,8 @@ def open_source(
         variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
 
     Raises:
-        CheckpointError: a file is missing, damaged or not a checkpoint of a BERT, or has a tensor twice or with another
-            number of dimensions. Or the configuration file is invalid, or `config` is given and does not exist.
+        CheckpointError: a file is missing, damaged, invalid or not a checkpoint of a BERT; the message names it.
+        OSError: a file cannot be read.
     """
     path = Path(path)
     if not path.exists():

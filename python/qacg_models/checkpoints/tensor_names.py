@@ -56,7 +56,7 @@ class Layout:
     Attributes:
         outer: prefix of all names, including heads, such as `module.`.
         base: prefix of backbone names after `outer`: `bert.`, or nothing.
-        gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
+        gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias; ignored with `tensorflow`.
         attention: the naming of the attention layers, a key of `qacg_kernels.nn.NAMINGS`.
         tensorflow: whether the names are paths with slashes.
     """

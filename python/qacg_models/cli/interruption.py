@@ -38,8 +38,8 @@ def resume_hint(command: ModuleType, arguments: argparse.Namespace, given: Seque
     """Returns the hint that an interrupted command prints: the command line that resumes or repeats it.
 
     Args:
-        command: module of the subcommand. If it has a function `arguments_to_resume`, which returns arguments, the
-            hint contains them; otherwise it repeats `given`.
+        command: module of the subcommand. If its function `arguments_to_resume` returns arguments, the hint contains
+            these arguments, otherwise `given`.
         arguments: the parsed arguments.
         given: the unparsed arguments of the process.
     """

@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the name of the program; None for those of the process.
 
     Returns:
-        The exit status: 0 for success, 1 if a check failed, 2 for input that cannot be used or a file that cannot be
-        read or written, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit status: 0 for success, 1 if a check failed, 2 for unusable input or a file that cannot be read or
+        written, 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
         SystemExit: after --help or --version (status 0), or if the arguments cannot be parsed (status 2).

@@ -1,4 +1,4 @@
-"""Writes to standard output; a full disk, a closed pipe or an unsuitable encoding raises InputError."""
+"""Writes to standard output; a full disk or a closed pipe raises InputError."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ def write_out(text: str) -> None:
 
     Raises:
         InputError: the write fails; the message has the reason.
+        UnicodeEncodeError: the encoding of standard output lacks a character.
     """
     try:
         sys.stdout.write(text)

@@ -15,7 +15,7 @@ class BertSumConfig(EncoderHeadConfig):
 
     Args:
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
-        inter_layers: number of transformer layers over sentences; 0: only a LayerNorm and a linear classifier.
+        inter_layers: number of transformer layers over sentences; 0: only positions, LayerNorm and a linear classifier.
         heads: number of attention heads in the layers over sentences, a divisor of the encoder's hidden_size.
         ff_size: width of the hidden layer of the feed-forward blocks in the layers over sentences.
         dropout: dropout probability in the layers over sentences.

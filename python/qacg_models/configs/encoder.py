@@ -35,7 +35,7 @@ _POSITIVE_INTEGERS = (
 )
 _PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
-# Fields of a transformers configuration that do not change the outputs of these models.
+# Fields of transformers configurations that are accepted in addition to those of the class.
 _COMMON = {
     *inspect.signature(PreTrainedConfig.__init__).parameters,
     *("num_labels", "output_attentions", "attn_implementation", "experts_implementation", "torch_dtype"),
@@ -66,7 +66,7 @@ ProblemType = Literal["regression", "single_label_classification", "multi_label_
 
 
 class CommonFields(TypedDict, total=False):
-    """Fields of transformers' PreTrainedConfig that these models use; all are optional."""
+    """Optional fields of every transformers configuration, for the signatures of subclasses."""
 
     architectures: list[str] | None
     attn_implementation: str | dict[str, str] | None
@@ -137,9 +137,9 @@ class EncoderConfig(PreTrainedConfig):
         pooler: "cls" reads the first token, "attention" a learned average over tokens; None: "cls". The published
             field `full_pooler`, true or false, is read as "attention" or "cls".
         unpad: remove the padding of padded batches inside the encoder. Outputs for tokens and the pooled output stay
-            the same, outputs for padding are 0, and hooks receive (T, ...) for T tokens instead of (B, L, ...). No
-            effect on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models
-            without pooler, and with output_attentions.
+            the same; outputs for padding are 0. Hooks receive (T, ...) for T tokens instead of (B, L, ...). No effect
+            on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models without
+            pooler, and with output_attentions.
         **kwargs: fields of every transformers configuration.
 
     Raises:
@@ -218,7 +218,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
-        """Builds a configuration as transformers does; without stored label names if `num_labels` is another number."""
+        """Builds a configuration as transformers does; drops stored label names if `num_labels` is not their number."""
         stored = config_dict.get("id2label")
         num_labels = kwargs.get("num_labels")
         if stored is not None and num_labels is not None and len(stored) != num_labels:
@@ -240,7 +240,7 @@ class EncoderConfig(PreTrainedConfig):
         for field, only in _FIXED.items():
             value = given.pop(field, only)
             if value != only:
-                raise ValueError(f"{field}: expected {only!r}, got {value!r}. These models support no other value.")
+                raise ValueError(f"{field}: expected {only!r}, got {value!r}. No other value is supported.")
         for field in _OTHER_POOLER_FIELDS & given.keys():
             del given[field]
         own = {*vars(self), "pad_token_id", "num_labels", "id2label", "label2id", "problem_type"}
@@ -250,7 +250,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @property
     def least_weights(self) -> int:
-        """Number of weights in the embeddings and dense layers, without biases, contexts and heads."""
+        """Number of weights in the embedding tables and the dense layers of all encoder layers, without biases."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * self.hidden_size + 2 * self.intermediate_size
         return self.hidden_size * (rows + self.num_hidden_layers * layer)
@@ -331,5 +331,8 @@ def _check_label_count(given: dict[str, object]) -> None:
         check_size("num_labels", count)
     if names is not None and not isinstance(names, dict):
         raise TypeError(f"id2label: expected a dict from id to name, got {type(names).__name__}")
+    for key in names or ():
+        if not str(key).isdecimal():
+            raise ValueError(f"id2label: expected ids from 0, got {key!r}")
     if names is not None and count is not None and len(names) != count:
         raise ValueError(f"num_labels: expected {len(names)} as in id2label, got {count}")

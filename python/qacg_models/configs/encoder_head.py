@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from typing import ClassVar
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 from typing_extensions import Unpack
 
@@ -13,7 +14,6 @@ from qacg_models.configs.field_checks import check_dtypes, check_size
 from qacg_models.configs.limits import MOST
 
 # Fields of every transformers configuration, including fields that transformers accepts or writes but does not declare.
-# No field changes what a model computes.
 _COMMON = {
     *(field.name for field in dataclasses.fields(PreTrainedConfig)),
     *vars(PreTrainedConfig()),
@@ -23,11 +23,11 @@ _COMMON = {
 
 
 class EncoderHeadConfig(PreTrainedConfig):
-    """Configuration of a head over any encoder of transformers.
+    """Configuration of a head over a text encoder.
 
     Args:
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT. Encoders with
-            contexts are not supported. A copy is stored in this configuration, so a saved model is complete.
+            contexts and encoder-decoders are not supported. A copy is stored, so a saved model is complete.
         **kwargs: fields of every transformers configuration.
 
     Raises:
@@ -112,10 +112,12 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
     fields = dict(encoder)
     kind = fields.pop("model_type", None)
     if kind is None:
-        raise ValueError("encoder: expected the name of an encoder, such as 'bert', got fields without model_type")
+        raise ValueError("encoder: expected fields with model_type, such as 'bert', got none")
     check_dtypes(fields, path="encoder.")
     try:
         return AutoConfig.for_model(kind, **fields)
+    except StrictDataclassError as error:  # neither a TypeError nor a ValueError
+        raise ValueError(f"encoder: {' '.join(str(error).split())}") from None
     except ValueError as error:
         if "model identifier" not in str(error):
             raise

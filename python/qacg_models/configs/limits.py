@@ -1,4 +1,4 @@
-"""The largest allowed values of sizes, in configurations and flags. They are above the sizes of published models.
+"""The largest allowed values of sizes, in configurations and flags. They are above usual sizes.
 
 The limits catch typing errors before memory of that size is allocated. Training checks separately whether a model
 fits into memory. This module does not import torch, since the command-line parser reads it.
@@ -6,10 +6,10 @@ fits into memory. This module does not import torch, since the command-line pars
 
 from types import MappingProxyType
 
-# By field of the configuration: the limit, and usual values, which the error prints.
+# By field of a configuration: the limit, and published values, which the error prints.
 MOST = MappingProxyType(
     {
-        "vocab_size": (10_000_000, "the largest published vocabulary, XLM-V's, has 901,629 pieces"),
+        "vocab_size": (10_000_000, "XLM-V has 901,629"),
         "hidden_size": (65_536, "BERT-large has 1,024"),
         "num_hidden_layers": (1_000, "BERT-large has 24"),
         "num_attention_heads": (1_024, "BERT-large has 16"),

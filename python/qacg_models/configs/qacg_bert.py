@@ -19,9 +19,8 @@ class QACGBertConfig(GatedContextConfig):
             of each head by one shared matrix (head size x head size).
         lambda_bias: whether the layers of the gates have biases.
         quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
-        quasi_bias: number that is added to the scores of the quasi-attention map, 0 in the published code; or
-            "-log(keys)", which keeps the sum of a row of the map near 1, the sum of a softmax row, for any number of
-            keys.
+        quasi_bias: number that is added to the scores of the quasi-attention map (published: 0), or "-log(keys)". With
+            "-log(keys)" and scores near 0, a row of the map sums to about 1, whatever the number of keys.
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.
         attention_naming: "released" or "compact", the published names of the attention parameters

@@ -1,6 +1,6 @@
 """`qacg convert`: converts checkpoints to the file format of this package or of another program.
 
-The command reads checkpoints of this package, and published ones of BERT, QACG-BERT, CG-BERT and BertSum.
+The command reads checkpoints of this package, and published checkpoints of BERT and of the models of this package.
 
 | subject | module |
 |---|---|

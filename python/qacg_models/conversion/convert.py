@@ -90,7 +90,7 @@ def convert(
         dst: path of the new folder; its parent folder is created.
         to: one of FORMATS.
         model: name of a class of this package; None: the class is inferred from the configuration or the tensors.
-        config: the configuration file; None: the one beside the weights.
+        config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
         permissions: what the user permits for tensors that are missing or have another size.
         drop_unplaced: drop tensors that the format "huggingface" cannot store, such as contexts; False: raise
@@ -102,9 +102,10 @@ def convert(
         The report about every tensor.
 
     Raises:
-        CheckpointError: `to` or `model` is unknown, the source cannot be read or converted, or `dst` has files and
-            either `overwrite` is False, or `dst` is no model folder or contains `src`.
+        CheckpointError: `to` or `model` is unknown, the source cannot be converted, or `dst` has files and must not be
+            replaced: `overwrite` is False, or `dst` is no model folder or contains `src`.
         InputError: `dst` cannot be written.
+        OSError: a file of the source cannot be read.
     """
     dst = Path(dst)
     if to not in FORMATS:

@@ -34,7 +34,7 @@ def write_head(
         weights: the file of weights, or the index of shards.
         model_class: class of the model.
         to: "own", or "released" for a BertSum over BERT.
-        config: the configuration file; None: the one beside the weights.
+        config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
         permissions: what the user permits for tensors that are missing or have another size.
         seed: seed of the random values for missing tensors; used for the format "own" only.

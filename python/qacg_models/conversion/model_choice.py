@@ -16,15 +16,15 @@ DEFAULT_MODEL = "QACGBertForSequenceClassification"
 
 
 def choose_head(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
-    """Returns the class with a head over any encoder that `name`, or without it the configuration, names.
+    """Returns the model class for a checkpoint of a head over any encoder; None for other checkpoints.
 
     Args:
         weights: the file of weights, or the index of shards.
-        name: name of a class; None: the model type in the configuration.
-        config: the configuration file; None: the one beside the weights.
+        name: name of a class; None: the model type in the configuration selects the class.
+        config: the configuration file or its folder; None: the file beside the weights.
 
-    Returns:
-        The class; None if the name or the model type is not that of a head over any encoder.
+    Raises:
+        CheckpointError: the configuration file is missing or no JSON object.
     """
     heads = [entry for entry in MODELS if entry.tensors == "head"]
     if name is not None:
@@ -43,7 +43,7 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
         source: the checkpoint.
         name: name of a class; None: the class in a configuration of this package, otherwise inferred from the tensors.
         plain: class for a checkpoint without contexts and without a name. True: the BERT with the head of the
-            checkpoint; False: DEFAULT_MODEL, which gets the weights of the backbone.
+            checkpoint; False: DEFAULT_MODEL, which loads the tensors that it has.
 
     Raises:
         CheckpointError: `name` is unknown or that of a head over any encoder, or the tensors fit several classes.

@@ -1,7 +1,7 @@
 """Reader of your own tables: CSV, JSON, JSONL, Excel and Parquet, with column names of your choice.
 
-A table has a row for each sentence and aspect. A wide table has a row for each sentence and a column for each aspect,
-whose cells are labels; each row of a wide table becomes one record per aspect.
+A table has a row for each sentence and aspect. A wide table has a row for each sentence, and a column with labels for
+each aspect. Each row of a wide table becomes one record per aspect.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Columns:
         aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
 
     Raises:
-        InputError: two columns have the same name, the delimiter is neither "auto" nor one character, or the encoding
-            is not one of Python's encodings for files.
+        InputError: two columns have the same name, the delimiter is invalid, or the encoding is not one of Python's
+            encodings for files.
     """
 
     text: str = "text"
@@ -74,8 +74,9 @@ class Columns:
                     f"columns: expected distinct names, got {', '.join(names)}; pass other names by --text-column,"
                     " --aspect-column, --label-column, --id-column or --target-column"
                 )
-        if self.delimiter != AUTO and len(self.delimiter) != 1:
-            raise InputError(f"delimiter: expected auto or one character, got {self.delimiter!r}")
+        if self.delimiter != AUTO and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            expected = "auto or one character, except a quotation mark or line end"
+            raise InputError(f"delimiter: expected {expected}, got {self.delimiter!r}")
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
     def names(self) -> list[str]:
@@ -100,7 +101,7 @@ class Columns:
         """Returns these columns for a file of texts without labels.
 
         Args:
-            names: names of the aspect, id and target columns; the columns that are not given are None.
+            names: other names of columns; the aspect, id and target columns are None unless they are given.
         """
         without = {"aspect": None, "label": None, "id": None, "target": None}
         return replace(self, **without | names, wide=False, aspect_columns=None)
@@ -119,8 +120,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
         others: also yield the other columns, if the suffix is one of TABLES.
 
     Raises:
-        DataError: the file cannot be read; the suffix is unknown; the content does not match the suffix; a column is
-            missing; or a cell has a value that is neither a text nor a finite number.
+        DataError: the file cannot be read, or violates its format; the message names the file and, if known, the line.
         InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     suffix = suffix or path.suffix.lower()
@@ -145,8 +145,7 @@ def file_aspects(path: Path, columns: Columns) -> list[str]:
     The result is an empty list for a file without rows.
 
     Raises:
-        DataError: the file cannot be read, the suffix is unknown, the content does not match the suffix, or a column is
-            missing.
+        DataError: the file cannot be read, or violates its format.
         InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     record = next(_raw_records(path, columns, path.suffix.lower()), None)

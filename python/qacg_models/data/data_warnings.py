@@ -33,9 +33,9 @@ class DataWarning:
         message: the finding, its consequence, and advice.
         count: number of rows, labels, or pairs of text and aspect that have the problem; for `no_absent_rows` and
             `few_rows` the number of all rows, for `few_dev_sentences` of all sentences.
-        examples: texts about the first SHOWN findings: for `rare_class`, labels with their numbers of rows; for
-            `contradictory_labels` and `duplicate_rows`, a context and text with line numbers and labels of rows; empty
-            for other codes.
+        examples: texts about the first SHOWN findings. For `rare_class` they are labels with their numbers of rows, for
+            `contradictory_labels` and `duplicate_rows` contexts and texts with line numbers and labels. Other codes
+            have none.
     """
 
     code: str

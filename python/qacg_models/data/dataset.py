@@ -42,8 +42,8 @@ class Dataset:
         task: labels and aspects.
         splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
         files: the files of each split.
-        contexts: every target of the training files with every aspect; if no training file was read, every target of
-            the other files. Targets are in natural order (2 before 10), aspects in the task's order. The position of a
+        contexts: names of the contexts: every target of the training files (if none was read, of the other files) with
+            every aspect. Targets are in natural order (2 before 10), aspects in the task's order. The position of a
             context is its id.
         overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
             spaces.
@@ -107,19 +107,17 @@ def load_data(
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects; None: those of a published format. For your own tables, None takes the names
-            from `options`, or else from the training file (from the first split, if the training file is not read).
+        task: expected labels and aspects; None: those of a published format. For your own tables, None means the names
+            in `options`, otherwise those in the training files (in the first split, if train is not read).
 
     Returns:
         The data set.
 
     Raises:
-        DataError: the folder or a file does not exist; a required split has no file; a file violates its format, is
-            given twice, or has another format than the first; the column `split` of a file for one split marks rows of
-            another; the rows have fewer than two labels; or the context of a row is not among the training contexts.
-        InputError: `path` has no files; the format does not support an option; the labels, aspects or absent label of
-            `options` are invalid; an Excel file requires openpyxl, which is not installed; `dev_fraction` leaves a
-            split empty; or `dev_fraction` or `dev_seed` is set although the column `split` marks dev rows.
+        DataError: a file is missing or unusable, or its rows do not fit the task, another file or another split; the
+            message names the file and, if known, the line.
+        InputError: `path` is empty, `options` do not fit the data, openpyxl is not installed, or a temporary file
+            cannot be written.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -180,10 +178,10 @@ def load_file(
         The rows.
 
     Raises:
-        DataError: a file does not exist, violates its format, is given twice, or has another format than the first; the
-            format is for another task; or the context of a row is not among `contexts`.
-        InputError: `path` has no files, the format does not support an option, or an Excel file requires openpyxl,
-            which is not installed.
+        DataError: a file is missing or unusable, or its rows do not fit `task` or `contexts`; the message names the
+            file and, if known, the line.
+        InputError: `path` is empty, the format does not support an option, openpyxl is not installed, or a temporary
+            file cannot be written.
     """
     options = options or DataOptions()
     sources, data_format = _sources(path, options)
@@ -230,7 +228,7 @@ def describe(dataset: Dataset) -> list[str]:
 
 
 def label_shares(rows: Sequence[Example], task: Task) -> list[float]:
-    """Returns the share of each label among labelled rows, at least one; in the task's order, with the sum 1."""
+    """Returns the share of each label in the task's order; there must be rows, and each must have a label."""
     found = counts(rows, "label")
     return [found.get(index, 0) / len(rows) for index in range(len(task.labels))]
 
@@ -257,7 +255,7 @@ def describe_overlap(overlap: Mapping[tuple[str, str], int]) -> str:
 
 
 def file_digest(*paths: Path) -> str:
-    """Returns the SHA-256 of the concatenated files, by which a later evaluation recognises the same data."""
+    """Returns the SHA-256 of the concatenated files, in hexadecimal, to recognise the same data later."""
     digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
     for path in paths:
         with path.open("rb") as handle:
@@ -346,8 +344,8 @@ def _unknown_context(path: Path | str, row: Example, contexts: Sequence[str]) ->
 def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> None:
     for split in splits:
         if path.is_file():
-            reason = f"one file provides train and dev only; pass a separate file for {split}"
-            raise DataError(path, None, f"{reason}, or mark rows of your own table as {split} in a column 'split'")
+            reason = f"expected a folder with a file for {split}, got a file, which provides train and dev only"
+            raise DataError(path, None, f"{reason}; or mark rows of your own table as {split} in a column 'split'")
         raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
 
 

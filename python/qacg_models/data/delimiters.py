@@ -20,7 +20,7 @@ def shown_delimiter(delimiter: str) -> str:
 def find_delimiter(lines: Iterable[str], names: list[str]) -> tuple[str, int, Iterator[str]]:
     """Detects the delimiter of a CSV file.
 
-    A first line such as `sep=;`, which Excel writes, gives the delimiter. Otherwise the candidates are the DELIMITERS
+    A first line such as `sep=;`, which Excel reads, gives the delimiter. Otherwise the candidates are the DELIMITERS
     with which the header has all of `names`, or all DELIMITERS if there is none. The result is the candidate with which
     the header has the most fields.
 

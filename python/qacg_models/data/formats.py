@@ -130,8 +130,8 @@ def find_format(path: Path, name: str = "auto") -> Format:
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
-        DataError: `path` does not exist; no file has a name or suffix of a known format; or a folder has files of two
-            different data sets, or several files for a split.
+        DataError: `path` does not exist, or the names of its files fit no format, several data sets, or one split
+            twice.
     """
     if not path.exists():
         raise DataError(path, None, "no such folder or file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from qacg_models.errors import InputError
@@ -40,7 +41,7 @@ def cells(values: Any) -> list:
 
 
 def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return isinstance(value, Real) and not isinstance(value, int) and math.isnan(value)  # NumPy's numbers are Real
 
 
 def column_names(frame: Any) -> list:

@@ -77,7 +77,7 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
 
 
 def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
-    """Yields the first line number and the value of every item of a JSON array; the whole text is in memory.
+    """Yields the line (from 1) on which each item of a JSON array begins, and its value; the whole text is in memory.
 
     Raises:
         DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` characters, is not in that encoding, or is

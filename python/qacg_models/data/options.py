@@ -21,7 +21,7 @@ class DataOptions:
     """Options for reading data. Each field has a help text in its metadata, which `qacg train --help` prints.
 
     Raises:
-        InputError: a value is out of range, or contradicts another option.
+        InputError: a value is invalid, or contradicts another option.
     """
 
     format: str = _data(
@@ -100,7 +100,7 @@ class DataOptions:
                 can then be evaluated on a table with a row for each aspect.
 
         Raises:
-            InputError: a value is out of range, or contradicts another option.
+            InputError: a value is invalid, or contradicts another option.
         """
         reset = {"aspect_columns": None} if given.get("wide") is False else {}
         return replace(self, **reset | dict(given))

@@ -60,9 +60,9 @@ def discover(
             case, if there is one.
 
     Raises:
-        DataError: `labels` is None and there are no records; there are fewer than two labels; or a detected aspect
-            column of a wide table has more than MOST_LABELS distinct values, or shares no label with other columns.
-        InputError: `absent_label` is not a label, or `aspects` or `labels` has empty or repeated names.
+        DataError: the records have fewer than two labels; or a detected aspect column has more than MOST_LABELS
+            distinct values, or shares no label with the others.
+        InputError: `absent_label` is not a label; or `aspects` or `labels` has too few, empty or repeated names.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
     if aspects is None or labels is None:
@@ -80,7 +80,7 @@ def discover(
         if not found_labels:
             raise DataError(path, None, "has no rows")
     names = list(labels or sorted(found_labels, key=natural_key))
-    if len(names) < 2:
+    if len(names) < 2 and labels is None:
         reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
         raise DataError(path, None, f"{reason}; add rows with another label")
     absent = absent_label or next((name for name in names if name.casefold() == "none"), None)

@@ -78,8 +78,8 @@ def read_requests(
             raise DataError.
 
     Raises:
-        DataError: the file cannot be read, violates its format or has no texts; a column is missing; every row has an
-            empty cell; or a row has an empty cell and `skipped` is None.
+        DataError: the file cannot be read, violates its format or has no texts; or rows have an empty cell: all of
+            them, or any if `skipped` is None.
         InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     request = None

@@ -14,7 +14,7 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
     """Yields the rows of a file, with one line in memory at a time.
 
     Raises:
-        DataError: the file cannot be opened; or at the first line that violates the format.
+        DataError: the file cannot be opened, or a line violates the format.
     """
     for line, text in numbered_lines(path):
         if not text.strip():

@@ -21,8 +21,7 @@ def read(path: Path, task: Task = SEMEVAL) -> Iterator[Example]:
     """Yields a row for every sentence and aspect of a file, which is parsed block by block.
 
     Raises:
-        DataError: the file cannot be opened or is not XML; a sentence has no id or no text, an unknown category or
-            polarity, or two polarities for one category.
+        DataError: the file cannot be opened, or violates the format; the message names the line.
     """
     handler = _Sentences(path, task)
     parser = xml.sax.make_parser()

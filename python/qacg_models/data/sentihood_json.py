@@ -24,8 +24,7 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
     """Yields a row for every target that a sentence names or has an opinion on, and every aspect.
 
     Raises:
-        DataError: the file cannot be opened or is not a JSON array; an item is malformed; an opinion has an unknown
-            target, aspect or sentiment; or two opinions contradict each other.
+        DataError: the file cannot be opened, violates the format, or has two opinions that contradict each other.
     """
     for line, item in json_array(path):
         number, text, opinions = _fields(path, line, item)

@@ -35,8 +35,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
 
     Args:
         texts: the training sentences, and the context names if they are part of the input.
-        vocab_size: maximum number of pieces, special tokens included. Every letter is a piece, even beyond this limit,
-            at the beginning and inside of a word.
+        vocab_size: maximum number of pieces, special tokens included. Every character of the texts is a piece, at the
+            beginning and inside of a word, even if the limit is exceeded.
         min_frequency: number of times that a pair of pieces must occur to be merged.
 
     Returns:

@@ -225,7 +225,7 @@ def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
 
 
 def _columns(arguments: argparse.Namespace):
-    """Returns the columns of the input; flags that are not given are set to the values of training."""
+    """Returns the columns of the input, and sets the flags of MODEL_DEFAULTS that are not given."""
     from qacg_models.data.columns import Columns
 
     resolve_text_flags(arguments, arguments.model)
