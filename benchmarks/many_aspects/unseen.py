@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from qacg_models.data import Dataset, Example, load_data
+from qacg_models.data import DataOptions, Dataset, Example, load_data, sample_reviews
 from qacg_models.metrics.bootstrap import resampled
 from qacg_models.metrics.sentihood import Auc
 from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes
@@ -29,8 +29,9 @@ UNSEEN_ARMS = ("pairs-0", "quasi-4-computed")
 UNSEEN_SEEDS = (1,)
 KNOWN = "quasi-4-best"
 SETTING = "1e-4-x5"
-NONE, POSITIVE = 0, 1  # classes of both data sets
-NEGATIVE = {"sentihood": 2, "semeval2014": 3}
+REVIEWS = "reviews"  # the bundled ones, which were written for this project
+NONE = 0  # class of all data sets
+POSITIVE_NEGATIVE = {"sentihood": (1, 2), "semeval2014": (1, 3), REVIEWS: (2, 1)}
 DRAWS = 1000  # of texts, for intervals
 
 
@@ -88,13 +89,13 @@ class Answers:
         rows: examples of a split.
         scores: log probabilities of all rows.
         aspect: the aspect.
-        negative: the class of negative sentiment.
+        opposites: the classes of positive and of negative sentiment.
 
     Attributes:
         texts: the text of each row about the aspect; `detection` and the others take a weight for each of these rows.
     """
 
-    def __init__(self, rows: Sequence[Example], scores: np.ndarray, aspect: str, negative: int):
+    def __init__(self, rows: Sequence[Example], scores: np.ndarray, aspect: str, opposites: tuple[int, int]):
         found = 1 - np.exp(scores[:, NONE].astype(np.float64))
         elsewhere: dict[tuple[str, str], list[float]] = {}
         for row, one in zip(rows, found):
@@ -103,12 +104,13 @@ class Answers:
         chosen = [index for index, row in enumerate(rows) if row.aspect == aspect]
         asked = [rows[index] for index in chosen]
         labels = np.array([row.label for row in asked])
-        positive = scores[chosen, POSITIVE].astype(np.float64) - scores[chosen, negative]
+        positive, negative = opposites
+        leaning = scores[chosen, positive].astype(np.float64) - scores[chosen, negative]
         self.texts = [row.sentence for row in asked]
         self._found = Auc(labels != NONE, found[chosen])
         self._elsewhere = Auc(labels != NONE, np.array([np.mean(elsewhere[row.sentence, row.target]) for row in asked]))
-        self._kept = np.isin(labels, (POSITIVE, negative))
-        self._positive = Auc(labels[self._kept] == POSITIVE, positive[self._kept])
+        self._kept = np.isin(labels, opposites)
+        self._positive = Auc(labels[self._kept] == positive, leaning[self._kept])
 
     def detection(self, weights: np.ndarray) -> float:
         """The area for whether the text has an opinion on the aspect, by the predicted probability that it has one."""
@@ -149,16 +151,22 @@ def _lines(datasets: Mapping[str, Dataset], results: Path) -> Iterator[list[str]
         path = results / FOLDER / f"{run.name}.npy"
         if not path.exists():
             continue
-        rows, negative = datasets[run.data].splits["test"], NEGATIVE[run.data]
-        answers = Answers(rows, np.load(path), run.aspect, negative)
+        rows, opposites = datasets[run.data].splits["test"], POSITIVE_NEGATIVE[run.data]
+        answers = Answers(rows, np.load(path), run.aspect, opposites)
         measured = zip(answers.values(), *answers.intervals())
         cells = [f"{one:.2f} [{low:.2f}, {high:.2f}]" for one, low, high in measured]
         full = trained.get(Trial(run.data, KNOWN, SETTING, run.seed).name)
         beside = ["", ""]
         if full is not None:
-            detection, _, sentiment = Answers(rows, full.scores, run.aspect, negative).values()
+            detection, _, sentiment = Answers(rows, full.scores, run.aspect, opposites).values()
             beside = [f"{detection:.2f}", f"{sentiment:.2f}"]
         yield [run.data, run.aspect, ARMS[run.arm].title, *cells, *beside]
+
+
+def load_datasets(data: Path) -> dict[str, Dataset]:
+    """Loads train and test of the published data sets, from a folder, and of the bundled reviews, by name."""
+    datasets = {name: load_data(data / name, ("train", "test"), DATA[name]) for name in DATA}
+    return datasets | {REVIEWS: load_data(sample_reviews(), ("train", "test"), DataOptions(wide=True))}
 
 
 def run_all(data: Path, out: Path, only: Sequence[str] | None, train_runs: bool = True) -> str:
@@ -173,7 +181,7 @@ def run_all(data: Path, out: Path, only: Sequence[str] | None, train_runs: bool 
     Raises:
         ValueError: a name of `only` is unknown.
     """
-    datasets = {name: load_data(data / name, ("train", "test"), DATA[name]) for name in DATA}
+    datasets = load_datasets(data)
     everything = {run.name: run for run in runs(datasets)}
     for name in only or []:
         if name not in everything:

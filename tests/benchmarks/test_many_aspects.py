@@ -228,11 +228,10 @@ def test_study_from_training_to_tables(small_data, tmp_path, monkeypatch, capsys
 
 
 def test_left_out_aspect_is_not_trained_on(small_data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(unseen, "DATA", {"sentihood": DataOptions()})
+    small = {"sentihood": load_data(small_data, ("train", "test"), DataOptions())}
+    monkeypatch.setattr(unseen, "load_datasets", lambda data: small)
     monkeypatch.setattr(unseen, "UNSEEN_ARMS", ("quasi-4-computed",))
     monkeypatch.setattr(unseen, "DRAWS", 20)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "sentihood").symlink_to(small_data, target_is_directory=True)
     trained = []
 
     def fit(model, questions, trial):
@@ -273,16 +272,16 @@ def test_measures_of_an_unseen_aspect():
     right = np.log([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1], [0.2, 0.6, 0.2]])
     price = np.log([0.5, 0.25, 0.25])
     scores = np.array([one for row in right for one in (row, price)])
-    known = unseen.Answers(rows, scores, "food", 2)
+    known = unseen.Answers(rows, scores, "food", (1, 2))
     assert known.values() == [1.0, 0.5, 1.0], "the other aspect has the same score for every text"
     assert known.texts == [f"text {number}" for number in range(5)]
     first_two, praise_and_blame = scores.copy(), scores.copy()
     first_two[[0, 2]] = scores[[2, 0]]
     praise_and_blame[[2, 4]] = scores[[4, 2]]
-    found, gain, _ = unseen.Answers(rows, first_two, "food", 2).values()
+    found, gain, _ = unseen.Answers(rows, first_two, "food", (1, 2)).values()
     # Of six pairs of a text about food and one that is not, two are in order and one is a tie.
     assert (found, gain) == (pytest.approx(2.5 / 6), pytest.approx(2.5 / 6 - 0.5))
-    assert unseen.Answers(rows, praise_and_blame, "food", 2).values() == [1.0, 0.5, 0.0]
+    assert unseen.Answers(rows, praise_and_blame, "food", (1, 2)).values() == [1.0, 0.5, 0.0]
 
 
 def test_unknown_trial_is_named(tmp_path, capsys):
