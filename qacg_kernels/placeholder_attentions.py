@@ -44,9 +44,9 @@ _ALLOWED = {getattr(Tensor, name) for name in _MOVES + _QUERIES} | {
 class PlaceholderMap(Tensor):
     """A tensor (B, H, 0, 0) in place of a map that was not computed; reading it raises RuntimeError.
 
-    The published models clone every map of every layer, so copies, moves and queries of shape, dtype and device are
-    allowed. Every other torch function raises an error that names the cause. A plain empty tensor would instead give an
-    empty histogram or a shape error.
+    The published models clone every map of every layer. So the Tensor methods in `_ALLOWED`, for copies, moves and
+    metadata, work as usual. Other torch functions raise an error that names the cause. A plain empty tensor would
+    instead give an empty histogram or a shape error.
 
     Example:
         >>> import torch

@@ -115,7 +115,7 @@ def compiled_for(launch: Launch, architecture: str) -> object:
 
 
 class Description(NamedTuple):
-    """The inputs of Triton's compiler except the kernel's source, as Triton names them.
+    """The inputs of Triton's compiler except the kernel's source.
 
     A path identifies an argument: (0, 5, 1) is member 1 of member 5 of argument 0.
     """

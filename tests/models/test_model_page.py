@@ -468,7 +468,7 @@ def test_runtime_errors_name_the_command(model, tmp_path, capsys, monkeypatch):
     advice = f"Run npm pack onnxruntime-web@1.30.0, and pass --runtime {RUNTIME_ARCHIVE}."
     assert error_of(capsys, *flags).endswith(f"got none at {RUNTIME_ARCHIVE}. {advice}\n")
     Path("other.tgz").write_bytes(b"x")
-    assert "which is another file" in error_of(capsys, *flags, "--runtime", "other.tgz")
+    assert "which cannot be read as that file" in error_of(capsys, *flags, "--runtime", "other.tgz")
     with tarfile.open("old.tgz", "w:gz") as archive:
         for name in model_page._RUNTIME_FILES:
             entry = tarfile.TarInfo(f"package/dist/{name}")
@@ -480,7 +480,7 @@ def test_runtime_errors_name_the_command(model, tmp_path, capsys, monkeypatch):
     entry.size = 10**6
     start = packed.compress(entry.tobuf() + bytes(10**5)) + packed.flush(zlib.Z_FULL_FLUSH)
     Path("damaged.tgz").write_bytes(start + b"\xff" * 8)
-    with raises("InputError: got damaged.tgz, which is another file (Error -3"):
+    with raises("InputError: got damaged.tgz, which cannot be read as that file (Error -3"):
         read_runtime(Path("damaged.tgz"))
     wrong = ["export", model, "--output", "model.onnx", "--runtime", "other.tgz"]
     assert "runtime: expected --to page with --runtime, got onnx." in error_of(capsys, *wrong)

@@ -5,7 +5,9 @@ import math
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from errors import raises
@@ -210,6 +212,29 @@ def test_train_without_quasi_attention_ignores_lambda(dataset, tmp_path):
 def test_training_option_out_of_range_raises(change, reason):
     with pytest.raises(InputError, match=reason):
         replace(TINY, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"epochs": "3"}, "epochs: expected an integer, got '3'."),
+        ({"epochs": 2.0}, "epochs: expected an integer, got 2.0."),
+        ({"epochs": True}, "epochs: expected an integer, got True."),
+        ({"learning_rate": "1e-3"}, "learning_rate: expected a number, got '1e-3'."),
+        ({"cased": "no"}, "cased: expected True or False, got 'no'."),
+        ({"tokenizer": 3}, "tokenizer: expected a str, got 3."),
+    ],
+)
+def test_training_option_of_another_type_raises(change, reason):
+    with raises(f"InputError: {reason}"):
+        TrainingOptions(**change)
+
+
+def test_training_options_convert_numpy_and_paths():
+    options = TrainingOptions(epochs=np.int64(3), minutes=np.float32(2), tokenizer=Path("words"))
+    assert type(options.epochs) is int
+    assert type(options.minutes) is float
+    assert options.tokenizer == "words"
 
 
 @pytest.mark.parametrize("balance,share", [(0.0, 0.1), (0.5, 0.25), (1.0, 0.5)])

@@ -39,7 +39,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
             `span_loss`.
         sep_token_id: id of the separator that ends the question. Required for inputs without token types, whose
             question is the tokens before the first separator.
-        allow_no_answer: whether a question may have no answer; start and end of the answer are then the first token.
+        allow_no_answer: whether a question may have no answer; for such a question the first token is start and end.
         no_answer_threshold: with allow_no_answer, "no answer" is the first answer if its score exceeds that of the best
             span by more than this number.
         **kwargs: fields of every transformers configuration.

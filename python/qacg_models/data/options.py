@@ -10,7 +10,7 @@ from qacg_models.data.columns import Columns
 from qacg_models.data.delimiters import AUTO
 from qacg_models.data.encodings import UTF_8
 from qacg_models.errors import InputError
-from qacg_models.utils.option_fields import option_group
+from qacg_models.utils.option_fields import convert_options, option_group
 
 _data = option_group("data")
 _own = option_group("tables of your own (CSV, JSON, JSONL, Excel, Parquet)")
@@ -67,6 +67,7 @@ class DataOptions:
     def __post_init__(self):
         from qacg_models.data.formats import NAMES
 
+        convert_options(self)
         if self.format not in ("auto", *NAMES):
             raise InputError(f"format: expected auto or one of {', '.join(NAMES)}, got {self.format!r}")
         if not 0 < self.dev_fraction < 1:

@@ -75,7 +75,7 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
         trained: the model.
         repo_id: name of the repository, such as "me/hotel-reviews".
         private: whether a new repository is private; None: the default of the hub.
-        token: access token of the hub; None: the stored token.
+        token: access token of the hub; True or None: the stored token; False: no token.
         message: message of the commit.
 
     Returns:
@@ -101,7 +101,7 @@ def download(name: str, *, revision: str | None, token: str | bool | None) -> Pa
     Args:
         name: name of the repository, such as "me/hotel-reviews".
         revision: branch, tag or commit; None: the main branch.
-        token: access token of the hub; None: the stored token.
+        token: access token of the hub; True or None: the stored token; False: no token.
 
     Raises:
         InputError: the download failed.

@@ -68,7 +68,7 @@ def read_runtime(path: Path) -> Runtime:
             found = [archive.extractfile(f"package/dist/{name}").read() for name in _RUNTIME_FILES]
     except (tarfile.TarError, zlib.error, OSError, EOFError, KeyError, AttributeError) as error:
         raise InputError(
-            f"runtime: expected {RUNTIME_ARCHIVE}, got {path}, which is another file ({error}). {advice}"
+            f"runtime: expected {RUNTIME_ARCHIVE}, got {path}, which cannot be read as that file ({error}). {advice}"
         ) from None
     for content, (name, digest) in zip(found, _RUNTIME_FILES.items()):
         if hashlib.sha256(content).hexdigest() != digest:

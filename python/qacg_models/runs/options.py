@@ -14,7 +14,7 @@ from qacg_models.configs.limits import MOST, SEED, limit
 from qacg_models.errors import InputError
 from qacg_models.models.auto import BACKBONES
 from qacg_models.runs.recipes import RECIPES
-from qacg_models.utils.option_fields import option_group
+from qacg_models.utils.option_fields import convert_options, option_group
 
 PROTOCOLS = ("dev", "released")
 SCHEDULES = ("steady", "linear")
@@ -36,7 +36,7 @@ class TrainingOptions:
     """Options of training. Each field has a help text in its metadata, which `qacg train --help` prints.
 
     Raises:
-        InputError: a value is not allowed or outside its range, or two values exclude one another.
+        InputError: a value has the wrong type, is not allowed or outside its range, or two values exclude one another.
     """
 
     model: str = _what("qacg-bert", "backbone", *BACKBONES)
@@ -225,6 +225,7 @@ class TrainingOptions:
     fsdp: bool = _machine(False, "under torchrun, shard weights, gradients and moments over the processes (FSDP2)")
 
     def __post_init__(self):
+        convert_options(self)
         for option in fields(self):
             value, known = getattr(self, option.name), option.metadata["choices"]
             if known and value is not None and value not in known:

@@ -1,8 +1,12 @@
 """Dataclass fields for options, with metadata from which the flag, the help text and the run file are made."""
 
+import os
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, fields
+from numbers import Integral, Real
 from typing import Any
+
+from qacg_models.errors import InputError
 
 # The placeholder of a value in a help text, by its type.
 METAVARS = {int: "N", float: "X", str: "TEXT", list: "NAME"}
@@ -33,6 +37,37 @@ def option_group(group: str) -> Callable[..., Any]:
         )
 
     return option
+
+
+# By type of an option: the class of its values, and its name in errors.
+_CLASSES: dict[type, tuple[type, str]] = {
+    bool: (bool, "True or False"),
+    int: (Integral, "an integer"),
+    float: (Real, "a number"),
+    str: (str, "a str"),
+}
+
+
+def convert_options(options: Any) -> None:
+    """Converts the values of a dataclass of options to the types of its fields, in place.
+
+    Numbers of NumPy become Python's, and paths become str. None and lists are not changed.
+
+    Raises:
+        InputError: a value has another type.
+    """
+    for option in fields(options):
+        name, kind, value = option.name, option.metadata["kind"], getattr(options, option.name)
+        if value is None or type(value) is kind or kind not in _CLASSES:
+            continue
+        if kind is str and isinstance(value, os.PathLike):
+            object.__setattr__(options, name, os.fspath(value))
+            continue
+        expected, words = _CLASSES[kind]
+        if not isinstance(value, expected) or isinstance(value, bool):
+            raise InputError(f"{name}: expected {words}, got {value!r}.")
+        if type(value) is not int:  # an int stays one where a float is expected, as it was written
+            object.__setattr__(options, name, kind(value))
 
 
 def format_value(value: object) -> str:

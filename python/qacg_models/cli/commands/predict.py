@@ -305,8 +305,8 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     lines_only = arguments.input is None or data_format == "txt" or by_suffix
     if lines_only and arguments.skip_empty:
         raise InputError(
-            "skip-empty: expected a table as --input, got lines of text. Omit --skip-empty: empty lines are always"
-            " skipped."
+            "skip-empty: expected a table as --input, got lines of text. Omit --skip-empty: empty lines of a text file"
+            " are always skipped."
         )
     if lines_only and records:
         flag = records[0].replace("_", "-")
