@@ -371,6 +371,11 @@ BAD_CALLS = {
         "max_seqlen: expected the length of the longest",
         lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5])),
     ),
+    "packed sequence beyond max_seqlen": (
+        ValueError,
+        "max_seqlen: expected at least 5, the longest sequence, got 4",
+        lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=4),
+    ),
     "packed and masked": (
         ValueError,
         "attention_mask: expected None with cu_seqlens",
@@ -394,6 +399,13 @@ BAD_CALLS = {
 def test_bad_calls_name_expected_and_actual_value(error, message, call):
     with pytest.raises(error, match=message):
         call(FusedQuasiAttention(HIDDEN, HEADS))
+
+
+def test_dropout_set_to_one_raises():
+    module = FusedQuasiAttention(HIDDEN, HEADS)
+    module.dropout.p = 1.0
+    with pytest.raises(ValueError, match=r"dropout_p: expected a probability in \[0, 1\), got 1\.0"):
+        module(X, context=C)
 
 
 BAD_SETTINGS = {
