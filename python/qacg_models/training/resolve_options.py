@@ -50,8 +50,9 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
 
     Raises:
         InputError: the model does not have the attention implementation, the data has no training split, joined texts
-            are requested for labels without "no opinion", no option would end training, a given option excludes the
-            random weights that were chosen, or a package for the checkpoint is not installed.
+            are requested for labels without "no opinion", no option would end training, the checkpoint does not exist,
+            a given option excludes the random weights that were chosen, or a package for the checkpoint is not
+            installed.
     """
     if "train" not in dataset.splits:
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
@@ -93,11 +94,13 @@ def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOp
         The options with a checkpoint or SCRATCH, and a log line that names the start and the reason.
 
     Raises:
-        InputError: a given option excludes the random weights that were chosen, or MiniLM's tokenizer cannot be loaded.
+        InputError: the given checkpoint does not exist, a given option excludes the random weights that were chosen, or
+            MiniLM's tokenizer cannot be loaded.
     """
     if options.from_checkpoint == SCRATCH:
         return options, "start: random weights, as given"
     if options.from_checkpoint is not None:
+        _check_exists(options.from_checkpoint)
         return options, f"start: {options.from_checkpoint}, as given"
     reason = _why_not_pretrained(options, dataset)
     if reason is not None:
@@ -106,6 +109,14 @@ def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOp
         replace(options, from_checkpoint=PRETRAINED),
         f"start: {PRETRAINED}, whose package is installed, for English text (--from {SCRATCH}: random weights)",
     )
+
+
+def _check_exists(checkpoint: str) -> None:
+    if checkpoint not in PACKAGED and not Path(checkpoint).exists():
+        raise InputError(
+            f"from: expected {PRETRAINED!r}, {SCRATCH!r} or the path of a checkpoint, got {checkpoint!r}, which does"
+            " not exist. Correct the path."
+        )
 
 
 def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | None:
