@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from qacg_kernels.call.validation import finite_number
 from qacg_kernels.context_mixing import FusedContextMixing
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, layer_sizes
+from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, check_flag, layer_sizes
 
 
 class _Found(NamedTuple):
@@ -64,20 +65,26 @@ def apply_fused_attention(
         The number of replaced modules. Modules that were already fused are not counted.
 
     Raises:
-        ValueError: `backend` is unknown. Or a module has the nine layers, but also one of these faults: a layer has the
-            wrong type or shape; the replacement or the module cannot be called on the three tokens; the number or shape
-            of its results differs from the replacement's, or (with verify) its output does; it has several dropouts and
-            none is named "dropout"; its forward method is set on the instance. Or an argument is not the default, and
-            the module is CG-BERT's attention. The model is then unchanged.
+        TypeError: `model` is no module, or an option has the wrong type.
+        ValueError: `backend` is unknown, or a factor is not finite. Or a module has the nine layers, but also one of
+            these faults: a layer has the wrong type or shape; the replacement or the module cannot be called on the
+            three tokens; the number or shape of its results differs from the replacement's, or (with verify) its output
+            does; it has several dropouts and none is named "dropout"; its forward method is set on the instance. Or an
+            argument is not the default, and the module is CG-BERT's attention. The model is then unchanged.
 
     Example:
         >>> from torch import nn
         >>> apply_fused_attention(nn.Linear(4, 4))  # without context self-attentions
         0
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}. Pass the model itself")
     check_choice("backend", backend, BACKEND_NAMES)
-    chosen = {"quasi_scale": quasi_scale, "beta": beta, "gamma": gamma, "backend": backend}
-    chosen["output_attentions"] = output_attentions
+    check_flag("output_attentions", output_attentions)
+    check_flag("verify", verify)
+    factors = {"quasi_scale": quasi_scale, "beta": beta, "gamma": gamma}
+    chosen: dict[str, Any] = {name: finite_number(name, value) for name, value in factors.items()}
+    chosen |= {"backend": backend, "output_attentions": output_attentions}
     found = []
     for path, module in model.named_modules():
         if isinstance(module, FusedQuasiAttention | FusedContextMixing):

@@ -49,6 +49,13 @@ def check_probability(field: str, value: Any) -> None:
         raise ValueError(f"{field}: expected a probability in [0, 1), got {value}")
 
 
+def check_dropout(field: str, value: Any) -> None:
+    """Raises TypeError or ValueError unless `value` is a number in [0, 1], the range of torch's dropout."""
+    check_number(field, value)
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{field}: expected a probability in [0, 1], got {value}")
+
+
 def check_dtypes(fields: Mapping[str, object], path: str = "") -> None:
     """Raises ValueError unless `dtype` and `torch_dtype` are missing, None, or a floating-point dtype or its name."""
     for field in ("dtype", "torch_dtype"):
