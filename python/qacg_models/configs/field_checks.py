@@ -2,11 +2,18 @@
 
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
 
 from qacg_models.configs.limits import MOST, limit
+
+
+def check_is_integer(name: str, value: object) -> None:
+    """Raises TypeError unless `value` is an integer, of Python or of NumPy."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
 
 
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qacg_models.configs.field_checks import check_is_integer
 from qacg_models.data.collators import padded_rows
 from qacg_models.data.sentences import split_sentences
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
-from qacg_models.models.bertsum import NO_SENTENCE
+from qacg_models.models.bertsum import NO_SENTENCE, BertSumForExtractiveSummarization
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from qacg_models.models.bertsum import BertSumForExtractiveSummarization
 
 _WORD = re.compile(r"\w+")
 
@@ -166,6 +165,7 @@ class ExtractiveSummarizer:
             encoder without a limit.
 
     Raises:
+        TypeError: `model` has another class, or `max_length` is not an integer.
         InputError: the tokenizer does not fit the model, or `max_length` exceeds the encoder's positions.
 
     Example:
@@ -188,6 +188,10 @@ class ExtractiveSummarizer:
         *,
         max_length: int | None = None,
     ):
+        if not isinstance(model, BertSumForExtractiveSummarization):
+            raise TypeError(f"model: expected a BertSumForExtractiveSummarization, got {type(model).__name__}")
+        if max_length is not None:
+            check_is_integer("max_length", max_length)
         limit = model.max_length
         if max_length is None:
             max_length = 512 if limit is None else limit
@@ -214,8 +218,12 @@ class ExtractiveSummarizer:
         Raises:
             InputError: the document has no sentence; a sentence that is read is not a str, is empty, or cannot be
                 encoded as UTF-8; the tokenizer has no [CLS] or [SEP]; or `max_length` is below 3.
+            TypeError: `document` is neither text nor a sequence, or `count` is not an integer.
             ValueError: `count` is below 1.
         """
+        if not isinstance(document, str | Sequence):
+            raise TypeError(f"document: expected text or a list of sentences, got {type(document).__name__}")
+        check_is_integer("count", count)
         sentences = split_sentences(document) if isinstance(document, str) else list(document)
         read = encode_document(sentences, self.tokenizer, self.max_length)
         scores = self._scores(read)
