@@ -10,21 +10,35 @@ import argparse
 import math
 import random
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from qacg_models.data import DataOptions, Example, load_data
+from qacg_models.errors import InputError
 from qacg_models.metrics.doubts import baseline_doubts
 
 FIRST = (100, 300, 750)
 
 
 def flip(rows: Sequence[Example], share: float, labels: int, seed: int) -> tuple[list[Example], set[int]]:
-    """Returns the rows with a share of their labels replaced at random, and the indices of the replaced rows."""
+    """Returns the rows with a share of their labels replaced at random, and the indices of the replaced rows.
+
+    Args:
+        rows: labelled rows.
+        share: number in (0, 1]; at least one label is replaced.
+        labels: number of classes, at least 2.
+        seed: seed of the choice.
+
+    Raises:
+        ValueError: `share` is not in (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share: expected a number above 0 and at most 1, got {share}")
     draw = random.Random(seed)
-    flipped = set(draw.sample(range(len(rows)), round(share * len(rows))))
+    flipped = set(draw.sample(range(len(rows)), max(1, round(share * len(rows)))))
     noisy = list(rows)
     for place in sorted(flipped):
         other = draw.choice([label for label in range(labels) if label != rows[place].label])
@@ -33,12 +47,23 @@ def flip(rows: Sequence[Example], share: float, labels: int, seed: int) -> tuple
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command: prints a Markdown table with a line per seed; returns the exit status."""
+    """Runs the command: prints a Markdown table with a line per seed; returns the exit status, 1 for unusable data."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.label_doubts", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with SentiHood")
     parser.add_argument("--share", type=float, default=0.05, help="share of replaced labels (default: %(default)s)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the choice (default: 0 1 2)")
     arguments = parser.parse_args(argv)
+    if not 0 < arguments.share <= 1:
+        parser.error(f"--share: expected a number above 0 and at most 1, got {arguments.share}")
+    try:
+        _measure(arguments)
+    except InputError as error:
+        print(f"label_doubts: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _measure(arguments: argparse.Namespace) -> None:
     dataset = load_data(arguments.data, ("train",), DataOptions(format="sentihood-tsv"))
     rows = list(dataset.splits["train"])
     header = [
@@ -61,7 +86,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines.append([*line, *(_share(hits[:count]) for count in FIRST), seconds])
         cells = [f"{value:.1%}" if isinstance(value, float) else str(value) for value in lines[-1][:-1]]
         print(f"| {seed} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
-    return 0
 
 
 def _share(hits: list[bool]) -> float:

@@ -175,6 +175,8 @@ def main(arguments: list[str] | None = None) -> int:
     published = [kind for kind in options.texts if kind in PUBLISHED]
     if published and options.data is None and not options.table:
         parser.error(f"--data: expected the folder of {published[0]}/, got none. Pass it, or other --texts.")
+    if min(options.sizes) < 1:
+        parser.error(f"--sizes: expected at least 1 sentence, got {min(options.sizes)}")
     options.out.mkdir(parents=True, exist_ok=True)
     keys = [
         (kind, size, start, seed)
@@ -183,11 +185,11 @@ def main(arguments: list[str] | None = None) -> int:
         for start in options.starts
         for kind in options.texts
     ]
-    choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16 or None)
     done = {key_of(row) for row in read(options.out)}
     if not options.table:
         load_libraries(alone=arguments is None)
     try:
+        choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16 or None)
         if options.baseline_only:
             refit_baseline(options.out, options.data, options.texts)
         for key in [] if options.table or options.baseline_only else [key for key in keys if key not in done]:

@@ -44,6 +44,7 @@ CONTEXT_PROJECTIONS = ("hidden", "head")
 CONTEXT_ROLES = ("context_query", "context_key")
 GATE_ROLES = ("gate_query", "gate_context_query", "gate_key", "gate_context_key")
 GATE_STD = 0.01
+_AUTOCAST = {torch.float32, torch.float16, torch.bfloat16}  # dtypes that autocast converts
 
 
 class GateLayer(nn.Linear):
@@ -145,7 +146,7 @@ class ContextAttention(nn.Module):
             packed: whether the inputs are packed sequences.
 
         Raises:
-            TypeError: hidden_states or context is no tensor.
+            TypeError: hidden_states or context is no tensor, or its dtype is not that of the weights.
             ValueError: hidden_states or context has the wrong shape or device, or `device` has another type.
         """
         for name, t in (("hidden_states", hidden_states), ("context", context)):
@@ -162,6 +163,8 @@ class ContextAttention(nn.Module):
             raise ValueError(
                 f"context: expected device {hidden_states.device} like hidden_states, got {context.device}"
             )
+        check_input_dtype("hidden_states", hidden_states, self.layer("query"))
+        check_input_dtype("context", context, self.layer("context_query"))
         # Only the device type: the published models pass the device of the whole model, such as cuda:0, also to a
         # replica on cuda:1.
         if device is not None and _device_type(device) != hidden_states.device.type:
@@ -242,6 +245,9 @@ class FusedQuasiAttention(ContextAttention):
         if hidden_size % num_heads:
             raise ValueError(f"hidden_size: expected a multiple of num_heads = {num_heads}, got {hidden_size}")
         dropout = probability("dropout", dropout)
+        for name, flag in (("lambda_bias", lambda_bias), ("lambda_per_head", lambda_per_head)):
+            check_flag(name, flag)
+        _check_parameters(device, dtype)
         check_choice("naming", naming, tuple(NAMINGS))
         self.configure(
             hidden_size=hidden_size,
@@ -282,6 +288,7 @@ class FusedQuasiAttention(ContextAttention):
         """
         check_choice("context_projection", context_projection, CONTEXT_PROJECTIONS)
         check_choice("backend", backend, BACKEND_NAMES)
+        check_flag("output_attentions", output_attentions)
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.head_dim = hidden_size // num_heads
@@ -368,7 +375,7 @@ class FusedQuasiAttention(ContextAttention):
             requested.
 
         Raises:
-            TypeError: an argument has the wrong type, or the context is missing or given twice.
+            TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
             ValueError: an argument has the wrong shape, device or value, the mask has an unsupported dtype, or an
                 argument does not apply to packed sequences.
             RuntimeError: the inputs do not have the dtype of the layers (without autocast), or the backend named in the
@@ -495,6 +502,42 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Raises TypeError with the name of the argument if its value is not True or False."""
+    if value is not True and value is not False:
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+
+
+def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
+    """Checks the dtype of a tensor that is the input of a linear layer.
+
+    Layers of other classes, layers with hooks, weights of other classes, and calls under autocast may convert their
+    input, so they are not checked.
+
+    Raises:
+        TypeError: the tensor does not have the dtype of the layer's weight.
+    """
+    if type(layer) is not nn.Linear or t.dtype == layer.weight.dtype:
+        return
+    if type(layer.weight) is not nn.Parameter or layer._forward_pre_hooks:
+        return
+    if not t.is_floating_point():
+        raise TypeError(f"{name}: expected a floating dtype, such as {layer.weight.dtype}, got {t.dtype}. Convert it")
+    if {t.dtype, layer.weight.dtype} <= _AUTOCAST and torch.is_autocast_enabled(t.device.type):
+        return
+    raise TypeError(
+        f"{name}: expected dtype {layer.weight.dtype}, that of the weights, got {t.dtype}. Convert one of them"
+    )
+
+
+def _check_parameters(device: object, dtype: object) -> None:
+    """Raises TypeError or ValueError unless parameters can be made with this device and dtype, or None for each."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype: expected a floating torch.dtype or None, got {dtype!r}")
+    if device is not None and _device_type(device) is None:
+        raise ValueError(f"device: expected a device of torch or None, got {device!r}")
+
+
 def check_order(hidden_states: object, attention_mask: object, device: object, contexts: tuple) -> None:
     """Checks the order of the arguments of `forward`, which is easily confused.
 
@@ -534,10 +577,10 @@ def _check_packed(attention_mask: object, max_seqlen: int | None, returns_maps: 
     return max_seqlen
 
 
-def _device_type(device: torch.device | str) -> str | None:
+def _device_type(device: object) -> str | None:
     """The type of a device, None if torch has no device of this name."""
     try:
-        return torch.device(device).type
+        return torch.device(device).type  # type: ignore[call-overload]
     except (RuntimeError, TypeError):
         return None
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from qacg_kernels.call.validation import finite_number
 from qacg_kernels.context_mixing import FusedContextMixing
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
-from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, layer_sizes
+from qacg_kernels.nn import NAMINGS, ContextAttention, FusedQuasiAttention, check_choice, check_flag, layer_sizes
 
 
 class _Found(NamedTuple):
@@ -73,9 +74,14 @@ def apply_fused_attention(
         >>> apply_fused_attention(nn.Linear(4, 4))  # without context self-attentions
         0
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}. Pass the model itself")
     check_choice("backend", backend, BACKEND_NAMES)
-    chosen = {"quasi_scale": quasi_scale, "beta": beta, "gamma": gamma, "backend": backend}
-    chosen["output_attentions"] = output_attentions
+    check_flag("output_attentions", output_attentions)
+    check_flag("verify", verify)
+    factors = {"quasi_scale": quasi_scale, "beta": beta, "gamma": gamma}
+    chosen: dict[str, Any] = {name: finite_number(name, value) for name, value in factors.items()}
+    chosen |= {"backend": backend, "output_attentions": output_attentions}
     found = []
     for path, module in model.named_modules():
         if isinstance(module, FusedQuasiAttention | FusedContextMixing):

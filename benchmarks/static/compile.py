@@ -22,7 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from benchmarks.static.launches import Launch
-from benchmarks.static.sass import disassembled, loops_of, main_loop, pending
+from benchmarks.static.sass import disassembled, loads_in_flight, loops_of, main_loop
 from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import KernelConfig
@@ -42,8 +42,9 @@ class Resources(NamedTuple):
         tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
         wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
             whether the kernel has matrix instructions (MFMA, WMMA).
-        loads_in_flight: groups of copies that the main loop leaves in flight when it waits for earlier groups. It is
-            the least over the waits, and for the kernels of `cuda_kernels` the most. Always 0 on AMD GPUs.
+        loads_in_flight: the least number of groups of asynchronous copies that a wait in the main loop leaves in
+            flight, for Triton's kernels and those of `cuda_kernels`. 0 for kernels without a main loop or without such
+            waits, as with bulk copies, and always on AMD GPUs.
         spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
             instructions outside of loops. For the kernels of `cuda_kernels`, it counts the spills that the first warp
             issues.
@@ -160,12 +161,11 @@ def resources(kernel: object) -> Resources:
     program = disassembled(kernel.asm["cubin"], NVDISASM)
     loop = main_loop(program)
     body = program[loop.start : loop.stop + 1] if loop else []
-    waits = [pending(i) for i in body if i.stem == "DEPBAR" and "SB" in i.operands]
     looped = {index for loop in loops_of(program) for index in range(loop.start, loop.stop + 1)}
     spills = sum(program[index].stem in ("LDL", "STL") for index in looped)
     wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
     columns = getattr(kernel.metadata, "tmem_size", 0)
-    return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, min(waits, default=0), spills)
+    return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, loads_in_flight(body), spills)
 
 
 def _amd_resources(kernel: object) -> Resources:

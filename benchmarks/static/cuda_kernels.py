@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from benchmarks.static import kernel, sass_trace
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.compile import CUOBJDUMP, NVDISASM, Resources
 from benchmarks.static.hardware import CHIPS, SCHEDULERS
-from benchmarks.static.sass import Instruction, parse, pending
+from benchmarks.static.sass import Instruction, loads_in_flight, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD_DIMS = (32, 64, 128)  # head sizes with kernels; other sizes are padded to the next one
@@ -111,16 +112,17 @@ def _estimate_uncached(
         constants = bytes(_PARAMETERS[architecture]) + calls[lengths[count] if iterates else 1].parameters
         return [sass_trace.trace_path(found.program, constants, 32 * n) for n in range(0, max(1, warps), SCHEDULERS)]
 
-    in_loop = [program[index] for index in ways(iterations[0])[0]]
-    waits = [pending(i) for i in in_loop if i.stem == "DEPBAR" and "SB" in i.operands]
+    issued = ways(iterations[0])[0]  # by the first warp
+    # The instructions that a call with more iterations repeats; the waits before and after the loop are not among them.
+    repeated = Counter(ways(iterations[1])[0]) - Counter(issued) if iterates else Counter()
     used = Resources(
         registers=found.registers,
         stack=found.stack,
         shared=call.shared,
         tensor_columns=0,
-        wgmma=any(i.stem == "HGMMA" for i in in_loop),
-        loads_in_flight=max(waits, default=0),
-        spills=sum(i.stem in ("LDL", "STL") for i in in_loop),
+        wgmma=any(program[index].stem == "HGMMA" for index in issued),
+        loads_in_flight=loads_in_flight(program[index] for index in repeated),
+        spills=sum(program[index].stem in ("LDL", "STL") for index in issued),
     )
     estimate = kernel.estimate_program(program, used, CHIPS[architecture], warps, work, ways, iterations)
     clocks = estimate.iteration if iterates else estimate.outside

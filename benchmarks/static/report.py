@@ -124,8 +124,8 @@ def sentence(record: Record) -> str:
         f"{m} x {n}, {record['warps']} warps, {record['stages']} stages; {record['registers']} registers, "
         f"{record['stack']} B of stack, {record['shared_bytes']} B shared, {record['resident']} blocks to a "
         f"multiprocessor; {record['instructions']['all']} instructions per warp and iteration ({of_units}); "
-        f"{products}; {record['loads_in_flight']} loads in flight; {record['duplicated']:g} warps per attention entry; "
-        f"bound by {record['bound']}; {_rates(record)}"
+        f"{products}; at least {record['loads_in_flight']} loads in flight; "
+        f"{record['duplicated']:g} warps per attention entry; bound by {record['bound']}; {_rates(record)}"
     )
 
 

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +69,17 @@ def parse(text: str) -> list[Instruction]:
 def pending(wait: Instruction) -> int:
     """The number of groups of products or copies that a wait leaves in flight, which is its last operand."""
     return int(_NUMBER.findall(wait.operands)[-1], 16)
+
+
+def loads_in_flight(iteration: Iterable[Instruction]) -> int:
+    """The least number of groups of copies that a wait leaves in flight; 0 without such waits.
+
+    The least wait decides: where a loop waits for all copies once per iteration, no load overlaps that wait.
+
+    Args:
+        iteration: the instructions that a warp issues per iteration of the main loop; none for a kernel without one.
+    """
+    return min((pending(i) for i in iteration if i.stem == "DEPBAR" and "SB" in i.operands), default=0)
 
 
 def _instruction(guard: str, opcode: str, operands: str, labels: dict[str, int]) -> Instruction:

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import shutil
 
 import pytest
+from errors import raises
+from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.metrics import judge, tfidf
 from qacg_models.runs.options import TrainingOptions
 
@@ -113,6 +116,78 @@ def test_published_texts_without_data_exit(tmp_path, capsys):
     with pytest.raises(SystemExit):
         learning_curves.main(["--out", str(tmp_path), "--texts", "sentihood"])
     assert "--data: expected the folder of sentihood/" in capsys.readouterr().err
+
+
+def published(tmp_path, sentences):
+    """Writes data/sentihood with rows of this many sentences of the sample in train, and all rows in test."""
+    folder = tmp_path / "data" / "sentihood"
+    folder.mkdir(parents=True)
+    lines = (sample_directory() / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = load_data(sample_directory(), ("train",), DataOptions(format="sentihood-tsv")).splits["train"]
+    kept = [*dict.fromkeys(row.sentence for row in rows)][:sentences]
+    train = [lines[0], *(lines[row.line - 1] for row in rows if row.sentence in kept)]
+    shutil.copy(sample_directory() / "dev.tsv", folder)  # otherwise dev is a part of train
+    for name, content in (("train.tsv", train), ("test.tsv", lines)):
+        (folder / name).write_text("".join(content), encoding="utf-8")
+    return tmp_path / "data"
+
+
+def test_dataset_of_missing_published_set_raises(tmp_path):
+    with raises(f"DataError: {tmp_path / 'sentihood'}: no such folder or file"):
+        dataset_of("sentihood", 50, 0, tmp_path, tmp_path)
+
+
+def test_dataset_of_published_set_has_the_sentences(tmp_path):
+    splits = dataset_of("sentihood", 20, 0, published(tmp_path, 30), tmp_path).splits
+    counts = {split: len({row.sentence for row in rows}) for split, rows in splits.items()}
+    assert counts == {"train": 18, "dev": 2, "test": 300}
+
+
+def test_dataset_of_fewer_published_sentences_is_none(tmp_path):
+    data = published(tmp_path, 30)
+    assert dataset_of("sentihood", 31, 0, data, tmp_path) is None
+    assert dataset_of("sentihood", 30, 0, data, tmp_path) is not None
+
+
+def test_learning_curves_skip_sizes_without_data(tmp_path, capsys):
+    command = ["--out", str(tmp_path), "--data", str(published(tmp_path, 30)), "--texts", "sentihood", "--sizes", "31"]
+    assert learning_curves.main([*command, "--from", "scratch", "--seeds", "0"]) == 0
+    assert "skipped: the data has fewer sentences" in capsys.readouterr().out
+    assert read(tmp_path) == []
+
+
+def test_learning_curves_missing_data_print_one_line(tmp_path, capsys):
+    command = ["--out", str(tmp_path), "--data", str(tmp_path / "gone"), "--texts", "sentihood", "--sizes", "31"]
+    assert learning_curves.main(command) == 1
+    assert capsys.readouterr().err == f"learning_curves: {tmp_path / 'gone' / 'sentihood'}: no such folder or file\n"
+
+
+@pytest.mark.parametrize("size", ["0", "-5"])
+def test_learning_curves_size_below_one_exits(size, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        learning_curves.main(["--out", str(tmp_path), "--texts", "english", f"--sizes={size}"])
+    assert f"--sizes: expected at least 1 sentence, got {size}" in capsys.readouterr().err
+
+
+def test_learning_curves_bad_minutes_print_one_line(tmp_path, capsys):
+    assert learning_curves.main(["--out", str(tmp_path), "--texts", "english", "--minutes", "nan"]) == 1
+    assert capsys.readouterr().err == ("learning_curves: minutes: expected a finite number of at least 0, got nan.\n")
+
+
+def test_learning_curves_interrupted_have_their_status(tmp_path, capsys, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learning_curves, "measure", interrupt)
+    assert learning_curves.main(["--out", str(tmp_path), "--texts", "english"]) == 130
+    assert "interrupted; the same command resumes" in capsys.readouterr().out
+
+
+def test_refit_baseline_with_fewer_sentences_raises(tmp_path):
+    data = published(tmp_path, 30)
+    append(tmp_path, {"text": "sentihood", "sentences": 31, "begun_from": "scratch", "seed": 0})
+    with raises("ValueError: data: expected at least the 31 sentences of the training ('sentihood', 31, 0), got fewer"):
+        learning_curves.refit_baseline(tmp_path, data, ["sentihood"])
 
 
 @pytest.mark.full

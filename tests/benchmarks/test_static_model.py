@@ -1,13 +1,16 @@
 """The model of machine code, on short programs whose clocks are counted by hand."""
 
 import importlib.util
+import json
 import struct
+from pathlib import Path
 
 import pytest
 
 from benchmarks.static import hardware, sass, sass_trace, scheduler
 from benchmarks.static.sass import parse
 
+RECORDS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "static"
 HOPPER = hardware.CHIPS["sm_90"]
 
 
@@ -131,6 +134,55 @@ def test_clocks_wait_for_groups_of_copies():
     late = program(*copies, *independent("FFMA", 900), *copies, "DEPBAR.LE SB0, 0x1, {2}", "EXIT")
     assert clocks(early) > hardware.GLOBAL_LATENCY
     assert clocks(late) < 900 + hardware.GLOBAL_LATENCY / 2
+
+
+@pytest.mark.parametrize(("waits", "expected"), [((), 0), ((3,), 3), ((3, 1, 2), 1), ((2, 0), 0)])
+def test_loads_in_flight_is_the_least_over_the_waits(waits, expected):
+    copies = [f"DEPBAR.LE SB0, 0x{left:x}" for left in waits]
+    code = program(*copies, "WARPGROUP.DEPBAR.LE gsb0, 0x0", "FADD R1, R2, R3")
+    assert sass.loads_in_flight(code) == expected
+
+
+# A loop with the iterations of the parameter at 0x210, which waits for all copies. One group is left in flight before.
+WAITING = (
+    "LDGDEPBAR", "DEPBAR.LE SB0, 0x1", "IMAD.MOV.U32 R1, RZ, RZ, RZ", "ULDC UR4, c[0x0][0x210]",
+    ".L_x_0:", "DEPBAR.LE SB0, 0x{least}", "FADD R2, R2, R3", "DEPBAR.LE SB0, 0x3", "IADD3 R1, R1, 0x1, RZ",
+    "ISETP.LT.AND P1, PT, R1, UR4, PT", "@P1 BRA `(.L_x_0)",
+    "DEPBAR.LE SB0, 0x0", "EXIT",
+)  # fmt: skip
+
+
+def estimated_cuda_kernel(monkeypatch, name, lines):
+    """Estimates one iteration per 64 keys of a kernel with this machine code."""
+    from benchmarks.static import cuda_kernels
+    from benchmarks.static.calibrate import Calibration
+
+    made = cuda_kernels.Code(program(*lines), registers=32, stack=0)
+    monkeypatch.setattr(cuda_kernels, "code", lambda architecture: {(name, 64): made})
+    monkeypatch.setattr(cuda_kernels, "calibration", lambda: Calibration(1.0, {}))
+    calls = {n: cuda_kernels.Call(128, 1024, 64, 64, struct.pack("<I", max(1, n // 64))) for n in (1, 256, 768)}
+    return cuda_kernels._estimate_uncached(name, 64, False, "sm_90", calls).estimate
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("least", [0, 2])
+def test_loads_in_flight_of_cuda_count_waits_in_the_loop(least, monkeypatch):
+    lines = [line.format(least=least) for line in WAITING]
+    assert estimated_cuda_kernel(monkeypatch, "forward", lines).loads_in_flight == least
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_loads_in_flight_without_a_loop_are_zero(monkeypatch):
+    lines = ("LDGDEPBAR", "DEPBAR.LE SB0, 0x1", "FADD R2, R2, R3", "EXIT")
+    assert estimated_cuda_kernel(monkeypatch, "forward_short", lines).loads_in_flight == 0
+
+
+@pytest.mark.parametrize("file", ["sm_90.jsonl", "cuda_sm_90.jsonl"])
+def test_static_records_with_one_stage_load_nothing_ahead(file):
+    lines = (RECORDS / file).read_text(encoding="utf-8").splitlines()
+    single = [record for record in map(json.loads, lines) if record.get("stages") == 1]
+    assert single
+    assert {record["loads_in_flight"] for record in single} == {0}
 
 
 def test_clocks_wait_at_a_barrier_for_the_block():
@@ -261,6 +313,7 @@ def test_entry_record_has_the_documented_fields():
     assert (record["counted_tflops"], record["executed_tflops"]) == (234.0, 312.0)
     assert report.sentence(record).endswith("234.0 TFLOP/s counted, 312.0 TFLOP/s executed")
     assert "128 x 64, 8 warps, 3 stages" in report.sentence(record)
+    assert "; wgmma; at least 3 loads in flight; 1 warps per attention entry; bound by mufu" in report.sentence(record)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")

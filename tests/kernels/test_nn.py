@@ -370,7 +370,31 @@ BAD_CALLS = {
         "device: expected type 'cpu' like hidden_states, got 'gpu'",
         lambda m: m(X, None, "gpu", C),
     ),
-    "dtypes": (RuntimeError, "dtype", lambda m: m(X.double(), None, None, C.double())),
+    "float64 hidden states": (
+        TypeError,
+        "hidden_states: expected dtype torch.float32, that of the weights, got torch.float64. Convert one of them",
+        lambda m: m(X.double(), None, None, C.double()),
+    ),
+    "float64 context": (
+        TypeError,
+        "context: expected dtype torch.float32, that of the weights, got torch.float64",
+        lambda m: m(X, None, None, C.double()),
+    ),
+    "integer hidden states": (
+        TypeError,
+        "hidden_states: expected a floating dtype, such as torch.float32, got torch.int64. Convert it",
+        lambda m: m(X.long(), None, None, C),
+    ),
+    "no hidden states": (
+        TypeError,
+        "hidden_states: expected a torch.Tensor, got NoneType",
+        lambda m: m(None, context=C),
+    ),
+    "max_seqlen as text": (
+        TypeError,
+        "max_seqlen: expected an int, got str",
+        lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen="5"),
+    ),
     "max_seqlen alone": (
         ValueError,
         "max_seqlen: expected None without cu_seqlens",
@@ -380,6 +404,11 @@ BAD_CALLS = {
         ValueError,
         "max_seqlen: expected the length of the longest",
         lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5])),
+    ),
+    "packed sequence beyond max_seqlen": (
+        ValueError,
+        "max_seqlen: expected at least 5, the longest sequence, got 4",
+        lambda m: m(X[0], context=C[0], cu_seqlens=torch.tensor([0, 5]), max_seqlen=4),
     ),
     "packed and masked": (
         ValueError,
@@ -406,6 +435,13 @@ def test_bad_calls_name_expected_and_actual_value(error, message, call):
         call(FusedQuasiAttention(HIDDEN, HEADS))
 
 
+def test_dropout_set_to_one_raises():
+    module = FusedQuasiAttention(HIDDEN, HEADS)
+    module.dropout.p = 1.0
+    with pytest.raises(ValueError, match=r"dropout_p: expected a probability in \[0, 1\), got 1\.0"):
+        module(X, context=C)
+
+
 BAD_SETTINGS = {
     "not a multiple": (ValueError, "hidden_size: expected a multiple of num_heads = 5, got 12", {"num_heads": 5}),
     "no heads": (ValueError, "num_heads: expected at least 1, got 0", {"num_heads": 0}),
@@ -425,7 +461,55 @@ BAD_SETTINGS = {
     ),
     "naming": (ValueError, "naming: expected one of 'released', 'compact', got 'other'", {"naming": "other"}),
     "backend": (ValueError, "backend: expected one of 'auto'", {"backend": "gpu"}),
+    "text as heads": (TypeError, "num_heads: expected an integer, got '3'", {"num_heads": "3"}),
+    "text as lambda_bias": (TypeError, "lambda_bias: expected True or False, got 'no'", {"lambda_bias": "no"}),
+    "number as lambda_per_head": (TypeError, "lambda_per_head: expected True or False, got 0", {"lambda_per_head": 0}),
+    "no output_attentions": (
+        TypeError,
+        "output_attentions: expected True or False, got None",
+        {"output_attentions": None},
+    ),
+    "integer dtype": (
+        TypeError,
+        "dtype: expected a floating torch.dtype or None, got torch.int64",
+        {"dtype": torch.int64},
+    ),
+    "text as dtype": (TypeError, "dtype: expected a floating torch.dtype or None, got 'float32'", {"dtype": "float32"}),
+    "unknown device": (ValueError, "device: expected a device of torch or None, got 'gpu'", {"device": "gpu"}),
+    "number as device": (ValueError, "device: expected a device of torch or None, got 3.5", {"device": 3.5}),
 }
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_dtype_under_autocast_is_not_checked(dtype):
+    module = FusedQuasiAttention(HIDDEN, HEADS).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = module(X, context=C)[0]
+        found = module(X.to(dtype), context=C.to(dtype))[0]
+    torch.testing.assert_close(found.float(), expected.float(), rtol=0.05, atol=0.05)
+
+
+def test_float64_under_autocast_raises():
+    module = FusedQuasiAttention(HIDDEN, HEADS)
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(TypeError, match=r"hidden_states: expected dtype torch.float32, .* got torch.float64"),
+    ):
+        module(X.double(), context=C)
+
+
+class Converting(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.to(self.weight.dtype))
+
+
+def test_dtype_of_converting_layers_is_not_checked():
+    module = FusedQuasiAttention(HIDDEN, HEADS).eval()
+    plain = module(X, context=C)[0]
+    for name in ("query", "key", "value", "context_for_q", "context_for_k"):
+        layer = getattr(module, name)
+        layer.__class__ = Converting
+    assert torch.equal(module(X.double(), context=C.double())[0], plain)
 
 
 @pytest.mark.parametrize("error, message, settings", BAD_SETTINGS.values(), ids=BAD_SETTINGS)

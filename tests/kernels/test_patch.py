@@ -231,6 +231,29 @@ def test_unsupported_module_raises(message, make):
     assert not isinstance(module, FusedQuasiAttention)
 
 
+@pytest.mark.parametrize("make", [PublishedModel, lambda: nn.Linear(2, 2)], ids=["model", "nothing to replace"])
+@pytest.mark.parametrize(
+    "error, message, options",
+    [
+        (TypeError, "beta: expected a number, got str", {"beta": "1"}),
+        (ValueError, "gamma: expected a finite number, got nan", {"gamma": float("nan")}),
+        (TypeError, "quasi_scale: expected a number, got NoneType", {"quasi_scale": None}),
+        (ValueError, "backend: expected one of 'auto', .* got None", {"backend": None}),
+        (TypeError, "output_attentions: expected True or False, got 'no'", {"output_attentions": "no"}),
+        (TypeError, "verify: expected True or False, got 1", {"verify": 1}),
+    ],
+)
+def test_patch_with_a_bad_option_raises(make, error, message, options):
+    with pytest.raises(error, match=message):
+        apply_fused_attention(make(), **options)
+
+
+@pytest.mark.parametrize("model", [None, "model", PublishedModel])
+def test_patch_of_no_module_raises(model):
+    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, got (NoneType|str|type). Pass the model"):
+        apply_fused_attention(model)
+
+
 # Maps that were not requested
 
 READERS = {

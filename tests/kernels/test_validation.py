@@ -206,6 +206,32 @@ def test_packed_call_has_the_errors_of_a_dense_call(row):
     )
 
 
+PUBLIC_CALLS = {
+    "dense": (qk.quasi_attention, dense_arguments),
+    "packed": (qk.quasi_attention_varlen, packed_arguments),
+    "maps": (qk.attention_maps, dense_arguments),
+    "explain": (qk.explain, dense_arguments),
+    "explain packed": (qk.explain, packed_arguments),
+}
+
+
+@pytest.mark.parametrize("asked", ["auto", "reference", "cpu"])
+@pytest.mark.parametrize("name", PUBLIC_CALLS)
+def test_dropout_p_of_one_raises_in_every_call(name, asked):
+    call, arguments = PUBLIC_CALLS[name]
+    given = arguments() | {"dropout_p": 1.0, "dropout_seed": torch.tensor(0)}
+    named = {} if name == "maps" else {"backend": asked}
+    check_error(call, given | named, ValueError, ["dropout_p: expected a probability in [0, 1), got 1.0"])
+
+
+@pytest.mark.parametrize("asked", ["auto", "reference", "cpu"])
+@pytest.mark.parametrize("name", ["packed", "explain packed"])
+def test_sequence_beyond_max_seqlen_raises(name, asked):
+    call, arguments = PUBLIC_CALLS[name]
+    given = arguments() | {"max_seqlen": 4, "backend": asked}
+    check_error(call, given, ValueError, ["max_seqlen: expected at least 5, the longest sequence, got 4"])
+
+
 @pytest.mark.parametrize("row", [BAD_IN_BOTH[3], BAD_IN_BOTH[13], BAD_IN_DENSE[3]], ids=label)
 def test_explain_and_attention_maps_validate_arguments(row):
     changes, error, parts = row

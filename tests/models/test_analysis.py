@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from errors import raises
+from errors import error_cases, raises
 from model_sizes import CONTEXTS, TINY, TOKENS
 from oracle import relevance as oracle
 from oracle.pieces import gelu
@@ -123,6 +123,55 @@ def test_attention_rule_equals_the_formula():
         for h in range(3):
             one = (t[b, h] for t in (output, value, attention, relevance))
             torch.testing.assert_close(found[b, h], oracle.attention_rule(*one))
+
+
+def gradient_arguments():
+    inputs = random(2, 3).requires_grad_()
+    return {"output": inputs @ random(3, 4), "inputs": inputs, "relevance": random(2, 4)}
+
+
+@error_cases(
+    {
+        "TypeError: output: expected a torch.Tensor, got NoneType": {"output": None},
+        "TypeError: relevance: expected a torch.Tensor, got list": {"relevance": [1.0]},
+        "TypeError: relevance: expected a floating dtype, got torch.int64": {"relevance": torch.ones(2, 4).long()},
+        "ValueError: relevance: expected shape (2, 4), got (4,)": {"relevance": torch.ones(4)},
+        "ValueError: inputs: expected shape (2, M), got (3, 3)": {"inputs": torch.ones(3, 3)},
+        "ValueError: inputs: expected a tensor that requires grad, got one without. Call": {"inputs": torch.ones(2, 3)},
+        "ValueError: output: expected a result of `inputs` with autograd enabled, got": {"output": torch.ones(2, 4)},
+        "ValueError: output: expected a result of `inputs`, got a tensor that does not depend": {
+            "output": torch.ones(2, 4, requires_grad=True)
+        },
+        "TypeError: eps: expected a number, got '1'": {"eps": "1"},
+        "ValueError: eps: expected a finite number, got nan": {"eps": float("nan")},
+    }
+)
+def test_gradient_rule_bad_arguments_raise(error, given):
+    with raises(error):
+        gradient_relevance(**gradient_arguments() | given)
+
+
+@error_cases(
+    {
+        "TypeError: value: expected a torch.Tensor, got NoneType": {"value": None},
+        "TypeError: attention: expected a floating dtype, got torch.bool": {"attention": torch.ones(3, 5).bool()},
+        "TypeError: attention: expected dtype torch.float32 like output and relevance, got torch.float64": {
+            "attention": torch.ones(3, 5).double()
+        },
+        "ValueError: attention: expected shape (..., L, S), got (5,)": {"attention": torch.ones(5)},
+        "ValueError: value: expected shape (5, 4), got (6, 4)": {"value": torch.ones(6, 4)},
+        "ValueError: output: expected shape (3, 4), got (1, 4)": {"output": torch.ones(1, 4)},
+        "ValueError: relevance: expected shape (3, 4), got (4,)": {"relevance": torch.ones(4)},
+        "TypeError: eps: expected a number, got 'x'": {"eps": "x"},
+        "ValueError: eps: expected a finite number, got nan": {"eps": float("nan")},
+        "ValueError: eps: expected at least 0, got -1": {"eps": -1},
+    }
+)
+def test_attention_rule_bad_arguments_raise(error, given):
+    attention, value = torch.rand(3, 5), torch.rand(5, 4)
+    arguments = {"output": attention @ value, "value": value, "attention": attention, "relevance": torch.rand(3, 4)}
+    with raises(error):
+        attention_relevance(**arguments | given)
 
 
 def test_attention_rule_allocates_at_most_one_map():

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from errors import raises
+from errors import error_cases, raises
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.task import SENTIHOOD
@@ -106,6 +106,25 @@ def test_targets_default_to_those_in_the_text(folders):
         ask("nothing named")
     with raises("InputError: targets: expected one of ..., got 'location - 3'"):
         ask(TEXTS[3], targets=["location - 3"])
+
+
+@error_cases(
+    {
+        "TypeError: folder: expected a path or the name of a repository, got NoneType": {"folder": None},
+        "TypeError: int8: expected True or False, got 'no'": {"int8": "no"},
+        "TypeError: threads: expected an integer, got '2'": {"threads": "2"},
+        "TypeError: threads: expected an integer, got nan": {"threads": float("nan")},
+        "ValueError: threads: expected at least 0, got -1": {"threads": -1},
+    }
+)
+def test_from_pretrained_bad_argument_raises(folders, error, given):
+    with raises(error):
+        AspectSentiment.from_pretrained(**{"folder": folders["standalone"]} | given)
+
+
+def test_load_trained_of_no_path_raises():
+    with raises("TypeError: folder: expected a path, got int"):
+        load_trained(3)
 
 
 def test_ask_bad_input_raises(ask, folders, tmp_path):

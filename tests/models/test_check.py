@@ -8,11 +8,15 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from errors import error_cases, raises
 from qacg_models.checking.expected_quality import CURVES, expected_quality
+from qacg_models.checking.thorough import model_doubts
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
-from qacg_models.metrics.doubts import baseline_doubts
+from qacg_models.metrics.doubts import baseline_doubts, find_doubts
+from qacg_models.runs.options import TrainingOptions
 from untrained import write_model
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/learning/learning-curves.jsonl"
@@ -165,8 +169,70 @@ def test_expected_quality_equals_the_committed_curves():
     assert found == CURVES
 
 
-def test_expected_quality_takes_the_nearest_size():
-    assert "about 5,000 sentences" in expected_quality(10**6) and "about 50 sentences" in expected_quality(1)
+@pytest.mark.parametrize(
+    ("sentences", "nearest"), [(-3, "50"), (0, "50"), (1, "50"), (72, "100"), (549, "1,000"), (10**6, "5,000")]
+)
+def test_expected_quality_takes_the_nearest_size(sentences, nearest):
+    assert expected_quality(sentences).startswith(f"expected macro-F1 with about {nearest} sentences: TF-IDF ")
+
+
+# Thresholds, the mean probability of a label over its rows: 0.6 for label 0 and 0.55 for label 1; none has label 2.
+SHARES = np.array([[0.9, 0.05, 0.05], [0.3, 0.6, 0.1], [0.2, 0.7, 0.1], [0.65, 0.3, 0.05], [0.3, 0.65, 0.05]])
+GIVEN = [0, 0, 1, 1, 1]
+
+
+def test_find_doubts_are_ordered_by_the_difference():
+    assert [(doubt.row, doubt.suggested) for doubt in find_doubts(GIVEN, SHARES)] == [(3, 0), (1, 1)]
+
+
+def test_find_doubts_have_both_probabilities():
+    first = find_doubts(GIVEN, SHARES)[0]
+    assert (first.probability, first.given) == (0.65, 0.3)
+
+
+def test_find_doubts_below_the_threshold_are_none():
+    """Row 1 prefers label 1, whose threshold is the mean of 0.6 and 0.8, 0.7."""
+    assert find_doubts([0, 0, 1, 1], np.array([[0.9, 0.1], [0.4, 0.6], [0.4, 0.6], [0.2, 0.8]])) == []
+
+
+def test_find_doubts_of_a_label_without_rows_are_none():
+    assert find_doubts([0, 0], np.array([[0.4, 0.6], [0.3, 0.7]])) == []
+
+
+def test_find_doubts_without_rows_are_none():
+    assert find_doubts([], np.zeros((0, 2))) == []
+
+
+@error_cases(
+    {
+        "ValueError: labels: expected 5 class indices, one for each row of probabilities, got 4": GIVEN[:4],
+        "ValueError: labels: expected class indices from 0 to 2, got 0 to 3": [0, 0, 1, 1, 3],
+        "ValueError: labels: expected class indices from 0 to 2, got -1 to 1": [0, -1, 1, 1, 1],
+    }
+)
+def test_find_doubts_bad_labels_raise(error, given):
+    with raises(error):
+        find_doubts(given, SHARES)
+
+
+def test_baseline_doubts_of_one_sentence_are_none(faulty):
+    dataset = load_data(Path("reviews.csv"), ("train",))
+    rows = list(dataset.splits["train"])
+    one = [row for row in rows if row.sentence == rows[0].sentence]
+    assert len(one) > 1
+    assert baseline_doubts(one, dataset.task) == []
+
+
+def test_baseline_doubts_without_rows_are_none(faulty):
+    assert baseline_doubts([], load_data(Path("reviews.csv"), ("train",)).task) == []
+
+
+def test_model_doubts_unusable_options_raise(faulty):
+    dataset = load_data(Path("reviews.csv"), ("train", "dev"))
+    with raises(
+        "InputError: from: expected 'minilm', 'scratch' or the path of a checkpoint, got 'gone', which does not"
+    ):
+        model_doubts(dataset, TrainingOptions(from_checkpoint="gone", max_steps=1), say=lambda line: None)
 
 
 @pytest.mark.full

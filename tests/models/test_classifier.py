@@ -139,6 +139,11 @@ def test_fit_bad_input_raises(X, y, error, message):
         AspectSentimentClassifier().fit(X, y)
 
 
+def test_fit_options_that_are_no_mapping_raise():
+    with pytest.raises(TypeError, match="options: expected a mapping or None, got list"):
+        AspectSentimentClassifier(options=["epochs"]).fit([("a b", "x"), ("c d", "x")], ["good", "bad"])
+
+
 def test_predict_before_fit_raises():
     with pytest.raises(NotFittedError):
         classifier().predict([("a", "food")])

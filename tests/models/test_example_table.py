@@ -14,6 +14,7 @@ from qacg_models.data.example_table import distinct
 from qacg_models.data.feature_table import Encoding, read_features, write_features
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import encode_examples, train_tokenizer
+from qacg_models.errors import InputError
 from qacg_models.training import encoded_splits
 from qacg_models.training.run_folder import RunFolder
 from qacg_models.training.sampling import EpochSampler
@@ -169,6 +170,76 @@ def test_write_rows_is_atomic(tmp_path):
     (tmp_path / "other").write_text("no Arrow")
     with pytest.raises(ValueError):
         map_rows(tmp_path / "other")
+
+
+NUMBERS = pa.schema([("n", "int64")])
+
+
+def numbers(*batches):
+    return [pa.record_batch([list(batch)], NUMBERS) for batch in batches]
+
+
+def test_arrow_rows_are_a_sequence_over_batches():
+    rows = ArrowRows(numbers((1, 2), (), (3,)))
+    assert len(rows) == 3
+    assert [row["n"] for row in rows] == [1, 2, 3]
+    assert [rows[place]["n"] for place in (0, 1, 2, -1, -3)] == [1, 2, 3, 3, 1]
+    assert rows[1:] == [{"n": 2}, {"n": 3}]
+    assert rows[::-1] == [{"n": 3}, {"n": 2}, {"n": 1}]
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_arrow_rows_index_out_of_range_raises(index):
+    with raises(f"IndexError: index: expected -3 to 2 for 3 rows, got {index}"):
+        ArrowRows(numbers((1, 2), (3,)))[index]
+
+
+def test_arrow_rows_without_rows_raise():
+    with raises("IndexError: index: expected at least one row, got none for index 0"):
+        ArrowRows([])[0]
+
+
+def test_arrow_rows_column_without_batches_is_int64():
+    assert ArrowRows([]).column("n").dtype == np.int64
+
+
+def test_write_rows_to_a_missing_folder_raises(tmp_path):
+    with raises(f"InputError: {tmp_path / 'gone' / 'rows'}: cannot be written (No such file or directory)"):
+        write_rows(tmp_path / "gone" / "rows", numbers((1, 2)), NUMBERS)
+
+
+def test_map_rows_of_a_missing_file_raises(tmp_path):
+    with raises("FileNotFoundError: ...rows"):
+        map_rows(tmp_path / "rows")
+
+
+def test_map_rows_returns_batches_and_metadata(tmp_path):
+    schema = NUMBERS.with_metadata({"made": "here"})
+    write_rows(tmp_path / "rows", [batch.cast(schema) for batch in numbers((1, 2), (3,))], schema)
+    batches, metadata = map_rows(tmp_path / "rows")
+    assert [batch.to_pydict() for batch in batches] == [{"n": [1, 2]}, {"n": [3]}]
+    assert metadata == {b"made": b"here"}
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 20])
+def test_gather_rows_are_equal_in_memory_and_in_a_file(limit, monkeypatch, tmp_path):
+    monkeypatch.setattr(arrow_rows, "IN_MEMORY", limit)
+    monkeypatch.setattr(arrow_rows.tempfile, "tempdir", str(tmp_path))
+    found = gather_rows(numbers((1, 2), (3, 4), (5,)), NUMBERS)
+    assert [batch.to_pydict() for batch in found] == [{"n": [1, 2]}, {"n": [3, 4]}, {"n": [5]}]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_gather_rows_on_a_full_disk_names_tmpdir(monkeypatch, tmp_path):
+    def full(path, batches, schema):
+        raise InputError(f"{path}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr(arrow_rows, "IN_MEMORY", 20)
+    monkeypatch.setattr(arrow_rows.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(arrow_rows, "write_rows", full)
+    with raises("InputError: ...rows.arrow: cannot be written (No space left on device); large data needs...TMPDIR"):
+        gather_rows(numbers((1, 2), (3, 4)), NUMBERS)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_large_dev_is_sampled_by_groups():

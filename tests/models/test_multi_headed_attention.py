@@ -356,6 +356,19 @@ GOOD = torch.zeros(B, H, 4, D)
         "ValueError: predefined_graph_1: expected shape (B, L, T) = (2, 5, 7)": {
             "predefined_graph_1": torch.zeros(B, L, 4)
         },
+        "TypeError: query: expected dtype torch.float32, that of the weights, got torch.float64. Convert one of them": {
+            "query": torch.zeros(B, L, MODEL).double()
+        },
+        "TypeError: key: expected a floating dtype, such as torch.float32, got torch.int64. Convert it": {
+            "key": torch.zeros(B, S, MODEL).long()
+        },
+        "TypeError: value: expected dtype torch.float32, that of the weights, got torch.float16": {
+            "value": torch.zeros(B, S, MODEL).half()
+        },
+        "TypeError: layer_cache: expected a dictionary or None, got list. Use empty_layer_cache().": {
+            "layer_cache": [],
+            "type": "self",
+        },
         "ValueError: type: expected 'self', 'context' or None, got 'memory'": {"type": "memory"},
         "ValueError: key: expected shape (2, 3, T, 4), got shape (2, 7, 12). With a layer_cache and type None": {
             "layer_cache": _cache()
@@ -410,3 +423,32 @@ def test_attention_indivisible_width_raises():
         MultiHeadedAttention(3, 10)
     with raises("ValueError: head_count: expected at least 1, got 0"):
         MultiHeadedAttention(0, 10)
+
+
+@error_cases(
+    {
+        "TypeError: head_count: expected an integer, got '2'": {"head_count": "2"},
+        "TypeError: head_count: expected an integer, got True": {"head_count": True},
+        "ValueError: head_count: expected at least 1, got -2": {"head_count": -2},
+        "TypeError: model_dim: expected an integer, got 8.0": {"model_dim": 8.0},
+        "ValueError: model_dim: expected a positive multiple of head_count = 2, got 0": {"model_dim": 0},
+        "TypeError: dropout: expected a number, got '0.1'": {"dropout": "0.1"},
+        "TypeError: dropout: expected a number, got None": {"dropout": None},
+        "ValueError: dropout: expected a finite number, got nan": {"dropout": float("nan")},
+        "ValueError: dropout: expected a probability in [0, 1], got 1.5": {"dropout": 1.5},
+        "TypeError: use_final_linear: expected True or False, got 'no'": {"use_final_linear": "no"},
+    }
+)
+def test_attention_bad_settings_raise(error, given):
+    with raises(error):
+        MultiHeadedAttention(**{"head_count": 2, "model_dim": 8} | given)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_attention_dropout_of_one_has_zero_gradients(implementation):
+    module = MultiHeadedAttention(H, MODEL, dropout=1.0, use_final_linear=False).train()
+    x = torch.ones(B, L, MODEL, requires_grad=True)
+    out = module(x, x, x, attn_implementation=implementation)
+    out.sum().backward()
+    assert torch.equal(out, torch.zeros_like(out))
+    assert torch.equal(x.grad, torch.zeros_like(x))

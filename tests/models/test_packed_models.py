@@ -392,6 +392,16 @@ def test_dropout_has_its_rate_mean_and_seed():
         assert drop(x).device.type == "cpu"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_dropout_of_one_drops_every_entry(dtype):
+    x = torch.full((300, 1000), 2.0, dtype=dtype, requires_grad=True)
+    torch.manual_seed(0)
+    out = Dropout(1.0).train()(x)
+    out.sum().backward()
+    assert torch.equal(out, torch.zeros_like(x))
+    assert torch.equal(x.grad, torch.zeros_like(x))
+
+
 def test_packed_dropout_repeats_with_the_seed():
     batch = PackingCollator()(features((5, 9, 7, 4)))
     model = build("qacg", hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.3).train()
@@ -527,6 +537,17 @@ BAD_INPUTS = {
 def test_packed_bad_input_raises(error, given):
     with raises(error):
         build("qacg")(**PackingCollator()(features((5, 1, 3))) | given)
+
+
+@pytest.mark.parametrize("implementation", [None, "eager"])
+@pytest.mark.parametrize("kind", ["qacg", "cg", "bert"])
+def test_packed_sequence_beyond_max_seqlen_raises(kind, implementation):
+    model = build(kind, implementation)
+    batch = PackingCollator()(features((5, 1, 3), contexts=kind != "bert"))
+    for called in (model, model.base_model):
+        given = {name: t for name, t in batch.items() if called is model or name != "labels"}
+        with raises("ValueError: max_seqlen: expected at least 5, the longest sequence, got 4"):
+            called(**given | {"max_seqlen": 4})
 
 
 def test_unpad_must_be_a_boolean_and_is_saved(tmp_path):

@@ -6,9 +6,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from encoders import bert_config, roberta_config
-from errors import raises
+from errors import error_cases, raises
+from model_sizes import TINY
 from parity import random
-from qacg_models import QueryAttentionConfig, QueryAttentionForQuestionAnswering, QuestionAnswerer
+from qacg_models import (
+    BertModel,
+    PlainBertConfig,
+    QueryAttentionConfig,
+    QueryAttentionForQuestionAnswering,
+    QuestionAnswerer,
+)
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.question_answering import Answer, pad_windows, windows
@@ -305,6 +312,34 @@ def test_answers_count_below_one_raises(tokenizer, count):
 def test_answerer_bad_setting_raises(tokenizer, settings, message):
     with pytest.raises(InputError, match=message):
         QuestionAnswerer(Pointer({}, {}), tokenizer, **settings)
+
+
+@error_cases(
+    {
+        "TypeError: max_length: expected an integer, got '8'": {"max_length": "8"},
+        "TypeError: max_length: expected an integer, got nan": {"max_length": float("nan")},
+        "TypeError: stride: expected an integer, got '1'": {"stride": "1"},
+        "TypeError: max_answer_tokens: expected an integer, got 2.5": {"max_answer_tokens": 2.5},
+        "TypeError: batch_size: expected an integer, got True": {"batch_size": True},
+        "TypeError: model: expected a question-answering model, got NoneType": {"model": None},
+        "InputError: tokenizer: expected a tokenizer of transformers, got NoneType": {"tokenizer": None},
+    }
+)
+def test_answerer_argument_of_another_type_raises(tokenizer, error, given):
+    with raises(error):
+        QuestionAnswerer(**{"model": Pointer({}, {}), "tokenizer": tokenizer} | given)
+
+
+@pytest.mark.parametrize("count", ["2", 1.5, float("nan"), None])
+def test_answers_count_of_another_type_raises(tokenizer, count):
+    with raises(f"TypeError: count: expected an integer, got {count!r}"):
+        QuestionAnswerer(Pointer({}, {}), tokenizer, stride=16).answers("Where?", "Text.", count)
+
+
+def test_answers_of_another_model_raise(tokenizer):
+    model = BertModel(PlainBertConfig(**TINY | {"vocab_size": len(tokenizer)}))
+    with raises("TypeError: model: expected outputs with start_logits and end_logits, got BaseModelOutput"):
+        QuestionAnswerer(model, tokenizer, stride=2).answer("Where?", "Some text.")
 
 
 def test_answerer_bad_tokenizer_raises(tokenizer):

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -299,6 +300,36 @@ def test_speed_rows_have_the_measurements():
     if both.fused_mb is not None:
         # eager stores at least three maps of 2 x 300 x 300 floats for its backward.
         assert both.eager_mb > 3 * 2 * 300 * 300 * 4 / 1e6
+
+
+def status_of(monkeypatch, text):
+    """Makes /proc/self/status have this text, or not exist with None."""
+
+    def read(path, encoding):
+        if text is None:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return text
+
+    monkeypatch.setattr(qacg_models.demos.speed.Path, "read_text", read)
+
+
+def test_resident_is_the_field_in_bytes(monkeypatch):
+    status_of(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\nVmRSS:\t    17 kB\n")
+    assert qacg_models.demos.speed._resident("VmHWM") == 4096 * 1024
+
+
+@pytest.mark.parametrize("text", [None, "Name:\tpython\n"])
+def test_peak_growth_without_the_field_is_none(text, monkeypatch):
+    status_of(monkeypatch, text)
+    assert qacg_models.demos.speed.peak_growth("fused", (1, 1, 8, 8)) is None
+
+
+@pytest.mark.full
+def test_peak_growth_of_a_failed_process_raises():
+    if qacg_models.demos.speed._resident("VmHWM") is None:
+        pytest.skip("this system does not report the peak memory")
+    with pytest.raises(subprocess.CalledProcessError):
+        qacg_models.demos.speed.peak_growth("unknown", (1, 1, 8, 8))
 
 
 def test_speed_table_fused_equals_eager():

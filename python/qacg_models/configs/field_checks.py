@@ -2,11 +2,18 @@
 
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
 
 from qacg_models.configs.limits import MOST, limit
+
+
+def check_is_integer(name: str, value: object) -> None:
+    """Raises TypeError unless `value` is an integer, of Python or of NumPy."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
 
 
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:
@@ -47,6 +54,13 @@ def check_probability(field: str, value: Any) -> None:
     check_number(field, value)
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{field}: expected a probability in [0, 1), got {value}")
+
+
+def check_dropout(field: str, value: Any) -> None:
+    """Raises TypeError or ValueError unless `value` is a number in [0, 1], the range of torch's dropout."""
+    check_number(field, value)
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{field}: expected a probability in [0, 1], got {value}")
 
 
 def check_dtypes(fields: Mapping[str, object], path: str = "") -> None:

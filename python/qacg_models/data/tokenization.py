@@ -189,7 +189,9 @@ def check_text(argument: str, text: str) -> None:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
-    """Raises InputError for a tokenizer with more tokens than the model has embeddings, or without padding."""
+    """Raises InputError for no tokenizer, one with more tokens than the model has embeddings, or without padding."""
+    if not hasattr(tokenizer, "pad_token_id"):
+        raise InputError(f"tokenizer: expected a tokenizer of transformers, got {type(tokenizer).__name__}")
     if len(tokenizer) > embeddings:
         raise InputError(f"tokenizer: expected at most {embeddings} tokens as in the model, got {len(tokenizer)}")
     if tokenizer.pad_token_id is None:

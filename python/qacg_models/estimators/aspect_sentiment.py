@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -129,10 +130,14 @@ class AspectSentiment(AspectPredictor):
             The model, ready to predict.
 
         Raises:
+            TypeError: `folder`, `int8` or `threads` has the wrong type.
+            ValueError: `threads` is negative.
             ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the others.
             InputError: the tokenizer cannot be loaded, the attention implementation, the device or int8 is not
                 available, or the download failed.
         """
+        if not isinstance(folder, str | os.PathLike):
+            raise TypeError(f"folder: expected a path or the name of a repository, got {type(folder).__name__}")
         if not Path(folder).exists() and _HUB_NAME.fullmatch(str(folder)):
             folder = download(str(folder), revision=revision, token=token)
         return super().from_pretrained(folder, attention=attention, device=device, int8=int8, threads=threads)

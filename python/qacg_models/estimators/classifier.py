@@ -80,12 +80,14 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            TypeError: an option is unknown or applies to files only.
+            TypeError: an option is unknown or applies to files only, or `options` is no mapping.
             InputError: y is None or has another length than X, X has another form, a cell is empty, or the options or
                 the data cannot be used.
         """
         if y is None:
             raise InputError("y: expected labels, got None. This estimator requires y to be passed.")
+        if self.options is not None and not isinstance(self.options, Mapping):
+            raise TypeError(f"options: expected a mapping or None, got {type(self.options).__name__}")
         texts, aspects = self._pairs(X)
         labels = np.asarray(y)
         if labels.shape != (len(texts),):

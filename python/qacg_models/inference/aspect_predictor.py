@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Self
 
+from qacg_models.configs.field_checks import check_flag
 from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
@@ -91,11 +92,14 @@ class AspectPredictor:
             threads: CPU threads; 0: torch's default, or the CPU quota if that is lower; None: as in training.
 
         Raises:
+            TypeError: `folder`, `int8` or `threads` has the wrong type.
+            ValueError: `threads` is negative.
             ModelFolderError: the folder does not exist, or a file in the folder is missing, unreadable or does not fit
                 the other files.
             InputError: the tokenizer cannot be loaded; the attention implementation, the device or int8 is not
                 available; or int8 is requested on a device other than the CPU.
         """
+        check_flag("int8", int8)
         trained = load_trained(folder, attention, device=device, threads=threads)
         return cls(in_int8(trained) if int8 else trained)
 

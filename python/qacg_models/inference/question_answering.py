@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qacg_models.configs.field_checks import check_is_integer
 from qacg_models.data.collators import padded_rows
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
@@ -121,6 +122,7 @@ class QuestionAnswerer:
         batch_size: maximum number of windows in a batch.
 
     Raises:
+        TypeError: `model` is not a model of transformers, or a number is not an integer.
         InputError: the tokenizer does not fit the model, `max_length` exceeds the encoder's positions, or
             `max_answer_tokens` or `batch_size` is below 1.
 
@@ -146,6 +148,12 @@ class QuestionAnswerer:
         max_answer_tokens: int = 30,
         batch_size: int = 16,
     ):
+        if not hasattr(model, "get_input_embeddings"):
+            raise TypeError(f"model: expected a question-answering model, got {type(model).__name__}")
+        given = {"max_length": max_length, "stride": stride, "max_answer_tokens": max_answer_tokens}
+        for name, number in (given | {"batch_size": batch_size}).items():
+            if name != "max_length" or number is not None:
+                check_is_integer(name, number)
         limit = position_limit(model)
         if max_length is None:
             max_length = DEFAULT_LENGTH if limit is None else min(DEFAULT_LENGTH, limit)
@@ -200,8 +208,10 @@ class QuestionAnswerer:
         Raises:
             InputError: an argument or a setting is invalid, and the message names it; or the text has no tokens and
                 "no answer" is not allowed.
+            TypeError: `count` is not an integer, or the model is not for question answering.
             ValueError: `count` is below 1.
         """
+        check_is_integer("count", count)
         if count < 1:
             raise ValueError(f"count: expected at least 1, got {count}")
         spans: dict[tuple[int, int], float] = {}
@@ -240,6 +250,11 @@ class QuestionAnswerer:
                 part = read[i : i + self.batch_size]
                 inputs = {name: t.to(device) for name, t in pad_windows(part, self.tokenizer.pad_token_id).items()}
                 out = self.model(**inputs)
+                if getattr(out, "start_logits", None) is None or getattr(out, "end_logits", None) is None:
+                    raise TypeError(
+                        f"model: expected outputs with start_logits and end_logits, got {type(out).__name__}. Use a "
+                        "question-answering model"
+                    )
                 yield part, out.start_logits.float().cpu(), out.end_logits.float().cpu()
         finally:
             self.model.train(training)

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qacg_models.configs.field_checks import check_is_integer
 from qacg_models.data.collators import padded_rows
 from qacg_models.data.sentences import split_sentences
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
-from qacg_models.models.bertsum import NO_SENTENCE
+from qacg_models.models.bertsum import NO_SENTENCE, BertSumForExtractiveSummarization
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from qacg_models.models.bertsum import BertSumForExtractiveSummarization
 
 _WORD = re.compile(r"\w+")
 
@@ -165,6 +164,7 @@ class ExtractiveSummarizer:
             encoder without a limit.
 
     Raises:
+        TypeError: `model` has another class, or `max_length` is not an integer.
         InputError: the tokenizer does not fit the model, or `max_length` exceeds the encoder's positions.
 
     Example:
@@ -187,6 +187,10 @@ class ExtractiveSummarizer:
         *,
         max_length: int | None = None,
     ):
+        if not isinstance(model, BertSumForExtractiveSummarization):
+            raise TypeError(f"model: expected a BertSumForExtractiveSummarization, got {type(model).__name__}")
+        if max_length is not None:
+            check_is_integer("max_length", max_length)
         limit = model.max_length
         if max_length is None:
             max_length = 512 if limit is None else limit
@@ -212,8 +216,12 @@ class ExtractiveSummarizer:
 
         Raises:
             InputError: there is no sentence, or a sentence that is read, the tokenizer or `max_length` is invalid.
+            TypeError: `document` is neither text nor a sequence, or `count` is not an integer.
             ValueError: `count` is below 1.
         """
+        if not isinstance(document, str | Sequence):
+            raise TypeError(f"document: expected text or a list of sentences, got {type(document).__name__}")
+        check_is_integer("count", count)
         sentences = split_sentences(document) if isinstance(document, str) else list(document)
         read = encode_document(sentences, self.tokenizer, self.max_length)
         scores = self._scores(read)

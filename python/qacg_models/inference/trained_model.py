@@ -7,6 +7,7 @@ the training), training.json (its data, machine and metrics), and optionally cal
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qacg_models.configs.field_checks import check_integer
 from qacg_models.data import DataOptions, Example
 from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.collators import batch_maker, by_length
@@ -190,9 +192,15 @@ def load_trained(
             training.
 
     Raises:
+        TypeError: `folder` is no path, or `threads` is not an integer.
+        ValueError: `threads` is negative.
         ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the other files.
         InputError: the tokenizer cannot be loaded, or the attention implementation or the device is not available.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
+    if threads is not None:
+        check_integer("threads", threads, 0)
     folder = Path(folder)
     record, calibration = read_record(folder), read_calibration(folder)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):

@@ -41,13 +41,22 @@ def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]
         labels: (N,) class indices.
         probabilities: (N, classes) probabilities, each row from a model that was not fitted to it.
 
+    Raises:
+        ValueError: `labels` and `probabilities` differ in N, or a label is not a class.
+
     Example:
         >>> shares = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.95, 0.05]])
         >>> [(one.row, one.suggested) for one in find_doubts([0, 0, 1, 1, 1], shares)]
         [(4, 0)]
     """
-    given = np.asarray(labels)
     rows, classes = probabilities.shape
+    if len(labels) != rows:
+        raise ValueError(f"labels: expected {rows} class indices, one for each row of probabilities, got {len(labels)}")
+    if rows == 0:
+        return []
+    given = np.asarray(labels)
+    if given.min() < 0 or given.max() >= classes:
+        raise ValueError(f"labels: expected class indices from 0 to {classes - 1}, got {given.min()} to {given.max()}")
     typical = np.array(
         [probabilities[given == index, index].mean() if (given == index).any() else np.inf for index in range(classes)]
     )
@@ -65,8 +74,8 @@ def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
     """Returns doubtful labels according to the TF-IDF baseline; an empty list for fewer than two distinct sentences.
 
     Args:
-        rows: labelled rows, at least one.
+        rows: labelled rows.
         task: labels and aspects of the rows.
     """
-    probabilities = cross_fitted(rows, task)
+    probabilities = cross_fitted(rows, task) if rows else None
     return [] if probabilities is None else find_doubts([row.label or 0 for row in rows], probabilities)

@@ -15,15 +15,15 @@ class Dropout(nn.Dropout):
     """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
     On the CPU torch draws one number per entry from a serial generator, which takes a sixth of a training step. Here
-    the probability p is rounded to a multiple of 2^-16 below 1, as in the attention kernels. Kept entries are scaled by
-    1 / (1 - p) with the rounded p, so the mean is exact. On other devices and under torch.compile, torch's dropout is
-    fast and is used. The dropped entries depend on torch.manual_seed, and are the same when gradient checkpointing
-    repeats a forward.
+    a probability p below 1 is rounded to a multiple of 2^-16 below 1, as in the attention kernels. Kept entries are
+    scaled by 1 / (1 - p) with the rounded p, so the mean is exact. p = 1 drops every entry. On other devices and under
+    torch.compile, torch's dropout is fast and is used. The dropped entries depend on torch.manual_seed, and are the
+    same when gradient checkpointing repeats a forward.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns x, of any shape, with dropped entries set to 0; x itself in evaluation mode."""
-        if not self.training or self.p == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
+        if not self.training or self.p in (0, 1) or x.device.type != "cpu" or torch.compiler.is_compiling():
             return super().forward(x)
         dropped = min(round(self.p * _LEVELS), _LEVELS - 1)
         draws = torch.empty((x.numel() + _PER_DRAW - 1) // _PER_DRAW, dtype=torch.int64, device=x.device)

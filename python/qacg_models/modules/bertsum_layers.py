@@ -9,10 +9,20 @@ from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
+from qacg_kernels.nn import check_input_dtype
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.modules.multi_headed_attention import MultiHeadedAttention
+from qacg_models.configs.field_checks import check_dropout, check_integer, check_one_of
+from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS, MultiHeadedAttention
 
 LAYER_NORM_EPS = 1e-6
+
+
+def _check_last_dimension(name: str, x: object, width: int) -> None:
+    """Raises TypeError unless x is a tensor, and ValueError unless its last dimension has this width."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
+    if x.shape[-1:] != (width,):
+        raise ValueError(f"{name}: expected shape (..., {width}), got shape {tuple(x.shape)}")
 
 
 class PositionwiseFeedForward(nn.Module):
@@ -24,7 +34,8 @@ class PositionwiseFeedForward(nn.Module):
         dropout: dropout probability of the hidden layer and of the output.
 
     Raises:
-        ValueError: `dropout` is not in [0, 1].
+        TypeError: an argument has the wrong type.
+        ValueError: a width is below 1, or `dropout` is not in [0, 1].
 
     Example:
         >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.zeros(2, 5, 8)).shape
@@ -33,6 +44,9 @@ class PositionwiseFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.1):
         super().__init__()
+        check_integer("d_model", d_model, 1)
+        check_integer("d_ff", d_ff, 1)
+        check_dropout("dropout", dropout)
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
@@ -40,7 +54,18 @@ class PositionwiseFeedForward(nn.Module):
         self.dropout_2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (..., d_model) to (..., d_model)."""
+        """Maps x (..., d_model) to (..., d_model).
+
+        Returns:
+            x + dropout(W2 dropout(gelu(W1 LayerNorm(x)))), in the shape of x.
+
+        Raises:
+            TypeError: `x` is not a tensor, or does not have the dtype of the weights.
+            ValueError: the last dimension of `x` is not d_model.
+        """
+        width = self.layer_norm.normalized_shape[0]
+        _check_last_dimension("x", x, width)
+        check_input_dtype("x", x, self.w_1)
         inner = self.dropout_1(F.gelu(self.w_1(self.layer_norm(x)), approximate="tanh"))
         return x + self.dropout_2(self.w_2(inner))
 
@@ -56,7 +81,8 @@ class PositionalEncoding(nn.Module):
         max_len: number of positions in the table `pe`, a buffer (1, max_len, dim) in the state dict.
 
     Raises:
-        ValueError: `dropout` is not in [0, 1].
+        TypeError: an argument has the wrong type.
+        ValueError: `dim` or `max_len` is below 1, or `dropout` is not in [0, 1].
 
     Example:
         >>> PositionalEncoding(dropout=0.1, dim=8).eval()(torch.zeros(2, 5, 8)).shape
@@ -65,6 +91,9 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, dropout: float, dim: int, max_len: int = 5000):
         super().__init__()
+        check_dropout("dropout", dropout)
+        check_integer("dim", dim, 1)
+        check_integer("max_len", max_len, 1)
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("pe", torch.empty(1, max_len, dim))
@@ -98,8 +127,14 @@ class PositionalEncoding(nn.Module):
             step: the position of every vector in `emb`, at least 0; None: the vectors have the positions 0 to L - 1.
 
         Raises:
-            ValueError: a position is not below max_len.
+            TypeError: `emb` is not a tensor, or `step` is not an integer.
+            ValueError: `emb` has another shape, or a position is negative or not below max_len.
         """
+        _check_last_dimension("emb", emb, self.dim)
+        if emb.dim() != 3:
+            raise ValueError(f"emb: expected shape (B, L, {self.dim}), got shape {tuple(emb.shape)}")
+        if step is not None:
+            check_integer("step", step, 0)
         if step is None:
             table = self.positions(emb.shape[1])
         else:
@@ -119,7 +154,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Raises:
-        ValueError: `d_model`, `heads`, `dropout` or `blind_queries` is invalid.
+        TypeError, ValueError: an argument is invalid; the message names it.
 
     Example:
         >>> layer = TransformerEncoderLayer(d_model=8, heads=2, d_ff=32, dropout=0.1).eval()
@@ -130,6 +165,10 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float, *, blind_queries: str = "zeros"):
         super().__init__()
+        check_integer("d_model", d_model, 1)
+        check_integer("heads", heads, 1)
+        if d_model % heads:
+            raise ValueError(f"d_model: expected a multiple of heads = {heads}, got {d_model}")
         self.self_attn = MultiHeadedAttention(heads, d_model, dropout=dropout, blind_queries=blind_queries)
         self.feed_forward = PositionwiseFeedForward(d_model, d_ff, dropout)
         self.layer_norm = nn.LayerNorm(d_model, eps=LAYER_NORM_EPS)
@@ -159,10 +198,12 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             matrix (B, heads, S, S) after dropout.
 
         Raises:
-            TypeError: `inputs` or `mask` is not a tensor.
-            ValueError: `query` is another tensor than `inputs`, `inputs` or `mask` has the wrong shape, or
-                `attn_implementation` is unknown.
+            TypeError: `inputs` or `mask` is not a tensor, `inputs` does not have the dtype of the weights, or `iter` is
+                not an integer.
+            ValueError: `iter` is negative, `query` is another tensor than `inputs`, `inputs` or `mask` has the wrong
+                shape, or `attn_implementation` is unknown.
         """
+        check_integer("iter", iter, 0)
         if query is not None and query is not inputs:
             raise ValueError(
                 "query: expected None or the tensor `inputs`, got another tensor. This layer is self-attention."
@@ -175,6 +216,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
             raise ValueError(f"inputs: expected shape (B, S, {width}), got {tuple(inputs.shape)}")
         if mask.shape != inputs.shape[:2]:
             raise ValueError(f"mask: expected shape (B, S) = {tuple(inputs.shape[:2])}, got {tuple(mask.shape)}")
+        check_input_dtype("inputs", inputs, self.self_attn.linear_query)
         x = inputs if iter == 0 else self.layer_norm(inputs)
         attended = self.self_attn(
             x,
@@ -220,8 +262,7 @@ class TransformerInterEncoder(nn.Module):
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Raises:
-        ValueError: `dropout` is not in [0, 1]; or there are layers, and `d_model`, `heads` or `blind_queries` is
-            invalid.
+        TypeError, ValueError: an argument is invalid; the message names it.
 
     Example:
         >>> encoder = TransformerInterEncoder(d_model=8, d_ff=32, heads=2, dropout=0.1, num_inter_layers=1).eval()
@@ -240,6 +281,10 @@ class TransformerInterEncoder(nn.Module):
         blind_queries: str = "zeros",
     ):
         super().__init__()
+        for name, size in (("d_model", d_model), ("d_ff", d_ff), ("heads", heads)):
+            check_integer(name, size, 1)
+        check_dropout("dropout", dropout)
+        check_integer("num_inter_layers", num_inter_layers, 0)
         self.d_model = d_model
         self.num_inter_layers = num_inter_layers
         self.pos_emb = PositionalEncoding(dropout, d_model)
@@ -281,15 +326,17 @@ class TransformerInterEncoder(nn.Module):
             The scores (B, S), 0 for padding; with return_dict a `TransformerInterEncoderOutput`.
 
         Raises:
-            TypeError: `top_vecs` or `mask` is not a tensor.
+            TypeError: `top_vecs` or `mask` is not a tensor, or `top_vecs` has a wider dtype than the weights.
             ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are checked on
                 the CPU and outside torch.compile only.
         """
         if output_attentions and not return_dict:
             raise ValueError("output_attentions: expected False without return_dict=True, got True")
+        check_one_of("attn_implementation", attn_implementation, IMPLEMENTATIONS)
         sentence = self._sentences(top_vecs, mask)
         # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
+        check_input_dtype("top_vecs", x, self.wo)  # of the sum, since narrower inputs are converted by it
         maps = []
         for i, layer in enumerate(self.transformer_inter):
             x = layer(i, None, x, ~sentence, attn_implementation, output_attentions)

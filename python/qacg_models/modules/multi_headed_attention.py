@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qacg_kernels.nn import check_input_dtype
 from qacg_models.configs.bertsum import BLIND_QUERIES
-from qacg_models.configs.field_checks import check_one_of
+from qacg_models.configs.field_checks import check_dropout, check_flag, check_integer, check_one_of
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
 
 IMPLEMENTATIONS = ("sdpa", "eager")
@@ -36,6 +37,7 @@ class MultiHeadedAttention(nn.Module):
             (The published code sets hidden scores to -1e18, so all scores of such a query are equal.)
 
     Raises:
+        TypeError: an argument has the wrong type.
         ValueError: `model_dim` is not a multiple of `head_count`, one of the two is not positive, `dropout` is not in
             [0, 1], or `blind_queries` is unknown.
 
@@ -56,8 +58,10 @@ class MultiHeadedAttention(nn.Module):
         blind_queries: str = "zeros",
     ):
         super().__init__()
-        if head_count < 1:
-            raise ValueError(f"head_count: expected at least 1, got {head_count}")
+        check_integer("head_count", head_count, 1)
+        check_integer("model_dim", model_dim, 0)  # 0 has the next error
+        check_dropout("dropout", dropout)
+        check_flag("use_final_linear", use_final_linear)
         if model_dim < 1 or model_dim % head_count:
             raise ValueError(f"model_dim: expected a positive multiple of head_count = {head_count}, got {model_dim}")
         check_one_of("blind_queries", blind_queries, BLIND_QUERIES)
@@ -118,8 +122,15 @@ class MultiHeadedAttention(nn.Module):
             raise ValueError(f"attn_implementation: expected one of {known}, got {attn_implementation!r}")
         if type not in (None, *CACHE_OF):
             raise ValueError(f"type: expected 'self', 'context' or None, got {type!r}")
+        if layer_cache is not None and not isinstance(layer_cache, dict):
+            raise TypeError(
+                f"layer_cache: expected a dictionary or None, got {layer_cache.__class__.__name__}. "
+                "Use empty_layer_cache()."
+            )
         self._check_width("query", query, None)
         projected = layer_cache is not None and type is None
+        if not projected:
+            check_input_dtype("query", query, self.linear_query)
         queries = self._split(query if projected else self.linear_query(query))
         keys, values = self._keys_and_values(key, value, query, queries, layer_cache, type)
         shape = (query.shape[0], query.shape[1], keys.shape[2])
@@ -177,6 +188,8 @@ class MultiHeadedAttention(nn.Module):
         self._check_width("value", value, batch)
         if value.shape[1] != key.shape[1]:
             raise ValueError(f"value: expected {key.shape[1]} positions as in `key`, got {value.shape[1]}")
+        check_input_dtype("key", key, self.linear_keys)
+        check_input_dtype("value", value, self.linear_values)
         return self._split(self.linear_keys(key)), self._split(self.linear_values(value))
 
     def _split(self, x: Tensor) -> Tensor:

@@ -48,8 +48,8 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
         dataset: the data set, with the split train.
 
     Raises:
-        InputError: the data has no training split, an option does not fit the data, the model or another option, or a
-            package for the checkpoint is not installed.
+        InputError: the data has no training split, an option does not fit the data, the model or another option, the
+            checkpoint does not exist, or a package for it is not installed.
     """
     if "train" not in dataset.splits:
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
@@ -94,11 +94,13 @@ def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOp
         The options with a checkpoint or SCRATCH, and a log line that names the start and the reason.
 
     Raises:
-        InputError: a given option excludes the random weights that were chosen, or MiniLM's tokenizer cannot be loaded.
+        InputError: the given checkpoint does not exist, a given option excludes the random weights that were chosen, or
+            MiniLM's tokenizer cannot be loaded.
     """
     if options.from_checkpoint == SCRATCH:
         return options, "start: random weights, as given"
     if options.from_checkpoint is not None:
+        _check_exists(options.from_checkpoint)
         return options, f"start: {options.from_checkpoint}, as given"
     reason = _why_not_pretrained(options, dataset)
     if reason is not None:
@@ -107,6 +109,14 @@ def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOp
         replace(options, from_checkpoint=PRETRAINED),
         f"start: {PRETRAINED}, whose package is installed, for English text (--from {SCRATCH}: random weights)",
     )
+
+
+def _check_exists(checkpoint: str) -> None:
+    if checkpoint not in PACKAGED and not Path(checkpoint).exists():
+        raise InputError(
+            f"from: expected {PRETRAINED!r}, {SCRATCH!r} or the path of a checkpoint, got {checkpoint!r}, which does"
+            " not exist. Correct the path."
+        )
 
 
 def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | None:
