@@ -144,6 +144,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
         The backend's module.
 
     Raises:
+        TypeError: `backend` is not hashable, and so not a str.
         ValueError: the name, or the value of QACG_BACKEND or QACG_SELF_CHECK, is unknown.
         RuntimeError: the named backend does not support the call; the message has the reasons. Or "auto" would select
             the reference on a GPU, and QACG_SELF_CHECK is "strict".
@@ -154,7 +155,10 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     query = problem.query
     kind = problem.cu_seqlens is None, problem.gate_form, differentiable
     key = name, query.device, query.dtype, query.shape[-1], *kind
-    selection = _selections.get(key)
+    try:
+        selection = _selections.get(key)
+    except TypeError:  # not hashable
+        raise TypeError(f"backend: expected a str, got {backend!r}") from None
     if selection is None:
         selection = _selections[key] = _selection(problem, backend, name, differentiable)
     module = _of_length(selection, problem)

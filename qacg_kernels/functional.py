@@ -349,7 +349,10 @@ def attention_maps(
 
 
 def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
-    rows = torch.as_tensor(rows, device=query.device)
+    try:
+        rows = torch.as_tensor(rows, device=query.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"rows: expected a list or tensor of integers, got {rows!r}") from None
     length = query.shape[2]
     if rows.dim() != 1:
         raise ValueError(f"rows: expected one dimension, got shape {tuple(rows.shape)}")
@@ -432,6 +435,8 @@ def _differentiable(problem: Problem) -> bool:
 
 
 def _run(problem: Problem, backend: str, return_lambda: bool) -> Tensor | tuple[Tensor, Tensor]:
+    if return_lambda is not False and return_lambda is not True:
+        raise TypeError(f"return_lambda: expected True or False, got {return_lambda!r}")
     if return_lambda and problem.column_gate:
         raise ValueError(
             "return_lambda: expected False for a column gate, whose lambda has one value per query and key, got True. "

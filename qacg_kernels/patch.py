@@ -65,9 +65,10 @@ def apply_fused_attention(
         The number of replaced modules. Modules that were already fused are not counted.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or must be the default because a module is CG-BERT's attention.
-            Or a module has the nine layers but cannot be replaced, for example because (with verify) the outputs
-            differ. The message names the argument or the module. The model is then unchanged.
+        TypeError: `model` is no module, or an option has the wrong type.
+        ValueError: an option is invalid, or must be the default because a module is CG-BERT's attention. Or a module
+            has the nine layers but cannot be replaced, for example because (with verify) the outputs differ. The
+            message names the option or the module. The model is then unchanged.
 
     Example:
         >>> from torch import nn

@@ -18,6 +18,8 @@ the expectation is exact.
 import torch
 from torch import Tensor
 
+from qacg_kernels.call.validation import probability
+
 ROUNDS = 7
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -92,11 +94,25 @@ def keep_mask(
     Returns:
         Boolean tensor (B, H, L or len(rows), S) on the seed's device.
 
+    Raises:
+        TypeError: seed, dropout_p or rows has the wrong type, dtype or shape.
+        ValueError: dropout_p is not in [0, 1), or another argument is no integer of at least 0.
+
     Example:
         >>> mask = keep_mask(draw_dropout_seed(), dropout_p=0.1, batch=2, heads=4, query_length=10, key_length=12)
         >>> tuple(mask.shape), mask.dtype
         ((2, 4, 10, 12), torch.bool)
     """
+    if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
+        got = f"{seed.dtype}, shape {tuple(seed.shape)}" if isinstance(seed, Tensor) else type(seed).__name__
+        raise TypeError(f"seed: expected an int64 scalar tensor, the dropout_seed of the call, got {got}")
+    dropout_p = probability("dropout_p", dropout_p)
+    sizes = {"batch": batch, "heads": heads, "query_length": query_length, "key_length": key_length}
+    for name, size in (sizes | {"first_sequence": first_sequence}).items():
+        if not isinstance(size, int) or size < 0:
+            raise ValueError(f"{name}: expected an integer of at least 0, got {size!r}")
+    if rows is not None and (not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1):
+        raise TypeError(f"rows: expected None or int64 positions in a tensor of one dimension, got {rows!r}")
     places = torch.arange(batch * heads, device=seed.device).view(batch, heads) + first_sequence * heads
     rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device)
     return keep_mask_at(seed, dropout_p, places, rows, key_length)

@@ -6,6 +6,7 @@ an upstream gradient of unit vectors, the gradient of V is the transpose of A.
 
 import pytest
 import torch
+from errors import raises
 
 import qacg_kernels as qk
 from qacg_kernels.call.dropout import drop_threshold, keep_scale
@@ -163,3 +164,22 @@ def test_seed_comes_from_the_generator_of_torch(backend, device):
     assert not torch.equal(first, second)
     torch.manual_seed(1)
     assert torch.equal(call(dropout_seed=qk.draw_dropout_seed(device)), first)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"seed": 7}, "TypeError: seed: expected an int64 scalar tensor, the dropout_seed of the call, got int"),
+        ({"seed": torch.zeros(2, dtype=torch.int64)}, "TypeError: seed: expected ..., got torch.int64, shape (2,)"),
+        ({"dropout_p": 2.0}, "ValueError: dropout_p: expected a probability in [0, 1), got 2.0"),
+        ({"heads": -1}, "ValueError: heads: expected an integer of at least 0, got -1"),
+        (
+            {"rows": [0, 1]},
+            "TypeError: rows: expected None or int64 positions in ..., got [0, 1]",
+        ),
+    ],
+)
+def test_keep_mask_invalid_argument_is_named(change, reason):
+    sizes = {"batch": 1, "heads": 1, "query_length": 2, "key_length": 2}
+    with raises(reason):
+        qk.keep_mask(**{"seed": torch.tensor(1), "dropout_p": 0.5, **sizes, **change})

@@ -85,6 +85,8 @@ BAD_IN_BOTH = [
     ({"dropout_seed": torch.tensor([3])}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
     ({"dropout_seed": torch.tensor(3.0)}, TypeError, ["dropout_seed", "expected an int64 scalar"]),
     ({"backend": "gpu"}, ValueError, ["backend", "expected", "'reference'", "'gpu'"]),
+    ({"backend": []}, TypeError, ["backend", "expected a str", "got []"]),
+    ({"return_lambda": "no"}, TypeError, ["return_lambda", "expected True or False", "'no'"]),
     ({"backend": "triton"}, RuntimeError, ["backend: expected a backend that supports this call", "triton"]),
     (
         {"gate": vectors(form="column"), "return_lambda": True},

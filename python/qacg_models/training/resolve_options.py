@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.data import Dataset
