@@ -1,11 +1,11 @@
 """Checks of single configuration fields. Errors have the form `field: expected X, got Y`."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from qacg_kernels.call.validation import finite_number
 from qacg_models.configs.limits import MOST, limit
 
 
@@ -36,8 +36,7 @@ def check_number(field: str, value: object, at_least: float | None = None) -> No
     """Raises TypeError unless `value` is a number, and ValueError unless it is finite and at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{field}: expected a number, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{field}: expected a finite number, got {value}")
+    finite_number(field, value)
     if at_least is not None and value < at_least:
         raise ValueError(f"{field}: expected at least {at_least:g}, got {value}")
 

@@ -6,7 +6,7 @@ checkpoint, for a given number of steps, and for the released code.
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -239,11 +239,11 @@ class TrainingOptions:
                 raise InputError(f"{name}: expected at most {description}, got {value}.")
         for name in ("learning_rate", "initializer_range"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+            if value is not None and not 0 < value <= sys.float_info.max:
                 raise InputError(f"{name}: expected a positive number, got {value}.")
         for name in ("weight_decay", "max_grad_norm", "minutes"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
+            if value is not None and not 0 <= value <= sys.float_info.max:
                 raise InputError(f"{name}: expected a finite number of at least 0, got {value}.")
         for name in ("balance", "warmup", "logit_adjustment"):
             value = getattr(self, name)
@@ -301,7 +301,7 @@ class TrainingOptions:
                     f"{name}: expected none for the model {self.model!r}, which has no quasi-attention, got {value}."
                     f" Omit {name}."
                 )
-            if not math.isfinite(value):
+            if not abs(value) <= sys.float_info.max:
                 raise InputError(f"{name}: expected a finite number, got {value}.")
         for name, has_field in (
             ("context_projection", entry.context_projection),
