@@ -307,6 +307,11 @@ def test_answerer_bad_setting_raises(tokenizer, settings, message):
         QuestionAnswerer(Pointer({}, {}), tokenizer, **settings)
 
 
+def test_answerer_text_as_batch_size_raises(tokenizer):
+    with raises("TypeError: batch_size: expected int, got str"):
+        QuestionAnswerer(Pointer({}, {}), tokenizer, batch_size="8")
+
+
 def test_answerer_bad_tokenizer_raises(tokenizer):
     with raises("InputError: stride: expected at least 0, got -1"):
         QuestionAnswerer(Pointer({}, {}), tokenizer, stride=-1).answer("?", "Text.")

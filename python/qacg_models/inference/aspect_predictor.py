@@ -18,6 +18,7 @@ from qacg_models.inference.int8 import in_int8
 from qacg_models.inference.pieces import BY, combine, pieces
 from qacg_models.inference.trained_model import TrainedModel, load_trained, predict_logits, probabilities_of
 from qacg_models.modules.context_fold import fold_context, has_context_layers
+from qacg_models.utils.argument_checks import check_count
 from qacg_models.utils.devices import cpu_threads
 
 
@@ -234,10 +235,7 @@ class AspectPredictor:
             InputError: `batch_size` is below 1, the context of a row is unknown, or a single row does not fit into
                 memory.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size: expected int, got {type(batch_size).__name__}")
-        if batch_size < 1:
-            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+        check_count("batch_size", batch_size)
         if not rows:
             return []
         model, record = self.trained.model, self.trained.record

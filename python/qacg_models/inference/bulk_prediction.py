@@ -21,6 +21,7 @@ from qacg_models.errors import InputError
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.prediction_format import PredictionLines
+from qacg_models.utils.argument_checks import check_count
 from qacg_models.utils.atomic_files import atomic_write, remove_folder
 from qacg_models.utils.distributed import join_group, main_only, rank, run_on_main, wait_for_all, world_size
 from qacg_models.utils.json_fields import convert_json_fields, read_json_as
@@ -60,6 +61,7 @@ class BulkPrediction:
         by: unit of a prediction, one of `pieces.BY`.
 
     Raises:
+        TypeError: `window` or `batch_size` is not an integer.
         InputError: `window` or `batch_size` is below 1.
     """
 
@@ -73,8 +75,7 @@ class BulkPrediction:
 
     def __post_init__(self):
         for name in ("window", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
+            check_count(name, getattr(self, name))
 
     def stream(self, requests: Iterable[Request]) -> Iterator[str]:
         """Yields the header (empty for JSONL), then the lines of every text in order.

@@ -14,6 +14,7 @@ from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
 from qacg_models.inference.span_decoding import allowed_tokens, best_spans
 from qacg_models.models.encoder_head import position_limit
+from qacg_models.utils.argument_checks import check_count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -121,6 +122,7 @@ class QuestionAnswerer:
         batch_size: maximum number of windows in a batch.
 
     Raises:
+        TypeError: `max_answer_tokens` or `batch_size` is not an integer.
         InputError: the tokenizer does not fit the model, `max_length` exceeds the encoder's positions, or
             `max_answer_tokens` or `batch_size` is below 1.
 
@@ -154,8 +156,7 @@ class QuestionAnswerer:
                 f"max_length: expected at most {limit}, as many as the encoder has positions, got {max_length}"
             )
         for name, value in (("max_answer_tokens", max_answer_tokens), ("batch_size", batch_size)):
-            if value < 1:
-                raise InputError(f"{name}: expected at least 1, got {value}")
+            check_count(name, value)
         check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings)
         self.model = model
         self.tokenizer = tokenizer

@@ -26,6 +26,7 @@ from qacg_models.metrics.class_scores import confusion_matrix
 from qacg_models.models.auto import BACKBONES, load_class
 from qacg_models.runs.calibration import CALIBRATION_NAME, UNCALIBRATED, Calibration, read_calibration
 from qacg_models.runs.record import TrainingRecord, read_record
+from qacg_models.utils.argument_checks import check_count
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory
 from qacg_models.utils.progress import progress_bar
 from qacg_models.utils.quiet import hidden_library_bars
@@ -103,7 +104,9 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
+            TypeError: `batch_size` is not an integer.
+            InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row
+                does not fit into memory.
         """
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
@@ -115,7 +118,9 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
+            TypeError: `batch_size` is not an integer.
+            InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row
+                does not fit into memory.
         """
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
@@ -252,10 +257,13 @@ def predict_logits(
             SORTED_TOGETHER rows.
 
     Raises:
-        InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
+        TypeError: `batch_size` is not an integer.
+        InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row does
+            not fit into memory.
     """
     import torch
 
+    check_count("batch_size", batch_size)
     make_batch = make_batch or batch_maker(model, tokenizer)
     logits = np.empty((len(rows), model.config.num_labels))
     bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None
