@@ -9,6 +9,7 @@ import torch
 from benchmarks.measure.agreement import ParityError
 
 INTERRUPTED = 130  # the exit status that shells report after Ctrl-C
+RESUMES = "--out has the records so far; the same command resumes"  # `advice` of commands that resume
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -18,16 +19,20 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="few repeats, to check that everything runs")
 
 
-def exit_status(action: Callable[[], int]) -> int:
+def exit_status(action: Callable[[], int], advice: str = "") -> int:
     """Runs a command's action and returns its exit status.
 
     ParityError, ImportError, OSError, ValueError and RuntimeError are printed to stderr, and the status is 1. Ctrl-C
     prints a message, and the status is INTERRUPTED. Other exceptions are not caught.
+
+    Args:
+        action: function that returns the status.
+        advice: what Ctrl-C prints about the results so far; "" for commands that store none.
     """
     try:
         return action()
     except KeyboardInterrupt:
-        print("interrupted; --out has the records so far; the same command resumes, except benchmarks.run", flush=True)
+        print(f"interrupted; {advice}" if advice else "interrupted", flush=True)
         return INTERRUPTED
     except ParityError as error:
         print(f"parity fails, so there are no measurements:\n{error}", file=sys.stderr)

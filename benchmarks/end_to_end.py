@@ -17,7 +17,7 @@ from qacg_models.cli.libraries import load_libraries
 
 from benchmarks import records
 from benchmarks.cases import MAIN_DTYPES
-from benchmarks.command import add_common_options, exit_status
+from benchmarks.command import RESUMES, add_common_options, exit_status
 from benchmarks.measure import timing
 from benchmarks.measure.session import Budget
 from benchmarks.model_steps import COMPILED, MODES
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.count_lengths:
         return exit_status(lambda: _count_lengths(options))
     load_libraries(alone=arguments is None)
-    return exit_status(lambda: _measure(options))
+    return exit_status(lambda: _measure(options), RESUMES if options.out else "")
 
 
 def _count_lengths(options: argparse.Namespace) -> int:

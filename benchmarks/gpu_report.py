@@ -7,6 +7,7 @@ checks the format of an unpacked report.
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -46,6 +47,12 @@ class Step:
     creates: str
 
 
+def sanitizer() -> str | None:
+    """Path of compute-sanitizer, on the path or in CUDA_HOME (/usr/local/cuda if not set); None if there is none."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=str(Path(home) / "bin"))
+
+
 def steps(out: Path) -> Iterator[Step]:
     """Yields the steps in order; compute-sanitizer only if it is installed."""
     yield Step("info", module_command("qacg_kernels.info"), 60, "info.txt")
@@ -53,7 +60,7 @@ def steps(out: Path) -> Iterator[Step]:
     yield Step("selftest", selftest, 150, "selftest.json")
     benchmark = module_command("benchmarks.gpu", "--out", str(out / "benchmark"), "--seconds", "240")
     yield Step("benchmark", benchmark, 330, "benchmark/*-gpu.jsonl")
-    if shutil.which("compute-sanitizer"):
+    if sanitizer():
         yield Step(
             "sanitizer",
             [sys.executable, str(_SANITIZER), str(out / "sanitizer"), "--seconds", "25"],

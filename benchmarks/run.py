@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--implementations", choices=IMPLEMENTATIONS, nargs="+", help="by default all that support the case"
     )
     options = parser.parse_args(arguments)
-    return exit_status(lambda: _measure(options))
+    return exit_status(lambda: _measure(options), "--out has the records so far" if options.out else "")
 
 
 def _measure(options: argparse.Namespace) -> int:

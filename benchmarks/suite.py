@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import plans, records
 from benchmarks.cases import FLOP_CONVENTION, MAIN_DTYPES, SENTENCES, Case
-from benchmarks.command import add_common_options, exit_status
+from benchmarks.command import RESUMES, add_common_options, exit_status
 from benchmarks.implementations.registry import IMPLEMENTATIONS
 from benchmarks.measure import agreement, timing
 from benchmarks.measure.session import Budget, Session
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     if reasons:
         print(f"--backend: {options.backend!r} is not available on this machine: {'; '.join(reasons)}", file=sys.stderr)
         return 1
-    return exit_status(lambda: _measure(options))
+    return exit_status(lambda: _measure(options), RESUMES)
 
 
 def _measure(options: argparse.Namespace) -> int:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import HIDING, cast_mask
-from qacg_kernels.call.quasi_bias import checked_quasi_bias
-from qacg_kernels.call.validation import finite_number, probability
+from qacg_kernels.call.validation import checked_quasi_bias, finite_number, probability
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
@@ -376,8 +375,8 @@ class FusedQuasiAttention(ContextAttention):
 
         Raises:
             TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
-            ValueError: an argument has the wrong shape, device or value, the mask has an unsupported dtype, or an
-                argument does not apply to packed sequences.
+            ValueError: an argument has the wrong shape, device or value, the mask has an unsupported dtype or requires
+                gradients, or an argument does not apply to packed sequences.
             RuntimeError: the inputs do not have the dtype of the layers (without autocast), or the backend named in the
                 constructor or by QACG_BACKEND does not support the call. Or QACG_SELF_CHECK=strict rejects the call.
         """
@@ -411,6 +410,11 @@ class FusedQuasiAttention(ContextAttention):
             return out.flatten(-2), None, None, None, lam
         query, key, value, context_query, context_key = (t.transpose(1, 2) for t in heads)
         mask = mask_for_scores(attention_mask, query)
+        if mask is not None and mask.requires_grad:  # here, because the operator would name its own argument
+            raise ValueError(
+                "attention_mask: expected a tensor without gradient, got one that requires grad. Pass"
+                " attention_mask.detach()"
+            )
         dense = (query, key, value, context_query, context_key)
         out, computed, lam = self.attend(dense, gate, mask, dropout_p, returns_maps, output_lambda)
         placeholder = PlaceholderMap.for_heads(out) if computed is None and self.returns_placeholders else None

@@ -7,7 +7,6 @@ with a time limit. OUT has a report, the outcomes of the tests and a row of sani
 import argparse
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 import torch
 from outcomes import Rows, not_reached, read
 
+from benchmarks.gpu_report import sanitizer
 from qacg_kernels.backends import cuda
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,12 +26,6 @@ SECONDS = 130  # per tool: the four end within nine minutes
 _LAST_TEST = 40  # seconds reserved for the running test; of a short time half is reserved
 TESTS = ("-k", "test_small_case or test_strips_case", "tests/kernels/test_backends_within_budget.py")
 FOUND = 86  # exit status of the tool for errors, different from those of pytest
-
-
-def sanitizer() -> str | None:
-    """Path of compute-sanitizer, or None."""
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=str(Path(home) / "bin"))
 
 
 def why_not() -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qacg_models.cli.libraries import load_libraries
 
-from benchmarks.command import exit_status
+from benchmarks.command import RESUMES, exit_status
 from benchmarks.evidence import tables
 from benchmarks.evidence.comparison import compare, compare_variants
 from benchmarks.evidence.results import Result, load
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.table:
         load_libraries(alone=arguments is None)
-    return exit_status(lambda: _run(options))
+    return exit_status(lambda: _run(options), RESUMES)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qacg_models.cli.libraries import load_libraries
 
-from benchmarks.command import exit_status
+from benchmarks.command import RESUMES, exit_status
 from benchmarks.many_aspects.arms import DATA, Trial, evaluated, searches
 from benchmarks.many_aspects.results import load
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs")
     options = parser.parse_args(arguments)
     load_libraries(alone=arguments is None)
-    return exit_status(lambda: _run(options))
+    return exit_status(lambda: _run(options), RESUMES)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ import torch
 import qacg_kernels as qk
 from benchmarks import records
 from benchmarks.cases import SENTENCES, Case
-from benchmarks.command import add_common_options, exit_status
+from benchmarks.command import RESUMES, add_common_options, exit_status
 from benchmarks.implementations.registry import BACKENDS, IMPLEMENTATIONS
 from benchmarks.measure import agreement, timing
 from benchmarks.measure.session import Budget, Session
@@ -41,7 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
     parser.add_argument("--records", nargs="+", metavar="FILE", help="compare these records of one machine and commit")
     options = parser.parse_args(arguments)
-    return exit_status(lambda: _judge_files(options) if options.records else _measure(options))
+    if options.records:
+        return exit_status(lambda: _judge_files(options))
+    return exit_status(lambda: _measure(options), RESUMES if options.out else "")
 
 
 def _measure(options: argparse.Namespace) -> int:

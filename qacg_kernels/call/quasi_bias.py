@@ -1,6 +1,5 @@
 """The bias of the context scores, one value per query (MATH.md, eq. 2)."""
 
-import math
 from typing import Literal
 
 import torch
@@ -12,22 +11,6 @@ from qacg_kernels.call.problem import row_dtype
 # The choice of -log n_i as the bias of query i, where n_i is the number of keys that query i sees.
 MINUS_LOG_KEYS: Literal["-log(keys)"] = "-log(keys)"
 QuasiBias = float | Tensor | Literal["-log(keys)"]
-
-
-def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
-    """Returns the bias of a module or a configuration: a number as a float, or MINUS_LOG_KEYS.
-
-    Raises:
-        TypeError: `bias` is a bool, or neither an int, a float nor MINUS_LOG_KEYS.
-        ValueError: the number is not finite.
-    """
-    if bias == MINUS_LOG_KEYS:
-        return MINUS_LOG_KEYS
-    if isinstance(bias, bool) or not isinstance(bias, (int, float)):
-        raise TypeError(f"quasi_bias: expected a number or {MINUS_LOG_KEYS!r}, got {bias!r}")
-    if not math.isfinite(bias):
-        raise ValueError(f"quasi_bias: expected a finite number, got {bias}")
-    return float(bias)
 
 
 def bias_of_keys(

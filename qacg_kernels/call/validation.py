@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -320,6 +320,20 @@ def finite_number(name: str, value: object) -> float:
     if not -math.inf < number < math.inf:
         raise ValueError(f"{name}: expected a finite number, got {number}")
     return number
+
+
+def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
+    """Returns the bias of a module or a configuration: a number as a float, or MINUS_LOG_KEYS.
+
+    Raises:
+        TypeError: `bias` is a bool, or neither an int, a float nor MINUS_LOG_KEYS.
+        ValueError: the number is not finite, or beyond the range of float.
+    """
+    if bias == MINUS_LOG_KEYS:
+        return MINUS_LOG_KEYS
+    if isinstance(bias, bool) or not isinstance(bias, (int, float)):
+        raise TypeError(f"quasi_bias: expected a number or {MINUS_LOG_KEYS!r}, got {bias!r}")
+    return finite_number("quasi_bias", bias)
 
 
 def probability(name: str, value: object) -> float:

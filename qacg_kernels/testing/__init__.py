@@ -13,8 +13,9 @@ from qacg_kernels.call.dropout import keep_mask, keep_scale
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import hides
 from qacg_kernels.call.validation import dense_problem
-from qacg_kernels.dispatch import available_backends
+from qacg_kernels.dispatch import NAMES, available_backends
 from qacg_kernels.functional import explain, quasi_attention, quasi_attention_varlen
+from qacg_kernels.nn import check_choice
 from qacg_kernels.self_check.error_rule import judge, squared_scales
 from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 
@@ -334,12 +335,18 @@ def assert_within_budget(
 def supported_dtypes(backend: str, device: torch.device | str = "cpu") -> tuple[torch.dtype, ...]:
     """Returns the float dtypes in which a backend supports a plain call on `device`.
 
-    Their order is float64, float32, bfloat16, float16. The result is () if the backend is unavailable.
+    Their order is float64, float32, bfloat16, float16. The result is () if the backend or the device is unavailable.
 
     Raises:
         ValueError: `backend` is not the name of a backend.
+        RuntimeError: torch has no device with the name `device`.
     """
-    found = []
+    check_choice("backend", backend, NAMES)
+    device, found = torch.device(device), []
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError):  # torch raises either for a device that its build or this machine lacks
+        return ()
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         inputs = make_inputs(Case("probe", batch=1, heads=1, queries=2), dtype, device)
         with contextlib.suppress(RuntimeError):  # `explain` raises it if the backend does not support the call

@@ -6,6 +6,7 @@ import pytest
 from benchmark_records import ORIGIN, SMALL, memory, overhead, times
 
 from benchmarks import compare, records
+from benchmarks.command import INTERRUPTED
 from benchmarks.measure.ceiling import ceiling_record
 from benchmarks.model_steps.times import Workload, step_records
 
@@ -19,6 +20,15 @@ def with_origin(origin, measured):
 
 def scaled(factor, seconds):
     return [factor * s for s in seconds]
+
+
+def test_compare_interrupted_prints_no_advice(monkeypatch, capsys):
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "load", interrupted)
+    assert compare.main(["old", "new"]) == INTERRUPTED
+    assert capsys.readouterr().out == "interrupted\n"
 
 
 @pytest.mark.parametrize(

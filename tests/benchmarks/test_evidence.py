@@ -214,6 +214,7 @@ def test_evidence_from_nothing_to_tables_and_figure(small_data, tmp_path, monkey
     for name in ("load_trained", "store"):
         kill_once(monkeypatch, name)
         assert program.main(arguments) == INTERRUPTED
+        assert "--out has the records so far; the same command resumes" in capsys.readouterr().out
     assert program.main(arguments) == 0
     printed = capsys.readouterr().out
     assert len(every_trial()) == 5 + 4 + 3 + 3

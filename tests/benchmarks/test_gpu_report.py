@@ -76,7 +76,12 @@ def test_report_into_a_used_folder_fails(fake_gpu, tmp_path, capsys):
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_steps_have_the_sanitizer_where_it_is_installed(monkeypatch, tmp_path, installed):
-    monkeypatch.setattr(gpu_report.shutil, "which", lambda name: name if installed else None)
+    tool = tmp_path / "bin" / "compute-sanitizer"
+    if installed:
+        tool.parent.mkdir()
+        tool.touch(0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     names = [step.name for step in gpu_report.steps(tmp_path)]
     assert names == ["info", "selftest", "benchmark", *["sanitizer"] * installed]
 

@@ -128,6 +128,16 @@ def test_shape_must_match():
         judge("out", torch.zeros(2), torch.zeros(3), torch.zeros(3).double())
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is available")
+def test_supported_dtypes_on_a_missing_device_is_empty():
+    assert supported_dtypes("cpu", "cuda") == ()
+
+
+def test_supported_dtypes_of_an_unknown_backend_raises():
+    with pytest.raises(ValueError, match=r"backend: expected one of 'auto', .*got 'gpu'"):
+        supported_dtypes("gpu", "cuda")
+
+
 def test_parity_report_covers_every_backend(device):
     rows = parity_report(device=device)
     assert [row for row in rows if not row.ok] == []

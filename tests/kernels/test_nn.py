@@ -338,6 +338,11 @@ BAD_CALLS = {
         r"attention_mask: expected shape \(B, L\) = \(2, 5\)",
         lambda m: m(X, VISIBLE[:, :3], None, C),
     ),
+    "mask with gradient": (
+        ValueError,
+        r"attention_mask: expected a tensor without gradient.* Pass attention_mask.detach\(\)",
+        lambda m: m(X, torch.zeros(2, 1, 5, 5, requires_grad=True), None, C),
+    ),
     "mask values": (ValueError, "got other integers", lambda m: m(X, VISIBLE * -10000, None, C)),
     "mask type": (
         TypeError,
@@ -452,6 +457,11 @@ BAD_SETTINGS = {
     "no dropout": (TypeError, "dropout: expected a number, got NoneType", {"dropout": None}),
     "text as dropout": (TypeError, "dropout: expected a number, got str", {"dropout": "0.1"}),
     "no quasi_scale": (TypeError, "quasi_scale: expected a number, got NoneType", {"quasi_scale": None}),
+    "huge quasi_bias": (
+        ValueError,
+        "quasi_bias: expected a number that a float can store, got a larger one",
+        {"quasi_bias": 10**400},
+    ),
     "beta NaN": (ValueError, "beta: expected a finite number, got nan", {"beta": float("nan")}),
     "gamma infinite": (ValueError, "gamma: expected a finite number, got inf", {"gamma": float("inf")}),
     "projection": (

@@ -90,6 +90,11 @@ def test_attribution_bad_target_or_model_raises():
             function(model, TOKENS, 3)
         with raises("ValueError: target: expected an integer or 2 integers, got torch.int64 of shape (3,)"):
             function(model, TOKENS, torch.tensor([0, 1, 2]))
+        for target, dtype in ((1j, "complex64"), (1.0, "float32"), (True, "bool")):
+            with raises(f"ValueError: target: expected an integer or 2 integers, got torch.{dtype} of shape ()"):
+                function(model, TOKENS, target)
+        with raises("TypeError: target: expected an integer or 2 integers, got 'good'"):
+            function(model, TOKENS, "good")
         with raises("TypeError: model: expected a sequence classifier of this package, got BertForQuestionAnswering"):
             function(BertForQuestionAnswering(PlainBertConfig(**SIZES)), TOKENS)
     with raises("ValueError: weights: expected a tensor of shape (2, 3), got (3,)"):

@@ -148,7 +148,9 @@ def test_ask_bad_input_raises(ask, folders, tmp_path):
         (lambda: ask(None), TypeError, "texts: expected str or a sequence of str, got NoneType"),
         (lambda: ask([3]), TypeError, "text: expected str, got int"),
         (lambda: ask(TEXTS[0], batch_size=0), InputError, "batch_size: expected at least 1, got 0"),
-        (lambda: ask(TEXTS[0], batch_size=1.5), TypeError, "batch_size: expected int, got float"),
+        (lambda: ask.trained.logits([], batch_size=0), InputError, "batch_size: expected at least 1, got 0"),
+        (lambda: ask.trained.probabilities([], batch_size=1.5), TypeError, "batch_size: expected an integer, got 1.5"),
+        (lambda: ask(TEXTS[0], batch_size=1.5), TypeError, "batch_size: expected an integer, got 1.5"),
         (lambda: AspectSentiment("folder"), TypeError, "trained: expected a TrainedModel, got str"),
         (lambda: AspectSentiment.from_pretrained(tmp_path / "none"), ModelFolderError, "no such folder"),
         (

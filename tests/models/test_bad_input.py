@@ -152,6 +152,9 @@ BAD_FIELDS = {
         "attention_probs_dropout_prob": -0.1
     },
     "ValueError: layer_norm_eps: expected a finite number, got nan": {"layer_norm_eps": float("nan")},
+    "ValueError: layer_norm_eps: expected a number that a float can store, got a larger one": {
+        "layer_norm_eps": 10**400
+    },
     "ValueError: layer_norm_initializer: expected one of 'identity', 'normal', got 'ones'": {
         "layer_norm_initializer": "ones"
     },
@@ -165,6 +168,7 @@ BAD_FIELDS = {
         "problem_type": "ranking"
     },
     "ValueError: pad_token_id: expected less than vocab_size = 31, got 31": {"pad_token_id": 31},
+    "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
     "ValueError: id2label: expected ids from 0, got 'a'": {"id2label": {"a": "b"}},
     "ValueError: num_labels: expected 3 as in id2label, got 2": {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
     "ValueError: label2id: expected 'b' for 1 as in id2label, got 'a'": {
@@ -311,6 +315,25 @@ def test_config_too_many_contexts_raises(config_class):
 def test_head_config_too_large_size_raises(config_class, field):
     with raises(f"ValueError: {field}: expected at most ... (...), got {HUGE}"):
         config_class(**{field: HUGE})
+
+
+@error_cases(
+    {
+        "TypeError: id2label: expected a dict from id to name, got int": {"id2label": 5},
+        "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
+        "TypeError: num_labels: expected an integer, got 'x'": {"num_labels": "x"},
+        "ValueError: num_labels: expected at least 1, got -1": {"num_labels": -1},
+        "ValueError: id2label: expected 0, 1, ... without a gap, got the ids [1]": {"id2label": {1: "a"}},
+        "ValueError: problem_type: expected one of 'regression', ...got 'ranking'": {"problem_type": "ranking"},
+        "ValueError: encoder.hidden_size: expected at least 1, got 0": {
+            "encoder": {"model_type": "bert", "hidden_size": 0}
+        },
+    }
+)
+@pytest.mark.parametrize("config_class", [BertSumConfig, QueryAttentionConfig])
+def test_head_config_bad_field_raises(config_class, error, given):
+    with raises(error):
+        config_class(**given)
 
 
 @pytest.mark.parametrize("config_class", [BertSumConfig, QueryAttentionConfig])

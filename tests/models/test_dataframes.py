@@ -159,6 +159,7 @@ def test_fit_number_labels_become_names():
     ("given", "error", "message"),
     [
         ({"epoch": 3}, TypeError, "epoch: expected an option of qacg train"),
+        ({"epoch": 3}, TypeError, "(?!.*, (delimiter|encoding|format|skip_empty)[,.]).*Available: .*dev_fraction"),
         ({"text_column": "x"}, TypeError, "text_column: expected the argument text"),
         ({"delimiter": ";"}, TypeError, "data options: expected some of dev_fraction.*got 'delimiter'"),
         ({"label": "stars"}, InputError, "label: expected one column 'stars' in the frame, got 'review', 'topic'"),

@@ -181,6 +181,17 @@ def test_export_in_an_unknown_format_raises(trained, tmp_path):
         export(trained, tmp_path / "model.bin", rows_for(trained, tmp_path), to="bin")
 
 
+@pytest.mark.parametrize("blocker", ["file", "link"])
+def test_export_into_an_impossible_folder_raises(trained, tmp_path, blocker):
+    there = tmp_path / blocker
+    if blocker == "file":
+        there.touch()
+    else:
+        there.symlink_to(tmp_path / "missing")
+    with raises(f"InputError: output: {there / 'a.onnx'} cannot be written"):
+        export(trained, there / "a.onnx", rows_for(trained, tmp_path))
+
+
 def test_trace_does_not_change_the_model(folder):
     trained = load_trained(folder / "mine")
     model = trained.model.train()

@@ -80,7 +80,7 @@ def run(*arguments):
     return main(["predict", *map(str, arguments)])
 
 
-@pytest.mark.parametrize("form", ["txt", "csv", "jsonl"])
+@pytest.mark.parametrize("form", ["txt", "csv", "json", "jsonl"])
 def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
     source = tmp_path / f"texts.{form}"
     if form == "txt":
@@ -90,6 +90,9 @@ def test_predict_file_equals_single_texts(model, ask, tmp_path, form):
         with source.open("w", newline="") as handle:
             csv.writer(handle).writerows([["text", "other"], *([text, "x"] for text in MANY)])
         lines = range(2, len(MANY) + 2)
+    elif form == "json":
+        source.write_text(json.dumps([{"text": text} for text in MANY], indent=0), encoding="utf-8")
+        lines = range(2, 3 * len(MANY) + 2, 3)
     else:
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in MANY), encoding="utf-8")
         lines = range(1, len(MANY) + 1)

@@ -347,6 +347,8 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
         "ValueError: outside_positions: expected one of 'ignore', 'clamp', got 'cut'": {"outside_positions": "cut"},
         "TypeError: attend_padding: expected True or False, got 1": {"attend_padding": 1},
         "ValueError: head: expected one of 'linear', 'convolutional', got 'deep'": {"head": "deep"},
+        "ValueError: head: expected one of 'linear', 'convolutional', got []": {"head": []},
+        "TypeError: encoder.model_type: expected a text, such as 'bert', got []": {"encoder": {"model_type": []}},
         "ValueError: conv_channels: expected at least 1, got 0": {"conv_channels": 0},
         "TypeError: num_question_types: expected an integer, got 2.5": {"num_question_types": 2.5},
         "ValueError: head_dropout: expected a probability in [0, 1), got 1.0": {"head_dropout": 1.0},

@@ -66,6 +66,12 @@ def test_table_merges_seeds_of_a_run():
     assert "selected on dev" in text and "optimistic" not in text
 
 
+def test_table_lists_every_torch_version():
+    rows = [row_of(record(seed)) for seed in range(3)]
+    rows[2] |= {"versions": rows[2]["versions"] | {"torch": "2.14"}}
+    assert "torch 2.13, 2.14, commit" in markdown(rows)
+
+
 def test_table_lists_options_of_one_model_that_differ():
     records = [record(context_standalone=one) for one in (True, False)]
     records.append(record(model="bert", context_projection=None))

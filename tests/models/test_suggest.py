@@ -489,6 +489,11 @@ def test_propose_terse_reviews_lists_a_frequent_word_first():
     assert len(about & set(first.picked)) > 0.95 * len(about) > 100
 
 
+def test_propose_no_aspects_raises():
+    with raises("InputError: count: expected at least 1, got 0"):
+        propose(["The soup was good."] * 30, count=0)
+
+
 def test_propose_more_aspects_splits_clusters():
     texts = [text for text, _ in terse_reviews("app")]
     assert len(propose(texts)) == 30

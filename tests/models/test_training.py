@@ -198,6 +198,7 @@ def test_train_without_quasi_attention_ignores_lambda(dataset, tmp_path):
         ({"heads": 3}, "hidden_size: expected a multiple of heads, 3, got 16"),
         ({"seed": -1}, "seed: expected at least 0"),
         ({"quasi_scale": math.inf}, "quasi_scale: expected a finite number, got inf"),
+        ({"quasi_scale": 10**400}, "quasi_scale: expected a number that a float can store, got a larger one"),
         (
             {"quasi_scale": 0.0, "model": "bert"},
             "quasi_scale: expected none for the model 'bert'",

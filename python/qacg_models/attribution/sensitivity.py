@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from qacg_models.models.pretrained import EncoderPreTrainedModel
 
+_INTEGERS = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
+
 
 def token_sensitivity(
     model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], target: int | Tensor | None = None
@@ -113,21 +115,26 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
         target: an integer for all rows, (B,) integers, or None for the class with the highest logit of each row.
 
     Raises:
+        TypeError: `target` is not a number or a sequence of numbers.
         ValueError: `target` has another shape or dtype, or is out of range.
     """
     rows, classes = logits.shape
     if target is None:
         target = logits.argmax(-1)
-    target = torch.as_tensor(target, device=logits.device)
-    if target.is_floating_point() or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
+    try:
+        target = torch.as_tensor(target, device=logits.device)
+    except (TypeError, ValueError, RuntimeError):  # no number, numbers of different lengths, or too large
+        raise TypeError(f"target: expected an integer or {rows} integers, got {target!r}") from None
+    if target.dtype not in _INTEGERS or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
         raise ValueError(
             f"target: expected an integer or {rows} integers, got {target.dtype} of shape {tuple(target.shape)}"
         )
+    target = target.long()  # torch has no minimum of the unsigned types
     if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
         raise ValueError(
             f"target: expected classes from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}"
         )
-    return nn.functional.one_hot(target.long().expand(rows), classes).to(logits.dtype)
+    return nn.functional.one_hot(target.expand(rows), classes).to(logits.dtype)
 
 
 @contextmanager

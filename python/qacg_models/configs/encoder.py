@@ -195,7 +195,7 @@ class EncoderConfig(PreTrainedConfig):
         self.unpad = unpad
         rest: dict[str, Any] = dict(kwargs)
         self._remove_fixed_fields(rest)
-        _check_label_count(rest)
+        check_label_count(rest)
         check_dtypes(rest)
         super().__init__(**rest)
         self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
@@ -281,22 +281,7 @@ class EncoderConfig(PreTrainedConfig):
         check_one_of("pooler", self.pooler, POOLERS)
         check_flag("unpad", self.unpad)
         check_one_of("hidden_act", self.hidden_act, tuple(ACT2FN))
-        if self.problem_type is not None:
-            check_one_of("problem_type", self.problem_type, PROBLEM_TYPES)
-        self._check_labels()
-
-    def _check_labels(self) -> None:
-        ids = sorted(self.id2label)
-        if ids != list(range(len(ids))) or not ids:
-            raise ValueError(f"id2label: expected 0, 1, ... without a gap, got the ids {ids}")
-        for name, i in self.label2id.items():
-            if self.id2label.get(i) != name:
-                raise ValueError(f"label2id: expected {self.id2label.get(i)!r} for {i} as in id2label, got {name!r}")
-        if self.problem_type == "single_label_classification" and self.num_labels == 1:
-            raise ValueError(
-                "problem_type: expected 'regression' for num_labels = 1, "
-                "got 'single_label_classification', which requires at least 2 labels"
-            )
+        check_labels(self)
 
 
 def contents(config: PreTrainedConfig) -> dict[str, object]:
@@ -325,12 +310,36 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
     return meant
 
 
-def _check_label_count(given: dict[str, object]) -> None:
+def check_labels(config: PreTrainedConfig) -> None:
+    """Raises ValueError unless id2label, label2id and problem_type of a configuration agree."""
+    if config.problem_type is not None:
+        check_one_of("problem_type", config.problem_type, PROBLEM_TYPES)
+    ids = sorted(config.id2label)
+    if ids != list(range(len(ids))) or not ids:
+        raise ValueError(f"id2label: expected 0, 1, ... without a gap, got the ids {ids}")
+    for name, i in (config.label2id or {}).items():
+        if config.id2label.get(i) != name:
+            raise ValueError(f"label2id: expected {config.id2label.get(i)!r} for {i} as in id2label, got {name!r}")
+    if config.problem_type == "single_label_classification" and config.num_labels == 1:
+        raise ValueError(
+            "problem_type: expected 'regression' for num_labels = 1, "
+            "got 'single_label_classification', which requires at least 2 labels"
+        )
+
+
+def check_label_count(given: dict[str, object]) -> None:
+    """Checks the fields id2label, label2id and num_labels before transformers reads them.
+
+    Raises:
+        TypeError, ValueError: a field is invalid, or id2label has another number of labels than num_labels.
+    """
     names, count = given.get("id2label"), given.get("num_labels")
     if count is not None:
         check_size("num_labels", count)
     if names is not None and not isinstance(names, dict):
         raise TypeError(f"id2label: expected a dict from id to name, got {type(names).__name__}")
+    if not isinstance(ids := given.get("label2id"), dict | None):
+        raise TypeError(f"label2id: expected a dict from name to id, got {type(ids).__name__}")
     for key in names or ():
         if not str(key).isdecimal():
             raise ValueError(f"id2label: expected ids from 0, got {key!r}")

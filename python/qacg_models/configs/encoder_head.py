@@ -9,7 +9,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from typing_extensions import Unpack
 
 from qacg_models.configs import encoders  # noqa: F401 - registers the encoders of this package
-from qacg_models.configs.encoder import CommonFields, contents, unknown_field
+from qacg_models.configs.encoder import CommonFields, check_label_count, check_labels, contents, unknown_field
 from qacg_models.configs.field_checks import check_dtypes, check_size
 from qacg_models.configs.limits import MOST
 
@@ -49,6 +49,7 @@ class EncoderHeadConfig(PreTrainedConfig):
                 "field encoder."
             )
         self._check_known(dict(kwargs))
+        check_label_count(dict(kwargs))
         check_dtypes(kwargs)
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
@@ -88,12 +89,14 @@ class EncoderHeadConfig(PreTrainedConfig):
         for field in MOST.keys() - {"num_labels", "contexts"}:
             value = getattr(self.encoder, field, None)
             if isinstance(value, int):
-                check_size(field, value, at_least=0, path="encoder.")
+                # Encoders without token types have type_vocab_size = 0.
+                check_size(field, value, at_least=int(field != "type_vocab_size"), path="encoder.")
         if getattr(self.encoder, "is_encoder_decoder", False):
             raise ValueError(
                 f"encoder: expected the configuration of a text encoder, got {type(self.encoder).__name__} "
                 "with a decoder"
             )
+        check_labels(self)
 
     def _check_known(self, given: dict[str, object]) -> None:
         own = {name for name in vars(self) if not name.startswith("_")} | {"encoder"}
@@ -111,6 +114,8 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
         raise TypeError(f"encoder: expected a configuration or a dict of its fields, got {type(encoder).__name__}")
     fields = dict(encoder)
     kind = fields.pop("model_type", None)
+    if not isinstance(kind, str | None):
+        raise TypeError(f"encoder.model_type: expected a text, such as 'bert', got {kind!r}")
     if kind is None:
         raise ValueError("encoder: expected fields with model_type, such as 'bert', got none")
     check_dtypes(fields, path="encoder.")

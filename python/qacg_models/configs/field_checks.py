@@ -1,19 +1,27 @@
-"""Checks of single configuration fields. Errors have the form `field: expected X, got Y`."""
+"""Checks of single configuration fields and arguments. Errors have the form `field: expected X, got Y`."""
 
-import math
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
 import torch
 
+from qacg_kernels.call.validation import finite_number
 from qacg_models.configs.limits import MOST, limit
+from qacg_models.errors import InputError
 
 
 def check_is_integer(name: str, value: object) -> None:
     """Raises TypeError unless `value` is an integer, of Python or of NumPy."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}: expected an integer, got {value!r}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raises TypeError unless an argument is an integer, and InputError unless it is at least 1."""
+    check_is_integer(name, value)
+    if value < 1:
+        raise InputError(f"{name}: expected at least 1, got {value}")
 
 
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:
@@ -43,8 +51,7 @@ def check_number(field: str, value: object, at_least: float | None = None) -> No
     """Raises TypeError unless `value` is a number, and ValueError unless it is finite and at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{field}: expected a number, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{field}: expected a finite number, got {value}")
+    finite_number(field, value)
     if at_least is not None and value < at_least:
         raise ValueError(f"{field}: expected at least {at_least:g}, got {value}")
 

@@ -2,7 +2,7 @@
 
 from typing_extensions import Unpack
 
-from qacg_kernels.call.quasi_bias import checked_quasi_bias
+from qacg_kernels.call.validation import checked_quasi_bias
 from qacg_kernels.nn import NAMINGS
 from qacg_models.configs.context import GatedContextConfig, GatedContextFields
 from qacg_models.configs.field_checks import check_number, check_one_of

@@ -71,10 +71,10 @@ class QueryAttentionConfig(EncoderHeadConfig):
         no_answer_threshold: float = 0.0,
         **kwargs: Unpack[CommonFields],
     ):
+        check_one_of("head", head, tuple(HEAD_DROPOUT))  # before it is used as a key
         self.head = head
         self.conv_channels = conv_channels
-        # check() raises an error for an unknown head.
-        self.head_dropout = HEAD_DROPOUT.get(head, 0.0) if head_dropout is None else head_dropout
+        self.head_dropout = HEAD_DROPOUT[head] if head_dropout is None else head_dropout
         self.question_mean = question_mean
         self.attend_padding = attend_padding
         self.num_question_types = num_question_types

@@ -10,7 +10,7 @@ from qacg_models.data.lines import STANDARD_INPUT, numbered_lines, open_file
 from qacg_models.data.row_problems import RowProblems, filled
 from qacg_models.errors import InputError
 
-FORMATS = ("txt", "csv", "tsv", "jsonl", "xlsx", "parquet")
+FORMATS = ("txt", "csv", "tsv", "json", "jsonl", "xlsx", "parquet")
 BINARY = ("xlsx", "parquet")
 WITH_COLUMNS = tuple(suffix.removeprefix(".") for suffix in TABLES)
 

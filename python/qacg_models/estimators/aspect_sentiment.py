@@ -15,7 +15,7 @@ from typing_extensions import Self
 from qacg_models.data.frames import cells, check_empty, column, data_frame, index_of, is_frame, is_series
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
-from qacg_models.estimators.memory_data import data_options, frames_as_data, labelled_rows
+from qacg_models.estimators.memory_data import FRAME_OPTIONS, data_options, frames_as_data, labelled_rows
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
 from qacg_models.inference.saving import download, save_trained, upload
 from qacg_models.metrics import Metrics
@@ -338,7 +338,7 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
                 f"{name}: expected the argument {own[name]}, got the option {name}. Pass {own[name]}=VALUE."
             )
         if name not in training | reading:
-            known = ", ".join(sorted(training | reading))
+            known = ", ".join(sorted(training | set(FRAME_OPTIONS) - own.keys()))
             raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
     of_training = {name: value for name, value in options.items() if name in training}
     return of_training, {name: value for name, value in options.items() if name in reading}

@@ -18,6 +18,7 @@ from qacg_models.inference.trained_model import TrainedModel
 
 # Options that apply to files only.
 _OF_FILES = ("format", "delimiter", "encoding", "skip_empty")
+FRAME_OPTIONS = tuple(field.name for field in fields(DataOptions) if field.name not in _OF_FILES)
 
 
 @contextmanager
@@ -79,11 +80,10 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
         TypeError: an option is unknown, or applies to files only.
         InputError: a value is out of range, or contradicts another one.
     """
-    known = [field.name for field in fields(DataOptions) if field.name not in _OF_FILES]
     for name in given:
-        if name not in known:
+        if name not in FRAME_OPTIONS:
             advice = "Omit it; it applies to files." if name in _OF_FILES else "Check its spelling."
-            raise TypeError(f"data options: expected some of {', '.join(known)}, got {name!r}. {advice}")
+            raise TypeError(f"data options: expected some of {', '.join(FRAME_OPTIONS)}, got {name!r}. {advice}")
     return DataOptions(**given)  # type: ignore[arg-type]
 
 

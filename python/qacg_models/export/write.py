@@ -15,6 +15,7 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.atomic_files import explain_write_errors, staged_file
 from qacg_models.utils.devices import cpu_threads
+from qacg_models.utils.outputs import check_writable
 
 
 def check_output(output: Path, suffix: str, overwrite: bool) -> None:
@@ -26,7 +27,7 @@ def check_output(output: Path, suffix: str, overwrite: bool) -> None:
         overwrite: whether an existing file may be replaced.
 
     Raises:
-        InputError: `output` has another suffix, is a folder, or exists and may not be replaced.
+        InputError: `output` has another suffix, is a folder, exists and may not be replaced, or cannot be written.
     """
     if output.suffix != suffix:
         raise InputError(f"output: expected a name that ends in {suffix}, got {output}")
@@ -34,6 +35,7 @@ def check_output(output: Path, suffix: str, overwrite: bool) -> None:
         raise InputError(f"output: expected a file, got the folder {output}")
     if output.exists() and not overwrite:
         raise InputError(f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it.")
+    check_writable("output", output)
 
 
 def export(
@@ -63,8 +65,7 @@ def export(
 
     Raises:
         InputError: `to`, `output` or `rows` is invalid, the model is not in float32, a package is missing, the format
-            has no int8, or the file cannot be written.
-        OSError: the folder of `output` cannot be created, or nothing can be created in it.
+            has no int8, or the file or its folder cannot be written.
     """
     if to not in FORMATS:
         raise InputError(f"to: expected one of {', '.join(FORMATS)}, got {to!r}")

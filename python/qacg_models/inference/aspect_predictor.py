@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Self
 
-from qacg_models.configs.field_checks import check_flag
+from qacg_models.configs.field_checks import check_count, check_flag
 from qacg_models.data import Example
 from qacg_models.data.collators import PackingCollator
 from qacg_models.errors import InputError
@@ -238,10 +238,7 @@ class AspectPredictor:
             InputError: `batch_size` is below 1, the context of a row is unknown, or a single row does not fit into
                 memory.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size: expected int, got {type(batch_size).__name__}")
-        if batch_size < 1:
-            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+        check_count("batch_size", batch_size)
         if not rows:
             return []
         model, record = self.trained.model, self.trained.record

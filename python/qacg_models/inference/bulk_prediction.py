@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from qacg_models.configs.field_checks import check_count
 from qacg_models.data import DataError
 from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.requests import Request
@@ -60,6 +61,7 @@ class BulkPrediction:
         by: unit of a prediction, one of `pieces.BY`.
 
     Raises:
+        TypeError: `window` or `batch_size` is not an integer.
         InputError: `window` or `batch_size` is below 1.
     """
 
@@ -73,8 +75,7 @@ class BulkPrediction:
 
     def __post_init__(self):
         for name in ("window", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: expected at least 1, got {getattr(self, name)}")
+            check_count(name, getattr(self, name))
 
     def stream(self, requests: Iterable[Request]) -> Iterator[str]:
         """Yields the header (empty for JSONL), then the lines of every text in order.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from qacg_models.configs.field_checks import check_is_integer
+from qacg_models.configs.field_checks import check_count, check_is_integer
 from qacg_models.data.collators import padded_rows
 from qacg_models.data.tokenization import check_text, check_tokenizer
 from qacg_models.errors import InputError
@@ -162,8 +162,7 @@ class QuestionAnswerer:
                 f"max_length: expected at most {limit}, as many as the encoder has positions, got {max_length}"
             )
         for name, value in (("max_answer_tokens", max_answer_tokens), ("batch_size", batch_size)):
-            if value < 1:
-                raise InputError(f"{name}: expected at least 1, got {value}")
+            check_count(name, value)
         check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings)
         self.model = model
         self.tokenizer = tokenizer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qacg_models.configs.field_checks import check_integer
+from qacg_models.configs.field_checks import check_count, check_integer
 from qacg_models.data import DataOptions, Example
 from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.collators import batch_maker, by_length
@@ -105,7 +105,9 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
+            TypeError: `batch_size` is not an integer.
+            InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row
+                does not fit into memory.
         """
         return probabilities_of(self.logits(rows, batch_size), self.calibration.temperatures)
 
@@ -117,7 +119,9 @@ class TrainedModel:
             batch_size: maximum number of rows in a batch; halved when memory runs out.
 
         Raises:
-            InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
+            TypeError: `batch_size` is not an integer.
+            InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row
+                does not fit into memory.
         """
         with cpu_threads(self.threads):
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
@@ -260,10 +264,13 @@ def predict_logits(
             SORTED_TOGETHER rows.
 
     Raises:
-        InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
+        TypeError: `batch_size` is not an integer.
+        InputError: `batch_size` is below 1, the context of a row is not a context of the model, or a single row does
+            not fit into memory.
     """
     import torch
 
+    check_count("batch_size", batch_size)
     make_batch = make_batch or batch_maker(model, tokenizer)
     logits = np.empty((len(rows), model.config.num_labels))
     bar = progress_bar(len(rows), "evaluating", "row") if seen is None and len(rows) > SORTED_TOGETHER else None

@@ -181,8 +181,9 @@ def _mean_and_deviation(values: Sequence[float | None], scale: float) -> str:
 
 def _source(rows: Sequence[dict]) -> str:
     """Returns one line with machine, versions, commits, and the split on which checkpoints were selected."""
-    machine, versions = rows[0]["machine"], rows[0]["versions"]
+    machine = rows[0]["machine"]  # of all records; `markdown` checks this
     devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
+    versions = ", ".join(dict.fromkeys(row["versions"]["torch"] for row in rows))
     commits = ", ".join(dict.fromkeys(_short(row["commit"]) for row in rows))
     chosen = ", ".join(dict.fromkeys(row["selected"]["split"] for row in rows))
     dates = sorted(row["written"][:10] for row in rows)
@@ -190,7 +191,7 @@ def _source(rows: Sequence[dict]) -> str:
     note = " Metrics on test are optimistic if the checkpoint was selected on test." if "test" in chosen else ""
     return (
         f"Checkpoints selected on {chosen}.{note} {', '.join(map(str, devices))}, {machine['threads']} threads,"
-        f" torch {versions['torch']}, commit {commits}, {days}. Minutes include the evaluations."
+        f" torch {versions}, commit {commits}, {days}. Minutes include the evaluations."
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from qacg_models.configs.field_checks import check_count
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.clusters import cluster_nouns
@@ -44,8 +45,11 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
         count: number of aspects (fewer if there are too few nouns); None: the number of clusters, at most ASPECTS.
 
     Raises:
-        InputError: there are too few sentences, or no frequent noun.
+        TypeError: `count` is not an integer.
+        InputError: `count` is below 1, there are too few sentences, or no frequent noun.
     """
+    if count is not None:
+        check_count("count", count)
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
             f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}. Add"
@@ -59,7 +63,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
             f"input: expected English or German texts with a noun in at least {least} sentences, got none. Define"
             " aspects by --keep NAME=WORD,WORD."
         )
-    clusters = cluster_nouns(words, nouns, least, count or ASPECTS, fill=count is not None)
+    clusters = cluster_nouns(words, nouns, least, ASPECTS if count is None else count, fill=count is not None)
     found = [_proposal(words, cluster) for cluster in clusters]
     return sorted(found, key=lambda one: (-len(one.picked), one.name))
 

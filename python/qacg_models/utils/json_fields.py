@@ -65,16 +65,18 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     Args:
         kind: `object`, for any value; int, float, str, bool or a union of them; or a tuple, a dict with str keys or a
             dataclass, whose members have accepted types. Each of these also in a union with None. Lists become tuples.
-            For a float, an int is converted; infinity, NaN and an int beyond the range of float are errors. A
-            dataclass requires all its fields and no others.
+            None: null. For a float, an int is converted; infinity, NaN and an int beyond the range of float are errors.
+            A dataclass requires all its fields and no others.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: functions that convert other types, called with the value and its path.
 
     Raises:
+        TypeError: `kind` is not an accepted type.
         InputError: the value does not fit; the message has the path, what is expected, and the value or the names of
             missing or unknown fields.
     """
+    kind = type(None) if kind is None else kind  # as in type hints
     if kind in readers:
         return readers[kind](value, path)
     if kind is object:
@@ -90,8 +92,11 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     alternatives = inner if origin in (Union, types.UnionType) else (kind,)
     if value is None and type(None) in alternatives:
         return None
-    if len(kinds := [one for one in alternatives if one is not type(None)]) == 1 and kinds[0] not in _WORDS:
+    kinds = [one for one in alternatives if one is not type(None)]
+    if len(kinds) == 1 and kinds[0] not in (kind, *_WORDS):
         return convert_json(kinds[0], value, path, readers)
+    if unknown := [one for one in kinds if one not in _WORDS]:
+        raise TypeError(f"kind: expected a type that JSON can store, got {unknown[0]!r}. Convert it by `readers`.")
     for one in alternatives:
         if type(value) is one and not (one is float and not math.isfinite(value)):
             return value

@@ -54,7 +54,7 @@ def convert_options(options: Any) -> None:
     Numbers of NumPy become Python's, and paths become str. None and lists are not changed.
 
     Raises:
-        InputError: a value has another type.
+        InputError: a value has another type, or exceeds the range of float.
     """
     for option in fields(options):
         name, kind, value = option.name, option.metadata["kind"], getattr(options, option.name)
@@ -66,8 +66,12 @@ def convert_options(options: Any) -> None:
         expected, words = _CLASSES[kind]
         if not isinstance(value, expected) or isinstance(value, bool):
             raise InputError(f"{name}: expected {words}, got {value!r}.")
+        try:
+            converted = kind(value)
+        except OverflowError:
+            raise InputError(f"{name}: expected a number that a float can store, got a larger one.") from None
         if type(value) is not int:  # an int stays one where a float is expected, as it was written
-            object.__setattr__(options, name, kind(value))
+            object.__setattr__(options, name, converted)
 
 
 def format_value(value: object) -> str:

@@ -78,12 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.export.write import check_output
     from qacg_models.inference.trained_model import load_trained
     from qacg_models.reporting.model_page import SUFFIX
-    from qacg_models.utils.outputs import check_not_input, check_writable
+    from qacg_models.utils.outputs import check_not_input
 
     to_page = arguments.to == PAGE
     check_range("check-rows", arguments.check_rows, 1, 1_000_000)
     check_output(arguments.output, SUFFIX if to_page else FORMATS[arguments.to].suffix, arguments.overwrite)
-    check_writable("output", arguments.output)
     FORMATS["onnx" if to_page else arguments.to].load_module(arguments.int8)
     runtime = _runtime(arguments)
     if arguments.check_on is not None:
