@@ -230,6 +230,7 @@ void describe_mask(Call& call, const Arguments& a) {
   p.mask_kind = mask.scalar_type() == ScalarType::Bool ? Mask::kBoolean : Mask::kAdditive;
   p.mask = mask.data_ptr();
   for (int d = 0; d < 4; ++d) p.mask_strides[d] = mask.size(d) == 1 ? 0 : mask.stride(d);
+  p.is_key_mask = p.mask_strides[2] == 0;
 }
 
 void describe_quasi_bias(Call& call, const Arguments& a) {

@@ -27,6 +27,7 @@ QACG_DEVICE int64_t block_index() { return blockIdx.x; }
 QACG_DEVICE void synchronise_block() { __syncthreads(); }
 QACG_DEVICE void synchronise_warp() { __syncwarp(); }
 QACG_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+QACG_DEVICE bool all_of_warp(bool x) { return __all_sync(0xffffffffu, x); }
 
 // Returns x, but the optimiser treats the result as unknown. So values derived from the result are computed where they
 // are used; addresses that are hoisted out of a loop would exceed the registers.
@@ -34,6 +35,11 @@ template <typename Word>
 QACG_DEVICE Word opaque(Word x) {
   static_assert(sizeof(Word) == 4);
   asm volatile("" : "+r"(x));
+  return x;
+}
+
+QACG_DEVICE float opaque(float x) {
+  asm volatile("" : "+f"(x));
   return x;
 }
 

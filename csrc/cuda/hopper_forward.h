@@ -19,7 +19,7 @@ struct HopperShape {
   // Of keys and values: one is read, one may still be read by G V of the previous tile, one receives copies.
   static constexpr int kStages = 3;
   static constexpr int64_t kShared = (2 * kRows + kStages * kTilesOfAStage * kKeys) * kDim * 2 +
-                                     2 * arena_bytes(kRows * 4) + arena_bytes(kStages * kKeys * 4) +
+                                     2 * arena_bytes(kRows * 4) + 2 * arena_bytes(kStages * kKeys * 4) +
                                      arena_bytes(4 * kDim * 4);
 };
 
@@ -33,9 +33,9 @@ struct Deferred {
 // sees all of these keys, the caller's next instructions include these operations without extra time.
 template <int kTiles>
 QACG_DEVICE Deferred make_scores_lazily(const Problem& p, const Sequence& s, int first_row, int first_key,
-                                        float (&c)[kTiles][4], const RowBiases& biases = {}) {
-  if (sees_all(p, s, first_row, first_key, 8 * kTiles) && p.scale > 0.0f) return {p.scale * kLog2e, biases};
-  make_scores(p, s, first_row, first_key, c, biases);
+                                        const float* key_mask, float (&c)[kTiles][4], const RowBiases& biases = {}) {
+  if (p.scale > 0.0f && sees_all<8 * kTiles>(p, s, first_row, first_key, key_mask)) return {p.scale * kLog2e, biases};
+  make_scores(p, s, first_row, first_key, key_mask, c, biases);
   return {1.0f, {}};
 }
 
@@ -78,6 +78,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
   float* lambdas = arena.array<float>(Shape::kRows);
   float* quasi_biases = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(Shape::kStages * kKeys);
+  float* key_mask = arena.array<float>(Shape::kStages * kKeys);
   float* vectors = arena.array<float>(4 * kDim);  // apart from the tiles: the first keys are copied meanwhile
   const auto tile_of = [&](int stage, int which) {
     return Panels<kDim, kKeys>{stages + (kTilesOfAStage * stage + which) * kKeys * kDim * 2};
@@ -93,6 +94,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.context_key, first_key, count, tile_of(stage, kContextKeyTile));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, tile_of(stage, kValueTile));
     if (p.column_gate) load_key_gate_parts<kKeys>(p, s, first_key, key_gate_parts + stage * kKeys);
+    load_key_mask<kKeys>(p, s, first_key, key_mask + stage * kKeys);
     commit_copies();
   };
 
@@ -127,7 +129,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
       begin_scores<Scalar>(context_scores, context_query, group_row, tile_of(stage, kContextKeyTile));
 
       wait_for_products<1>(scores);
-      const float factor = make_scores_lazily(p, s, first_row, first_key, scores).factor;
+      const float factor = make_scores_lazily(p, s, first_row, first_key, key_mask + stage * kKeys, scores).factor;
       float rescale[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) rescale[half] = add_scores(rows[half], scores, half, factor);
@@ -143,7 +145,8 @@ hopper_forward(QACG_PARAMETER Problem p) {
       begin_weighted<Scalar>(softmax_sum, softmax_weights, tile_of(stage, kValueTile));
 
       const RowBiases biases = stored_biases(quasi_biases, strip_row);
-      const Deferred deferred = make_scores_lazily(p, s, first_row, first_key, context_scores, biases);
+      const Deferred deferred =
+          make_scores_lazily(p, s, first_row, first_key, key_mask + stage * kKeys, context_scores, biases);
 #pragma unroll
       for (int t = 0; t < kFragments; ++t) {
 #pragma unroll

@@ -40,13 +40,15 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   RowTerms* all_terms = arena.array<RowTerms>(kStages * kRows);
   uint8_t* keep_bytes = arena.array<uint8_t>(kRows * kDropoutGroups);
   float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // each total has one warp
-  float* key_logits = arena.array<float>(kKeys);
+  float* key_mask = arena.array<float>(kKeys);
+  float* key_logits = key_mask;  // written after the loop, which is the last to read the mask
   float* key_gate_parts = arena.array<float>(kKeys);
 
   load_rows<Scalar, kKeys, kThreads>(p, s, p.key, unit.first, keys, key);
   load_rows<Scalar, kKeys, kThreads>(p, s, p.context_key, unit.first, keys, context_key);
   load_rows<Scalar, kKeys, kThreads>(p, s, p.value, unit.first, keys, value);
   load_key_gate_parts<kKeys>(p, s, unit.first, key_gate_parts);
+  load_key_mask<kKeys>(p, s, unit.first, key_mask);
   for (int n = thread_index(); n < Shape::kStrips * kKeys; n += kThreads) column_totals[n] = 0.0f;
 
   // Phase one: a strip of queries and a group of keys. Phase two: 16 keys and half of the dims.
@@ -130,8 +132,8 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
       rows.delta[half] = terms.delta;
     }
     float row_sums[2] = {}, column_sums[kFragments][2] = {};
-    strip_gradients(p, s, first_row, unit.first + group_key, rows, key_gate_parts + group_key, keep, strip, row_sums,
-                    column_sums);
+    strip_gradients(p, s, first_row, unit.first + group_key, rows, key_mask + group_key, key_gate_parts + group_key,
+                    keep, strip, row_sums, column_sums);
     store_strip<Scalar>(attention, strip_row, group_key / kChunk, strip.out_value);
     store_strip<Scalar>(d_score, strip_row, group_key / kChunk, strip.score);
     store_strip<Scalar>(d_context, strip_row, group_key / kChunk, strip.context);

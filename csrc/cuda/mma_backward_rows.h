@@ -12,7 +12,7 @@ struct RowsShape {
   // With 128 dims registers suffice for 16 keys, and two blocks fit a multiprocessor of sm_80.
   static constexpr int kKeys = kDim > 64 ? 16 : 32;
   static constexpr int64_t kShared =
-      (3 * kRows + 2 * 3 * kKeys) * kDim * 2 + 2 * arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
+      (3 * kRows + 2 * 3 * kKeys) * kDim * 2 + 2 * arena_bytes(kRows * 4) + 2 * arena_bytes(2 * kKeys * 4);
 };
 
 template <typename Scalar, int kDim>
@@ -34,6 +34,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   float* deltas = arena.array<float>(Shape::kRows);
   float* quasi_biases = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(2 * kKeys);
+  float* key_mask = arena.array<float>(2 * kKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
@@ -70,6 +71,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
       const int first_key = n * kKeys, count = keys - first_key;
       load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.key, first_key, count, all_keys.from(stage * kKeys));
       load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
+      load_key_mask<kKeys>(p, s, first_key, key_mask + stage * kKeys);
     };
     pipelined(tiles, load, [&](int n, int stage) {
       draw(n * kKeys);
@@ -77,7 +79,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
       float score[kKeys / 8][4] = {}, out_value[kKeys / 8][4] = {};
       add_products<Scalar>(score, query, strip_row, all_keys.from(stage * kKeys), 0);
       add_products<Scalar>(out_value, grad, strip_row, all_values.from(stage * kKeys), 0);
-      make_scores(p, s, first_row, n * kKeys, score);
+      make_scores(p, s, first_row, n * kKeys, key_mask + stage * kKeys, score);
       if (p.seed) apply_dropout(keep, n * kKeys, out_value);
 #pragma unroll
       for (int t = 0; t < kKeys / 8; ++t) {
@@ -101,6 +103,7 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
                                               all_context_keys.from(stage * kKeys));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
     load_key_gate_parts<kKeys>(p, s, first_key, key_gate_parts + stage * kKeys);
+    load_key_mask<kKeys>(p, s, first_key, key_mask + stage * kKeys);
   };
   pipelined(tiles, load, [&](int n, int stage) {
     draw(n * kKeys);
@@ -111,7 +114,8 @@ backward_rows(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
     add_products<Scalar>(strip.out_value, grad, strip_row, all_values, tile_key);
     rows.quasi_biases = stored_biases(quasi_biases, strip_row);
     float column_sums[kFragments][2] = {};
-    strip_gradients(p, s, first_row, n * kKeys, rows, key_gate_parts + tile_key, keep, strip, d_lambda, column_sums);
+    strip_gradients(p, s, first_row, n * kKeys, rows, key_mask + tile_key, key_gate_parts + tile_key, keep, strip,
+                    d_lambda, column_sums);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
       uint32_t a[4];

@@ -11,9 +11,9 @@ template <int kDim>
 struct ForwardShape {
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int kKeys = kDim > 64 ? 32 : 64;
-  // With 128 dims two blocks fit a multiprocessor of sm_80; each could use 256 bytes more.
+  // With 128 dims two blocks fill a multiprocessor of sm_80.
   static constexpr int64_t kShared =
-      (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + 2 * arena_bytes(kRows * 4) + arena_bytes(2 * kKeys * 4);
+      (2 * kRows + 2 * 3 * kKeys) * kDim * 2 + 2 * arena_bytes(kRows * 4) + 2 * arena_bytes(2 * kKeys * 4);
 };
 
 template <typename Scalar, int kDim>
@@ -37,6 +37,7 @@ forward(QACG_PARAMETER Problem p) {
   float* lambdas = arena.array<float>(Shape::kRows);
   float* quasi_biases = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(2 * kKeys);
+  float* key_mask = arena.array<float>(2 * kKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.context_query, unit.first, queries, context_query);
@@ -54,6 +55,7 @@ forward(QACG_PARAMETER Problem p) {
                                               all_context_keys.from(stage * kKeys));
     load_rows<Scalar, kKeys, Shape::kThreads>(p, s, p.value, first_key, count, all_values.from(stage * kKeys));
     if (p.column_gate) load_key_gate_parts<kKeys>(p, s, first_key, key_gate_parts + stage * kKeys);
+    load_key_mask<kKeys>(p, s, first_key, key_mask + stage * kKeys);
   };
   const auto body = [&](int n, int stage) {
     const int first_key = n * kKeys;
@@ -67,7 +69,7 @@ forward(QACG_PARAMETER Problem p) {
       for (int k = 0; k < kKeys / 16; ++k) narrow_fragments<Scalar>(weights[k], fragments[2 * k], fragments[2 * k + 1]);
     };
     add_products<Scalar>(fragments, query, strip_row, all_keys.from(stage * kKeys), 0);
-    make_scores(p, s, first_row, first_key, fragments);
+    make_scores(p, s, first_row, first_key, key_mask + stage * kKeys, fragments);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float rescale = add_scores(rows[half], fragments, half);
@@ -86,9 +88,10 @@ forward(QACG_PARAMETER Problem p) {
     }
     add_products<Scalar>(fragments, context_query, strip_row, all_context_keys.from(stage * kKeys), 0);
     if (p.quasi_bias.data) {  // a branch, because the biases' registers would slow down calls without a bias
-      make_scores(p, s, first_row, first_key, fragments, stored_biases(quasi_biases, strip_row));
+      make_scores(p, s, first_row, first_key, key_mask + stage * kKeys, fragments,
+                  stored_biases(quasi_biases, strip_row));
     } else {
-      make_scores(p, s, first_row, first_key, fragments);
+      make_scores(p, s, first_row, first_key, key_mask + stage * kKeys, fragments);
     }
 #pragma unroll
     for (int t = 0; t < kFragments; ++t) {

@@ -15,11 +15,11 @@ struct ShortShape {
   static_assert(kDim <= kMostShortDims);
   static constexpr int kThreads = 128, kRows = 64;
   static constexpr int64_t kShared = (2 * kRows + 3 * kShortKeys) * kDim * 2 + arena_bytes(4 * kDim * 4) +
-                                     arena_bytes(kRows * 4) + arena_bytes(kShortKeys * 4);
+                                     arena_bytes(kRows * 4) + 2 * arena_bytes(kShortKeys * 4);
 };
 
 template <typename Scalar, int kDim>
-QACG_KERNEL(ShortShape<kDim>::kThreads, 1)
+QACG_KERNEL(ShortShape<kDim>::kThreads, 3)
 forward_short(QACG_PARAMETER Problem p) {
   using Shape = ShortShape<kDim>;
   constexpr int kFragments = kShortKeys / 8, kDimFragments = kDim / 8;
@@ -37,6 +37,7 @@ forward_short(QACG_PARAMETER Problem p) {
   float* vectors = arena.array<float>(4 * kDim);
   float* lambdas = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(kShortKeys);
+  float* key_mask = arena.array<float>(kShortKeys);
 
   load_rows<Scalar, Shape::kRows, Shape::kThreads>(p, s, p.query, unit.first, queries, query);
   load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.key, 0, keys, key);
@@ -46,6 +47,7 @@ forward_short(QACG_PARAMETER Problem p) {
   load_rows<Scalar, kShortKeys, Shape::kThreads>(p, s, p.value, 0, keys, value);
   commit_copies();
   load_key_gate_parts<kShortKeys>(p, s, 0, key_gate_parts);
+  load_key_mask<kShortKeys>(p, s, 0, key_mask);
   compute_lambdas<Scalar, kDim, Shape::kRows>(p, s, unit.first, vectors, lambdas);
   const float lambda[2] = {lambdas[strip_row + row_of(0)], lambdas[strip_row + row_of(2)]};
   const RowBiases quasi_biases = quasi_biases_of(p, s, first_row);
@@ -56,7 +58,7 @@ forward_short(QACG_PARAMETER Problem p) {
 
   float softmax[kFragments][4] = {};
   add_products<Scalar>(softmax, query, strip_row, key, 0);
-  make_scores(p, s, first_row, 0, softmax);
+  make_scores(p, s, first_row, 0, key_mask, softmax);
   OnlineSoftmax rows[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -78,7 +80,7 @@ forward_short(QACG_PARAMETER Problem p) {
     if (16 * k >= keys) break;
     float fragments[2][4] = {};
     add_products<Scalar>(fragments, context_query, strip_row, context_key, 16 * k);
-    make_scores(p, s, first_row, 16 * k, fragments, quasi_biases);
+    make_scores(p, s, first_row, 16 * k, key_mask + 16 * k, fragments, quasi_biases);
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
 #pragma unroll

@@ -27,11 +27,12 @@ struct Strip {
 // (column_sums).
 template <int kTiles>
 QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_row, int first_key,
-                                 const StripRows& rows, const float* key_gate_parts, const KeepBits& keep,
-                                 Strip<kTiles>& strip, float (&row_sums)[2], float (&column_sums)[kTiles][2]) {
+                                 const StripRows& rows, const float* key_mask, const float* key_gate_parts,
+                                 const KeepBits& keep, Strip<kTiles>& strip, float (&row_sums)[2],
+                                 float (&column_sums)[kTiles][2]) {
   const float factor = p.scale * kLog2e;
   // The usual case. Tests for hidden and dropped entries would be a quarter of all instructions.
-  if (!p.seed && !p.column_gate && sees_all(p, s, first_row, first_key, 8 * kTiles)) {
+  if (!p.seed && !p.column_gate && sees_all<8 * kTiles>(p, s, first_row, first_key, key_mask)) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -49,9 +50,9 @@ QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_
     }
     return;
   }
-  visit_entries<kTiles>(p, s, first_row, first_key, [&](int t, int e, float mask) {
-    strip.score[t][e] = masked_score(strip.score[t][e], factor, mask, kNothing);
-    strip.context[t][e] = masked_score(strip.context[t][e], factor, mask, rows.quasi_biases.value[e / 2]);
+  visit_entries<kTiles>(p, s, first_row, first_key, key_mask, [&](int t, int e, bool hidden, float mask) {
+    strip.score[t][e] = masked_score(strip.score[t][e], factor, hidden, mask, kNothing);
+    strip.context[t][e] = masked_score(strip.context[t][e], factor, hidden, mask, rows.quasi_biases.value[e / 2]);
   });
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {

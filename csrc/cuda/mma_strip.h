@@ -25,10 +25,35 @@ QACG_DEVICE int column_of(int t, int e) { return 8 * t + 2 * (lane() % 4) + e % 
 // Query i sees no key at or beyond this; 0 beyond the last query.
 QACG_DEVICE int seen_by(const Problem& p, const Sequence& s, int i) { return i < s.queries ? seen_keys(p, s, i) : 0; }
 
-// Whether a strip of queries sees all of `count` keys and no mask adds to its scores. Its first row sees the fewest.
-QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, int first_key, int count) {
-  return p.mask_kind == Mask::kNone && first_row + kStrip <= s.queries &&
-         first_key + count <= seen_keys(p, s, first_row);
+// Adding -0 changes no number, not even -0, so that the compiler leaves the addition out.
+constexpr float kNothing = -0.0f;
+
+// A key mask has this value at keys of a group of 32 whose scores it leaves unchanged. It is too small to change any.
+constexpr float kUnchangedGroup = 0x1p-126f;
+
+// Stores what a key mask adds to the scores of kCount keys in shared memory. If each thread read the mask for each of
+// its scores, every read would wait for the one before. Called by all threads of a block.
+template <int kCount>
+QACG_DEVICE void load_key_mask(const Problem& p, const Sequence& s, int first_key, float* key_mask) {
+  if (!p.is_key_mask) return;
+  const int j = first_key + thread_index();
+  const float mask = thread_index() < kCount && j < s.keys ? mask_at(p, s, 0, j) : 0.0f;
+  const bool unchanged = all_of_warp(mask == 0.0f);
+  if (thread_index() < kCount) key_mask[thread_index()] = unchanged ? kUnchangedGroup : mask;
+}
+
+// Whether a strip of queries sees all of kCount keys and no mask adds to its scores. `key_mask` has the values of
+// load_key_mask.
+template <int kCount>
+QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, int first_key, const float* key_mask) {
+  // The first row sees the fewest keys.
+  const bool inside = first_row + kStrip <= s.queries && first_key + kCount <= seen_keys(p, s, first_row);
+  if (p.mask_kind == Mask::kNone) return inside;
+  if (!p.is_key_mask || !inside) return false;
+  bool unchanged = true;
+#pragma unroll
+  for (int n = 0; n < kCount; n += kWarp) unchanged &= key_mask[n] == kUnchangedGroup;
+  return unchanged;
 }
 
 // Returns the first key between `first` and `last` from which on a mask hides all keys. Reads only masks that are the
@@ -36,7 +61,7 @@ QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, in
 constexpr int kMostExactInFloat32 = 1 << 24;
 
 QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int last) {
-  if (p.mask_kind == Mask::kNone || p.mask_strides[2] != 0 || last > kMostExactInFloat32) return last;
+  if (!p.is_key_mask || last > kMostExactInFloat32) return last;
   float stop = static_cast<float>(first);
 #pragma unroll 1
   for (int j = first + lane(); j < last; j += kWarp) {
@@ -46,9 +71,6 @@ QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int
   for (int lanes = 1; lanes < kWarp; lanes *= 2) stop = fmaxf(stop, shuffle_xor(stop, lanes));
   return static_cast<int>(stop);
 }
-
-// Adding -0 changes no number, not even -0, so that the compiler leaves the addition out.
-constexpr float kNothing = -0.0f;
 
 // What is added to the scores of a thread's two rows, in powers of two: the bias of the context scores, or nothing.
 struct RowBiases {
@@ -72,16 +94,30 @@ QACG_DEVICE RowBiases stored_biases(const float* biases, int strip_row) {
   return {{biases[row + row_of(0)], biases[row + row_of(2)]}};
 }
 
-// Calls visit(t, e, mask) for the entries of query rows from first_row and keys from first_key; `mask` is what the mask
-// adds to a score, in powers of two, and -inf if the key is hidden.
+// Calls visit(t, e, hidden, mask) for the entries of query rows from first_row and keys from first_key. `mask` is what
+// the mask adds to a score, in powers of two. `key_mask` has the values of load_key_mask.
 template <int kTiles, typename Visit>
-QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_row, int first_key, const Visit& visit) {
-  const bool masked = p.mask_kind != Mask::kNone;
-  if (sees_all(p, s, first_row, first_key, 8 * kTiles)) {  // nothing is hidden
+QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_row, int first_key, const float* key_mask,
+                               const Visit& visit) {
+  if (sees_all<8 * kTiles>(p, s, first_row, first_key, key_mask)) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) visit(t, e, kNothing);
+      for (int e = 0; e < 4; ++e) visit(t, e, false, kNothing);
+    }
+    return;
+  }
+  if (p.is_key_mask) {
+    const int row = opaque(first_row), column = 2 * opaque(lane() % 4), first_column = first_key + column;
+    const int seen[2] = {seen_by(p, s, row + row_of(0)) - first_column, seen_by(p, s, row + row_of(2)) - first_column};
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      // `opaque`, because the compiler would otherwise read the mask behind each test, four times as often.
+      const float mask[2] = {opaque(key_mask[column + 8 * t]), opaque(key_mask[column + 8 * t + 1])};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        visit(t, e, 8 * t + e % 2 >= seen[e / 2] || mask[e % 2] == -INFINITY, mask[e % 2]);
+      }
     }
     return;
   }
@@ -93,24 +129,25 @@ QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_ro
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) {
         const int j = first_key + column_of(t, e);
-        visit(t, e, j >= seen ? -INFINITY : masked ? mask_at(p, s, i, j) : 0.0f);
+        const float mask = j >= seen ? -INFINITY : mask_at(p, s, i, j);
+        visit(t, e, mask == -INFINITY, mask);
       }
     }
   }
 }
 
 // A score in powers of two, -inf where hidden.
-QACG_DEVICE float masked_score(float product, float factor, float mask, float bias) {
-  return mask == -INFINITY ? mask : product * factor + (mask + bias);
+QACG_DEVICE float masked_score(float product, float factor, bool hidden, float mask, float bias) {
+  return hidden ? -INFINITY : product * factor + (mask + bias);
 }
 
 // Turns products of one map into scores.
 template <int kTiles>
-QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, float (&c)[kTiles][4],
-                             const RowBiases& biases = {}) {
+QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, const float* key_mask,
+                             float (&c)[kTiles][4], const RowBiases& biases = {}) {
   const float factor = p.scale * kLog2e;
-  visit_entries<kTiles>(p, s, first_row, first_key, [&](int t, int e, float mask) {
-    c[t][e] = masked_score(c[t][e], factor, mask, biases.value[e / 2]);
+  visit_entries<kTiles>(p, s, first_row, first_key, key_mask, [&](int t, int e, bool hidden, float mask) {
+    c[t][e] = masked_score(c[t][e], factor, hidden, mask, biases.value[e / 2]);
   });
 }
 

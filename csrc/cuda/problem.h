@@ -53,6 +53,7 @@ struct Problem {
   Mask mask_kind;
   const void* mask;
   int64_t mask_strides[4];  // 0 in dimensions that broadcast
+  bool is_key_mask;         // a mask that is the same for all queries, such as padding
   Rows quasi_bias;          // a summand of the context scores, or null; strides are 0 in dimensions that broadcast
 
   bool is_causal;

@@ -307,6 +307,20 @@ inline float shuffle_xor(float x, int lanes) {
   return result;
 }
 
+inline bool all_of_warp(bool x) {
+  struct Operand {
+    bool value;
+    bool* result;
+  };
+  bool result = false;
+  emulator::machine().together<Operand>("vote", {x, &result}, [](const emulator::Lanes<Operand>& of) {
+    bool all = true;
+    for (int lane = 0; lane < kWarp; ++lane) all = all && of(lane).value;
+    for (int lane = 0; lane < kWarp; ++lane) *of(lane).result = all;
+  });
+  return result;
+}
+
 inline const char* shared_memory_limit(int64_t* bytes) {
   const char* value = getenv("QACG_EMULATOR_SHARED_LIMIT");
   *bytes = value ? atoll(value) : emulator::kSharedLimit;

@@ -146,6 +146,13 @@ def test_infinite_bias_shows_no_hidden_key(keys, dtype):
     test_hidden_keys.check_bias_without_numbers(keys, "cuda", dtype)
 
 
+@pytest.mark.parametrize(("keys", "tile", "head_dim"), [(110, 32, 32), (230, 64, 64), (230, 64, 128)])
+@pytest.mark.parametrize(("kind", "lead"), test_hidden_keys.KEY_MASKS)
+def test_key_mask_meets_the_error_rule(kind, lead, keys, tile, head_dim):
+    dtype = DTYPES[1 + (kind == "boolean")]
+    test_hidden_keys.check_key_mask(kind, lead, keys, tile, head_dim, "cuda", dtype)
+
+
 @pytest.mark.parametrize(("kind", "changes", "message"), test_raw_operators.BAD_FORWARD, ids=str)
 def test_raw_forward_rejects_bad_tensors(kind, changes, message):
     test_raw_operators.check_error(test_raw_operators.forward, "cuda", kind, changes, message)

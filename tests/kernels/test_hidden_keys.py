@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from judging import compare, judges_of
 
 import qacg_kernels as qk
 from qacg_kernels.call.masks import HIDING, cast_mask
@@ -76,6 +77,33 @@ def check_bias_without_numbers(keys, backend, dtype):
     results = evaluate(inputs, through_backend(backend))
     assert all(t.isfinite().all() for t in results.values())
     assert results["out"][:, :, 2].eq(0).all()
+
+
+KEY_MASKS = [(kind, lead) for kind in ("boolean", "additive") for lead in ((2, 1, 1), (2, 2, 1), (1, 1, 1))]
+
+
+def check_key_mask(kind, lead, keys, tile, head_dim, backend, dtype):
+    """A mask of shape (*lead, keys), the same for all queries, meets the error rule, forward and backward.
+
+    The first tile is visible, the second mixed, the third hidden, the last mixed and not full. If there are several
+    masks, the last one hides all keys.
+    """
+    case = Case(f"key mask {kind} {lead}", heads=2, queries=70, keys=keys, head_dim=head_dim)
+    inputs = make_inputs(case, dtype)
+    generator = torch.Generator().manual_seed(keys)
+    values = torch.randn(*lead, keys, generator=generator)
+    hidden = torch.rand(*lead, keys, generator=generator) < 0.2
+    values[..., :tile] = 0.0
+    hidden[..., :tile] = False
+    hidden[..., 2 * tile : 3 * tile] = True
+    hidden.view(-1, keys)[1:][-1:] = True
+    mask = ~hidden if kind == "boolean" else values.masked_fill(hidden, -torch.inf).to(dtype)
+    inputs.options["attn_mask"] = mask
+    judges = judges_of(inputs)
+    compare(evaluate(inputs, through_backend(backend)), judges, case.name)
+    with torch.no_grad():
+        out, _ = through_backend(backend)(inputs, inputs.tensors)
+    compare({"out": out}, judges, f"{case.name}, no grad")
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

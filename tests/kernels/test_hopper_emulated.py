@@ -93,6 +93,13 @@ def test_infinite_bias_shows_no_hidden_key(keys, products):
     test_hidden_keys.check_bias_without_numbers(keys, "hopper", torch.bfloat16)
 
 
+@pytest.mark.parametrize(("keys", "tile", "head_dim"), [(420, 128, 64), (230, 64, 128)])
+@pytest.mark.parametrize(("kind", "lead"), test_hidden_keys.KEY_MASKS)
+def test_key_mask_meets_the_error_rule(kind, lead, keys, tile, head_dim, products):
+    dtype = DTYPES[kind == "additive"]
+    test_hidden_keys.check_key_mask(kind, lead, keys, tile, head_dim, "hopper", dtype)
+
+
 def test_nan_stays_in_its_packed_sequence(products):
     test_edges.test_nan_in_one_sequence_reaches_no_other(
         dict(sequences=(14, 25, 9)), dict(), "hopper", torch.bfloat16, "cpu"
