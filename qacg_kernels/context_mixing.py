@@ -53,10 +53,9 @@ class FusedContextMixing(ContextAttention):
             The output, (B, L, hidden_size); 0 for a query that sees no key.
 
         Raises:
-            TypeError: an argument has the wrong type, or the context is missing or given twice.
+            TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
             ValueError: an argument has the wrong shape or device, the mask has an unsupported dtype, or a key mask has
                 integers other than 0 and 1 (checked for masks on the CPU that can be read).
-            RuntimeError: the inputs do not have the dtype of the layers (without autocast).
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)

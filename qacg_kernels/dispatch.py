@@ -157,7 +157,9 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     key = name, query.device, query.dtype, query.shape[-1], *kind
     try:
         selection = _selections.get(key)
-    except TypeError:  # not hashable
+    except TypeError:  # a part of the key is not hashable, for example a symbolic size
+        if isinstance(name, str):
+            raise
         raise TypeError(f"backend: expected a str, got {backend!r}") from None
     if selection is None:
         selection = _selections[key] = _selection(problem, backend, name, differentiable)

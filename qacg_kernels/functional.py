@@ -349,10 +349,12 @@ def attention_maps(
 
 
 def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
-    try:
-        rows = torch.as_tensor(rows, device=query.device)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"rows: expected a list or tensor of integers, got {rows!r}") from None
+    if not isinstance(rows, Tensor):
+        try:
+            rows = torch.as_tensor(rows)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"rows: expected a list or tensor of integers, got {rows!r}") from None
+    rows = rows.to(query.device)
     length = query.shape[2]
     if rows.dim() != 1:
         raise ValueError(f"rows: expected one dimension, got shape {tuple(rows.shape)}")

@@ -377,8 +377,8 @@ class FusedQuasiAttention(ContextAttention):
             TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
             ValueError: an argument has the wrong shape, device or value, the mask has an unsupported dtype or requires
                 gradients, or an argument does not apply to packed sequences.
-            RuntimeError: the inputs do not have the dtype of the layers (without autocast), or the backend named in the
-                constructor or by QACG_BACKEND does not support the call. Or QACG_SELF_CHECK=strict rejects the call.
+            RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call, or
+                QACG_SELF_CHECK=strict rejects it.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)
@@ -512,6 +512,11 @@ def check_flag(name: str, value: object) -> None:
         raise TypeError(f"{name}: expected True or False, got {value!r}")
 
 
+def autocast_enabled(device_type: str) -> bool:
+    """Whether autocast is enabled for a device type; False for types without autocast, such as "meta"."""
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
 def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
     """Checks the dtype of a tensor that is the input of a linear layer.
 
@@ -523,11 +528,11 @@ def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
     """
     if type(layer) is not nn.Linear or t.dtype == layer.weight.dtype:
         return
-    if type(layer.weight) is not nn.Parameter or layer._forward_pre_hooks:
+    if type(layer.weight) is not nn.Parameter or layer._forward_pre_hooks or "forward" in vars(layer):
         return
     if not t.is_floating_point():
         raise TypeError(f"{name}: expected a floating dtype, such as {layer.weight.dtype}, got {t.dtype}. Convert it")
-    if {t.dtype, layer.weight.dtype} <= _AUTOCAST and torch.is_autocast_enabled(t.device.type):
+    if {t.dtype, layer.weight.dtype} <= _AUTOCAST and autocast_enabled(t.device.type):
         return
     raise TypeError(
         f"{name}: expected dtype {layer.weight.dtype}, that of the weights, got {t.dtype}. Convert one of them"

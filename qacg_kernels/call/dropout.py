@@ -15,6 +15,8 @@ less than 1. The kept entries are multiplied by `keep_scale(p)`, the inverse of 
 the expectation is exact.
 """
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,7 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _MASK32 = 0xFFFFFFFF
 _CELLS = 1 << 16
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def drop_threshold(dropout_p: float) -> int:
@@ -87,7 +90,8 @@ def keep_mask(
         seed: int64 scalar tensor, the dropout seed of the call.
         dropout_p: drop probability in [0, 1).
         batch, heads, query_length, key_length: sizes B, H, L, S.
-        rows: int64 tensor of query positions to rebuild, with which `query_length` has no effect; all L when None.
+        rows: 1-D integer tensor of query positions to rebuild, with which `query_length` has no effect; all L when
+            None.
         first_sequence: index of the first sequence. To rebuild one sequence of a packed batch, pass its index and
             batch = 1.
 
@@ -95,8 +99,8 @@ def keep_mask(
         Boolean tensor (B, H, L or len(rows), S) on the seed's device.
 
     Raises:
-        TypeError: seed, dropout_p or rows has the wrong type, dtype or shape.
-        ValueError: dropout_p is not in [0, 1), or another argument is no integer of at least 0.
+        TypeError: an argument has the wrong type, dtype or shape.
+        ValueError: dropout_p is not in [0, 1), or another number is negative.
 
     Example:
         >>> mask = keep_mask(draw_dropout_seed(), dropout_p=0.1, batch=2, heads=4, query_length=10, key_length=12)
@@ -109,12 +113,28 @@ def keep_mask(
     dropout_p = probability("dropout_p", dropout_p)
     sizes = {"batch": batch, "heads": heads, "query_length": query_length, "key_length": key_length}
     for name, size in (sizes | {"first_sequence": first_sequence}).items():
-        if not isinstance(size, int) or size < 0:
-            raise ValueError(f"{name}: expected an integer of at least 0, got {size!r}")
-    if rows is not None and (not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1):
-        raise TypeError(f"rows: expected None or int64 positions in a tensor of one dimension, got {rows!r}")
+        if isinstance(size, bool) or not isinstance(size, Integral):
+            raise TypeError(f"{name}: expected an integer, got {size!r}")
+        if size < 0:
+            raise ValueError(f"{name}: expected at least 0, got {size}")
+    if rows is not None and (not isinstance(rows, Tensor) or rows.dtype not in _INTEGERS or rows.dim() != 1):
+        raise TypeError(f"rows: expected None or positions in an integer tensor of one dimension, got {rows!r}")
+    return unchecked_keep_mask(seed, dropout_p, batch, heads, query_length, key_length, rows, first_sequence)
+
+
+def unchecked_keep_mask(
+    seed: Tensor,
+    dropout_p: float,
+    batch: int | torch.SymInt,
+    heads: int | torch.SymInt,
+    query_length: int | torch.SymInt,
+    key_length: int | torch.SymInt,
+    rows: Tensor | None,
+    first_sequence: int,
+) -> Tensor:
+    """`keep_mask` without validation; sizes may be symbolic."""
     places = torch.arange(batch * heads, device=seed.device).view(batch, heads) + first_sequence * heads
-    rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device)
+    rows = torch.arange(query_length, device=seed.device) if rows is None else rows.to(seed.device, torch.int64)
     return keep_mask_at(seed, dropout_p, places, rows, key_length)
 
 

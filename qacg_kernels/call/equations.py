@@ -144,7 +144,7 @@ def maps(p: Problem, position: Position = _WHOLE) -> Maps:
         if position.places is None:
             sizes = (*p.query.shape[:3], p.key.shape[2])
             first = position.first_sequence
-            survives = dropout.keep_mask(p.dropout_seed, p.dropout_p, *sizes, rows=rows, first_sequence=first)
+            survives = dropout.unchecked_keep_mask(p.dropout_seed, p.dropout_p, *sizes, rows, first)
         else:
             survives = dropout.keep_mask_at(p.dropout_seed, p.dropout_p, position.places, rows, p.key.shape[2])
         keep = survives * torch.tensor(dropout.keep_scale(p.dropout_p), dtype=scores.dtype, device=scores.device)

@@ -5,6 +5,7 @@ import torch
 from full_members import member
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 import qacg_kernels as qk
@@ -180,6 +181,16 @@ def test_export_with_dynamic_length_runs_at_any_length(example, strict, backend,
             gradients.append([out.detach(), *(p.grad.clone() for p in module.parameters())])
         for got, reference in zip(gradients[1], gradients[0]):
             torch.testing.assert_close(got, reference, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_maps_with_dropout_trace_symbolic_sizes():
+    inputs = [*torch.randn(5, 2, 2, 5, 8).unbind(), torch.rand(2, 2, 5)]
+
+    def softmax_map(*inputs):
+        return qk.attention_maps(*inputs, dropout_p=0.1, dropout_seed=torch.tensor(3))[0]
+
+    graph = make_fx(softmax_map, tracing_mode="symbolic")(*inputs)
+    assert torch.equal(graph(*inputs), softmax_map(*inputs))
 
 
 def operands(*sizes, keys=None):

@@ -19,6 +19,8 @@ from qacg_models.data import load_data
 from qacg_models.data.options import DataOptions
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
+from qacg_models.training.model_setup import begin_model, begin_tokenizer
+from qacg_models.training.resolve_options import resolve_options
 from untrained import OWN, write_model
 
 SIZES = {**TINY, "contexts": ["price", "safety", "general"], "num_labels": 3}
@@ -97,6 +99,29 @@ def trained(small_data, tmp_path_factory):
 def test_training_adds_the_aspect_in_the_last_layer(trained):
     options = AspectSentiment.from_pretrained(trained[0]).trained.record.options
     assert (options.context_from_layer, options.context_standalone, options.context_start) == (2, True, "names")
+
+
+def test_training_again_keeps_the_layer(small_data, tmp_path):
+    contexts = list(load_data(small_data, ("train", "dev"), DataOptions()).contexts)
+    write_model(
+        tmp_path / "model", OWN, kind="aspect-bert", layers=4, fields={"contexts": contexts, "context_from_layer": 1}
+    )
+    options = TrainingOptions(model="aspect-bert", from_checkpoint=str(tmp_path / "model"), max_steps=1, max_length=48)
+    dataset = load_data(small_data, ("train", "dev"), DataOptions())
+    assert resolve_options(options, dataset).context_from_layer == 1
+
+
+def test_layers_that_read_the_aspect_can_be_frozen(trained, small_data):
+    dataset = load_data(small_data, ("train", "dev"), DataOptions())
+    checkpoint = str(trained[0].parent / "bert")
+    options = TrainingOptions(
+        model="aspect-bert", from_checkpoint=checkpoint, frozen_layers=3, max_steps=1, max_length=48
+    )
+    resolved = resolve_options(options, dataset)
+    model = begin_model(dataset, resolved, begin_tokenizer(dataset, resolved), lambda line: None)
+    trained_names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert not [name for name in trained_names if ".layer." in name]
+    assert "bert.context_embeddings.weight" in trained_names
 
 
 def test_training_starts_from_names(trained):

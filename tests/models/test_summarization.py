@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from encoders import bert_config, build, roberta_config
@@ -111,6 +112,14 @@ def test_summary_has_the_best_encoded_sentences(tokenizer):
     model.train()
     assert s.summarize(SENTENCES, count=2, block_trigrams=False) == summary  # dropout stays off
     assert model.training
+
+
+def test_summarizer_accepts_compiled_models_and_arrays(tokenizer):
+    s = summarizer(tokenizer)
+    expected = s.summarize(SENTENCES, count=2)
+    compiled = ExtractiveSummarizer(torch.compile(s.model, backend="eager"), tokenizer, max_length=s.max_length)
+    assert compiled.max_length == s.max_length
+    assert s.summarize(np.array(SENTENCES, dtype=object), count=2) == expected
 
 
 def test_summary_counts_unread_sentences(tokenizer):

@@ -1,5 +1,6 @@
 """Training on the sample: the saved model, its record, and the effect of each option."""
 
+import enum
 import json
 import math
 import shutil
@@ -229,6 +230,13 @@ def test_training_option_out_of_range_raises(change, reason):
 def test_training_option_of_another_type_raises(change, reason):
     with raises(f"InputError: {reason}"):
         TrainingOptions(**change)
+
+
+def test_training_option_of_a_text_enumeration_is_accepted():
+    class Model(str, enum.Enum):
+        BERT = "bert"
+
+    assert TrainingOptions(model=Model.BERT).model == "bert"
 
 
 def test_training_options_convert_numpy_and_paths():

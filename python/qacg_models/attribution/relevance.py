@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qacg_kernels.nn import autocast_enabled
 from qacg_models.attribution.sensitivity import classify, evaluation_mode, one_hot
 from qacg_models.configs.field_checks import check_number
 from qacg_models.models.pretrained import EncoderPreTrainedModel
@@ -103,7 +104,7 @@ def attention_relevance(
     _check_shape("output", output, (*output.shape[:-2], queries, value.shape[-1]))
     _check_shape("relevance", relevance, output.shape)
     dtype = torch.promote_types(output.dtype, relevance.dtype)
-    if attention.dtype != dtype and not torch.is_autocast_enabled(attention.device.type):
+    if attention.dtype != dtype and not autocast_enabled(attention.device.type):
         raise TypeError(f"attention: expected dtype {dtype} like output and relevance, got {attention.dtype}")
     stabiliser = torch.where(output >= 0, eps, -eps)
     message = relevance / (output + stabiliser)

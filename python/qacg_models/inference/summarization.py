@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -187,7 +187,7 @@ class ExtractiveSummarizer:
         *,
         max_length: int | None = None,
     ):
-        if not isinstance(model, BertSumForExtractiveSummarization):
+        if not hasattr(model, "max_length"):  # a compiled model has another class
             raise TypeError(f"model: expected a BertSumForExtractiveSummarization, got {type(model).__name__}")
         if max_length is not None:
             check_is_integer("max_length", max_length)
@@ -216,10 +216,10 @@ class ExtractiveSummarizer:
 
         Raises:
             InputError: there is no sentence, or a sentence that is read, the tokenizer or `max_length` is invalid.
-            TypeError: `document` is neither text nor a sequence, or `count` is not an integer.
+            TypeError: `document` is neither text nor iterable, or `count` is not an integer.
             ValueError: `count` is below 1.
         """
-        if not isinstance(document, str | Sequence):
+        if not isinstance(document, Iterable):
             raise TypeError(f"document: expected text or a list of sentences, got {type(document).__name__}")
         check_is_integer("count", count)
         sentences = split_sentences(document) if isinstance(document, str) else list(document)

@@ -184,7 +184,10 @@ class TrainingOptions:
     )
     gamma: float | None = _shape(None, "weight of the key part of lambda (default: as for --beta)", kind=float)
     context_standalone: bool | None = _shape(
-        None, "pass the aspect to the model by its context id only, without its name as a second segment", kind=bool
+        None,
+        "pass the aspect to the model by its context id only, without its name as a second segment (aspect-bert: on by"
+        " default)",
+        kind=bool,
     )
     context_from_layer: int | None = _shape(
         None,
@@ -197,7 +200,8 @@ class TrainingOptions:
         "initial values for aspects in qacg-bert and aspect-bert if the checkpoint has no aspects. names: the vector of"
         " an aspect is the average hidden state of its name; in qacg-bert, context projections are copies of the query"
         " and key projections, scores get the bias -log(keys), and beta and gamma are 0.9 (default: names with a"
-        " checkpoint, --context-standalone, --context-projection hidden and --protocol dev; otherwise random)",
+        " checkpoint, --context-standalone and --protocol dev, in qacg-bert also with --context-projection hidden;"
+        " otherwise random)",
         *STARTS,
         kind=str,
     )

@@ -116,7 +116,7 @@ def begin_model(
         start_from_names(model, tokenizer)
         say("aspects: their vectors start from their names (--context-start random: random weights)")
     if options.frozen_layers:
-        _freeze(model, options, new_contexts and entry.contexts)
+        _freeze(model, options, new_contexts and entry.contexts and not entry.adds_context)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
     return model
 

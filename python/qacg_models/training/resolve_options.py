@@ -2,8 +2,10 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.data import Dataset
@@ -72,10 +74,10 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
     if options.eval_every is None:
         options = replace(options, eval_every=evaluation_steps(steps_per_epoch(rows, options)))
     if options.learning_rate is None:
-        options = replace(options, learning_rate=pretrained_rate(_size("hidden_size", options.from_checkpoint)))
+        width = _size(_config_of(options.from_checkpoint), "hidden_size")
+        options = replace(options, learning_rate=pretrained_rate(width))
     if options.context_from_layer is None and BACKBONES[options.model].context_from_layer:
-        layers = _size("num_hidden_layers", options.from_checkpoint)
-        options = replace(options, context_from_layer=max((layers or 1) - 1, 0))
+        options = replace(options, context_from_layer=_context_layer(_config_of(options.from_checkpoint)))
     if options.bf16 is None:
         options = replace(options, bf16=options.from_checkpoint is not None and _has_fast_bf16())
     return replace(options, attention=_attention(options))
@@ -209,19 +211,26 @@ def _attention(options: TrainingOptions) -> str:
     return chosen
 
 
-def _size(field: str, checkpoint: str) -> int | None:
-    """Returns a size in the configuration beside a checkpoint; None if there is no valid one."""
+def _config_of(checkpoint: str) -> dict[str, Any]:
+    """Returns the configuration beside a checkpoint; empty if there is no valid one."""
     path = located(checkpoint)
     folder = path if path.is_dir() else path.parent
     for name in ("config.json", "bert_config.json"):
-        try:
-            size = json.loads(read_text(folder / name))[field]
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-        ):  # loading the checkpoint will raise an error with the reason
-            continue
-        return size if isinstance(size, int) and size > 0 else None
-    return None
+        # Loading the checkpoint will raise an error with the reason.
+        with suppress(OSError, ValueError):
+            if isinstance(content := json.loads(read_text(folder / name)), dict):
+                return content
+    return {}
+
+
+def _size(config: dict[str, Any], field: str) -> int | None:
+    """Returns a size in a configuration; None if it has no valid one."""
+    size = config.get(field)
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _context_layer(config: dict[str, Any]) -> int:
+    """Returns the layer to whose input the context is added: that of an Aspect-BERT, the last one of another BERT."""
+    if config.get("model_type") == "aspect_bert" and isinstance(layer := config.get("context_from_layer"), int):
+        return layer
+    return (_size(config, "num_hidden_layers") or 1) - 1

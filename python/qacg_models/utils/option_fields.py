@@ -64,8 +64,10 @@ def convert_options(options: Any) -> None:
             object.__setattr__(options, name, os.fspath(value))
             continue
         expected, words = _CLASSES[kind]
-        if not isinstance(value, expected) or isinstance(value, bool):
+        if isinstance(value, bool) or not isinstance(value, expected):
             raise InputError(f"{name}: expected {words}, got {value!r}.")
+        if kind is str:  # a subclass, such as an enumeration of texts
+            continue
         try:
             converted = kind(value)
         except OverflowError:
