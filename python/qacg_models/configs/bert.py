@@ -2,8 +2,8 @@
 
 from typing_extensions import Unpack
 
+from qacg_kernels.nn import check_choice, check_flag
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
-from qacg_models.configs.field_checks import check_flag, check_one_of
 
 OUTSIDE_POSITIONS = ("ignore", "clamp")
 
@@ -41,5 +41,5 @@ class PlainBertConfig(EncoderConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        check_one_of("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
+        check_choice("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
         check_flag("answer_pooler", self.answer_pooler)

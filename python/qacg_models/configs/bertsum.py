@@ -3,9 +3,10 @@
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
+from qacg_kernels.nn import check_choice
 from qacg_models.configs.encoder import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
-from qacg_models.configs.field_checks import check_one_of, check_probability, check_size
+from qacg_models.configs.field_checks import check_probability, check_size
 
 BLIND_QUERIES = ("zeros", "average")
 
@@ -58,7 +59,7 @@ class BertSumConfig(EncoderHeadConfig):
         check_size("heads", self.heads)
         check_size("ff_size", self.ff_size)
         check_probability("dropout", self.dropout)
-        check_one_of("blind_queries", self.blind_queries, BLIND_QUERIES)
+        check_choice("blind_queries", self.blind_queries, BLIND_QUERIES)
         if self.encoder.hidden_size % self.heads:
             raise ValueError(
                 f"heads: expected a divisor of the encoder's hidden_size = {self.encoder.hidden_size}, got {self.heads}"

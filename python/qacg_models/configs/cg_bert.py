@@ -4,8 +4,8 @@ from typing import Any
 
 from typing_extensions import Unpack
 
+from qacg_kernels.nn import check_choice
 from qacg_models.configs.context import GatedContextConfig, GatedContextFields
-from qacg_models.configs.field_checks import check_one_of
 
 GATE_ACTIVATIONS = ("sigmoid", "tanh")
 
@@ -61,4 +61,4 @@ class CGBertConfig(GatedContextConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        check_one_of("gate_activation", self.gate_activation, GATE_ACTIVATIONS)
+        check_choice("gate_activation", self.gate_activation, GATE_ACTIVATIONS)

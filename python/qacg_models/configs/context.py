@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from typing_extensions import Unpack
 
+from qacg_kernels.nn import check_choice, check_flag
 from qacg_models.configs.encoder import EncoderConfig, EncoderFields
-from qacg_models.configs.field_checks import check_flag, check_one_of, check_size
+from qacg_models.configs.field_checks import check_size
 from qacg_models.configs.limits import MOST, limit
 
 CONTEXT_PROJECTIONS = ("hidden", "head")
@@ -151,7 +152,7 @@ class GatedContextConfig(ContextFromLayerConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        check_one_of("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
+        check_choice("context_projection", self.context_projection, CONTEXT_PROJECTIONS)
         for field in ("lambda_bias", "lambda_per_head"):
             check_flag(field, getattr(self, field))
 

@@ -10,15 +10,8 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from typing_extensions import TypedDict, Unpack
 
-from qacg_models.configs.field_checks import (
-    check_dtypes,
-    check_flag,
-    check_integer,
-    check_number,
-    check_one_of,
-    check_probability,
-    check_size,
-)
+from qacg_kernels.nn import check_choice, check_flag
+from qacg_models.configs.field_checks import check_dtypes, check_integer, check_number, check_probability, check_size
 
 POOLERS = ("cls", "attention")
 LAYER_NORM_INITIALIZERS = ("identity", "normal")
@@ -277,10 +270,10 @@ class EncoderConfig(PreTrainedConfig):
                 raise ValueError(
                     f"pad_token_id: expected less than vocab_size = {self.vocab_size}, got {self.pad_token_id}"
                 )
-        check_one_of("layer_norm_initializer", self.layer_norm_initializer, LAYER_NORM_INITIALIZERS)
-        check_one_of("pooler", self.pooler, POOLERS)
+        check_choice("layer_norm_initializer", self.layer_norm_initializer, LAYER_NORM_INITIALIZERS)
+        check_choice("pooler", self.pooler, POOLERS)
         check_flag("unpad", self.unpad)
-        check_one_of("hidden_act", self.hidden_act, tuple(ACT2FN))
+        check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         check_labels(self)
 
 
@@ -313,7 +306,7 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
 def check_labels(config: PreTrainedConfig) -> None:
     """Raises ValueError unless id2label, label2id and problem_type of a configuration agree."""
     if config.problem_type is not None:
-        check_one_of("problem_type", config.problem_type, PROBLEM_TYPES)
+        check_choice("problem_type", config.problem_type, PROBLEM_TYPES)
     ids = sorted(config.id2label)
     if ids != list(range(len(ids))) or not ids:
         raise ValueError(f"id2label: expected 0, 1, ... without a gap, got the ids {ids}")

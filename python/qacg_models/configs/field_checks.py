@@ -78,15 +78,3 @@ def check_dtypes(fields: Mapping[str, object], path: str = "") -> None:
         if value is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
             expected = "expected a floating-point dtype of torch, such as 'float32'"
             raise ValueError(f"{path}{field}: {expected}, got {value!r}")
-
-
-def check_flag(field: str, value: object) -> None:
-    """Raises TypeError unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{field}: expected True or False, got {value!r}")
-
-
-def check_one_of(field: str, value: object, known: tuple[str, ...]) -> None:
-    """Raises ValueError unless `value` is one of the names `known`."""
-    if value not in known:
-        raise ValueError(f"{field}: expected one of {', '.join(map(repr, known))}, got {value!r}")

@@ -3,9 +3,9 @@
 from typing_extensions import Unpack
 
 from qacg_kernels.call.validation import checked_quasi_bias
-from qacg_kernels.nn import NAMINGS
+from qacg_kernels.nn import NAMINGS, check_choice
 from qacg_models.configs.context import GatedContextConfig, GatedContextFields
-from qacg_models.configs.field_checks import check_number, check_one_of
+from qacg_models.configs.field_checks import check_number
 
 
 class QACGBertConfig(GatedContextConfig):
@@ -63,4 +63,4 @@ class QACGBertConfig(GatedContextConfig):
         for field in ("quasi_scale", "beta", "gamma"):
             check_number(field, getattr(self, field))
         checked_quasi_bias(self.quasi_bias)
-        check_one_of("attention_naming", self.attention_naming, tuple(NAMINGS))
+        check_choice("attention_naming", self.attention_naming, tuple(NAMINGS))

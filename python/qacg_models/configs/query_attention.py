@@ -3,17 +3,11 @@
 from transformers import PreTrainedConfig
 from typing_extensions import Unpack
 
+from qacg_kernels.nn import check_choice, check_flag
 from qacg_models.configs.bert import OUTSIDE_POSITIONS
 from qacg_models.configs.encoder import CommonFields
 from qacg_models.configs.encoder_head import EncoderHeadConfig
-from qacg_models.configs.field_checks import (
-    check_flag,
-    check_integer,
-    check_number,
-    check_one_of,
-    check_probability,
-    check_size,
-)
+from qacg_models.configs.field_checks import check_integer, check_number, check_probability, check_size
 
 QUESTION_MEANS = ("tokens", "length")
 HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
@@ -71,7 +65,7 @@ class QueryAttentionConfig(EncoderHeadConfig):
         no_answer_threshold: float = 0.0,
         **kwargs: Unpack[CommonFields],
     ):
-        check_one_of("head", head, tuple(HEAD_DROPOUT))  # before it is used as a key
+        check_choice("head", head, tuple(HEAD_DROPOUT))  # before it is used as a key
         self.head = head
         self.conv_channels = conv_channels
         self.head_dropout = HEAD_DROPOUT[head] if head_dropout is None else head_dropout
@@ -88,14 +82,14 @@ class QueryAttentionConfig(EncoderHeadConfig):
     def check(self) -> None:
         """Raises TypeError or ValueError for the first invalid field."""
         super().check()
-        check_one_of("head", self.head, tuple(HEAD_DROPOUT))
+        check_choice("head", self.head, tuple(HEAD_DROPOUT))
         check_size("conv_channels", self.conv_channels)
         check_size("num_question_types", self.num_question_types)
-        check_one_of("question_mean", self.question_mean, QUESTION_MEANS)
+        check_choice("question_mean", self.question_mean, QUESTION_MEANS)
         check_flag("attend_padding", self.attend_padding)
         check_probability("head_dropout", self.head_dropout)
         check_number("question_type_loss_weight", self.question_type_loss_weight, at_least=0.0)
-        check_one_of("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
+        check_choice("outside_positions", self.outside_positions, OUTSIDE_POSITIONS)
         check_number("no_answer_threshold", self.no_answer_threshold)
         check_flag("allow_no_answer", self.allow_no_answer)
         if self.sep_token_id is not None:

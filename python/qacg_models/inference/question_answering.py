@@ -150,10 +150,9 @@ class QuestionAnswerer:
     ):
         if not hasattr(model, "get_input_embeddings"):
             raise TypeError(f"model: expected a question-answering model, got {type(model).__name__}")
-        given = {"max_length": max_length, "stride": stride, "max_answer_tokens": max_answer_tokens}
-        for name, number in (given | {"batch_size": batch_size}).items():
-            if name != "max_length" or number is not None:
-                check_is_integer(name, number)
+        if max_length is not None:
+            check_is_integer("max_length", max_length)
+        check_is_integer("stride", stride)
         limit = position_limit(model)
         if max_length is None:
             max_length = DEFAULT_LENGTH if limit is None else min(DEFAULT_LENGTH, limit)

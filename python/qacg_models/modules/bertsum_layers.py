@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
-from qacg_kernels.nn import check_input_dtype
+from qacg_kernels.nn import check_choice, check_input_dtype
 from qacg_kernels.utils.torch_internals import values_readable
-from qacg_models.configs.field_checks import check_dropout, check_integer, check_one_of
+from qacg_models.configs.field_checks import check_dropout, check_integer
 from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS, MultiHeadedAttention
 
 LAYER_NORM_EPS = 1e-6
@@ -332,7 +332,7 @@ class TransformerInterEncoder(nn.Module):
         """
         if output_attentions and not return_dict:
             raise ValueError("output_attentions: expected False without return_dict=True, got True")
-        check_one_of("attn_implementation", attn_implementation, IMPLEMENTATIONS)
+        check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
         sentence = self._sentences(top_vecs, mask)
         # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])

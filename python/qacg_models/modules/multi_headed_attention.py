@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qacg_kernels.nn import check_input_dtype
+from qacg_kernels.nn import check_choice, check_flag, check_input_dtype
 from qacg_models.configs.bertsum import BLIND_QUERIES
-from qacg_models.configs.field_checks import check_dropout, check_flag, check_integer, check_one_of
+from qacg_models.configs.field_checks import check_dropout, check_integer
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
 
 IMPLEMENTATIONS = ("sdpa", "eager")
@@ -64,7 +64,7 @@ class MultiHeadedAttention(nn.Module):
         check_flag("use_final_linear", use_final_linear)
         if model_dim < 1 or model_dim % head_count:
             raise ValueError(f"model_dim: expected a positive multiple of head_count = {head_count}, got {model_dim}")
-        check_one_of("blind_queries", blind_queries, BLIND_QUERIES)
+        check_choice("blind_queries", blind_queries, BLIND_QUERIES)
         self.blind_queries = blind_queries
         self.head_count = head_count
         self.model_dim = model_dim
