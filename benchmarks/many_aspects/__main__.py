@@ -11,7 +11,7 @@ from pathlib import Path
 from qacg_models.cli.libraries import load_libraries
 
 from benchmarks.command import RESUMES, exit_status
-from benchmarks.many_aspects.arms import DATA, Trial, evaluated, searches
+from benchmarks.many_aspects.arms import DATA, Trial, evaluated, other_searches, searches
 from benchmarks.many_aspects.results import load
 
 
@@ -61,7 +61,8 @@ def next_trial(out: Path, only: list[str] | None) -> Trial | None:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.
     """
     results = load(out)
-    known = {one.name: one for one in [*searches(), *evaluated({name: one.dev for name, one in results.items()})]}
+    chosen = evaluated({name: one.dev for name, one in results.items()})
+    known = {one.name: one for one in [*searches(), *other_searches(), *chosen]}
     for name in only or []:
         if name not in known:
             raise ValueError(f"--only: expected one of {', '.join(known)}, got {name!r}")

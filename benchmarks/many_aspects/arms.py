@@ -125,6 +125,9 @@ class Setting:
 # One setting for all arms: the learning rate that was best for BERT and QACG-BERT in `benchmarks.evidence`, and five
 # times that for new parameters, which are initialised at random.
 SETTINGS: Mapping[str, Setting] = {"1e-4-x5": Setting(1e-4, 5.0)}
+# Another setting, which shows on dev how much the learning rate of new parameters matters for some arms.
+OTHER_SETTINGS: Mapping[str, Setting] = {"1e-4-x10": Setting(1e-4, 10.0)}
+OTHER_SETTINGS_OF = ("quasi-4-best", "quasi-4-released", "quasi-5-best", "sum-5", "pairs-4")
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,11 @@ class Trial:
 def searches() -> list[Trial]:
     """The training runs that choose settings, setting by setting."""
     return [Trial(TRIED_ON, arm, setting, SEARCH_SEED) for setting in SETTINGS for arm in ARMS]
+
+
+def other_searches() -> list[Trial]:
+    """The training runs with other settings, which are compared on dev and never chosen."""
+    return [Trial(TRIED_ON, arm, setting, SEARCH_SEED) for setting in OTHER_SETTINGS for arm in OTHER_SETTINGS_OF]
 
 
 def evaluated(dev: Mapping[str, float]) -> list[Trial]:

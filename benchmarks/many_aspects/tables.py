@@ -12,7 +12,7 @@ from qacg_models.utils.atomic_files import atomic_write, staged_file
 from qacg_models.utils.cells import markdown_table
 
 from benchmarks.evidence.comparison import Draws
-from benchmarks.many_aspects.arms import ARMS, DATA, SETTINGS, TRIED_ON, Trial
+from benchmarks.many_aspects.arms import ARMS, DATA, OTHER_SETTINGS, SETTINGS, TRIED_ON, Trial, searches
 from benchmarks.many_aspects.results import Result, load
 from benchmarks.many_aspects.speed import FILE as SPEED
 from benchmarks.plot import pyplot, save
@@ -42,14 +42,14 @@ def write(data: Path, out: Path) -> str:
 
 def dev_table(results: Mapping[str, Result], speed: Mapping | None) -> str:
     """A table of the selection metric on dev by arm and setting, in per cent, and of the cost of 8 aspects."""
-    lines = []
+    settings, lines = {**SETTINGS, **OTHER_SETTINGS}, []
     for name, arm in ARMS.items():
-        found = [results.get(Trial(TRIED_ON, name, setting, 0).name) for setting in SETTINGS]
+        found = [results.get(Trial(TRIED_ON, name, setting, 0).name) for setting in settings]
         if any(found):
             cells = ["" if one is None else f"{100 * one.dev:.1f}" for one in found]
             time = None if speed is None else cost(speed, name)
             lines.append([arm.title, *cells, "" if time is None else f"{time:.2f}"])
-    header = ["arm", *(f"rate {one.rate:g}, new x {one.factor:g}" for one in SETTINGS.values()), "time of 8 aspects"]
+    header = ["arm", *(f"rate {one.rate:g}, new x {one.factor:g}" for one in settings.values()), "time of 8 aspects"]
     return markdown_table(header, lines, texts=1)
 
 
@@ -126,4 +126,4 @@ def draw(results: Mapping[str, Result], speed: Mapping, path: Path) -> None:
 
 
 def _searches(results: Mapping[str, Result], arm: str) -> Sequence[Result]:
-    return [one for one in results.values() if one.trial.is_search and one.trial.arm == arm]
+    return [one for one in results.values() if one.trial in searches() and one.trial.arm == arm]

@@ -15,7 +15,7 @@ from qacg_models.utils.provenance import origin
 from torch.nn import functional as F
 
 from benchmarks.evidence.results import as_scores
-from benchmarks.many_aspects.arms import ARMS, DATA, EPOCHS, PAIRS, ROWS, SETTINGS, Trial
+from benchmarks.many_aspects.arms import ARMS, DATA, EPOCHS, OTHER_SETTINGS, PAIRS, ROWS, SETTINGS, Trial
 from benchmarks.many_aspects.batches import Batch, Questions
 from benchmarks.many_aspects.models import AspectModel
 from benchmarks.many_aspects.results import Result, store
@@ -66,7 +66,7 @@ def prepared(name: str, dataset: Dataset, seed: int) -> tuple[AspectModel, dict[
 
 def fit(model: AspectModel, questions: Questions, trial: Trial) -> None:
     """Trains for EPOCHS with AdamW, a linear warm-up and decay, in bfloat16 autocast."""
-    setting, new = SETTINGS[trial.setting], model.new_parameters()
+    setting, new = {**SETTINGS, **OTHER_SETTINGS}[trial.setting], model.new_parameters()
     old = [parameter for parameter in model.parameters() if parameter not in new]
     optimizer = torch.optim.AdamW(
         [

@@ -204,6 +204,7 @@ def test_study_from_training_to_tables(small_data, tmp_path, monkeypatch, capsys
     for name in [*SETTINGS][1:]:
         monkeypatch.delitem(SETTINGS, name)
     monkeypatch.setattr(arms, "SEEDS", (1,))
+    monkeypatch.setattr(arms, "OTHER_SETTINGS_OF", ("token-5",))
     monkeypatch.setattr(training, "EPOCHS", 1)
     monkeypatch.delitem(arms.DATA, "semeval2014")
     monkeypatch.setitem(arms.DATA, "sentihood", DataOptions())
@@ -214,7 +215,8 @@ def test_study_from_training_to_tables(small_data, tmp_path, monkeypatch, capsys
     assert program.main(arguments) == 0
     results = load(out)
     setting = next(iter(SETTINGS))
-    assert set(results) == {f"sentihood_{name}_{setting}_{seed}" for name in ("pairs-0", "token-5") for seed in (0, 1)}
+    chosen = {f"sentihood_{name}_{setting}_{seed}" for name in ("pairs-0", "token-5") for seed in (0, 1)}
+    assert set(results) == chosen | {f"sentihood_token-5_{other}_0" for other in arms.OTHER_SETTINGS}
     assert [one.scores is None for one in results.values()] == [one.trial.is_search for one in results.values()]
     assert results[f"sentihood_token-5_{setting}_1"].scores.shape == (80, 3)
     monkeypatch.setattr(training, "fit", None)
