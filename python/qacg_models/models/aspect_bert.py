@@ -12,6 +12,7 @@ from transformers.utils import ModelOutput
 
 from qacg_models.configs.aspect_bert import AspectBertConfig
 from qacg_models.models.context_bert import ContextBertForSequenceClassification, ContextBertModel
+from qacg_models.modules.context_encoder import AspectBertEncoder
 from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 
@@ -96,10 +97,13 @@ class AspectBertModel(ContextBertModel):
     config: AspectBertConfig
     config_class = AspectBertConfig
     implementations = IMPLEMENTATIONS
-    self_attention = None
     output_class = AspectBertModelOutput
     map_fields = ("attentions",)
     gate_fields = ()
+
+    def new_encoder(self, config: AspectBertConfig) -> AspectBertEncoder:
+        """Builds the encoder."""
+        return AspectBertEncoder(config)
 
 
 class AspectBertForSequenceClassification(ContextBertForSequenceClassification):

@@ -14,7 +14,7 @@ from qacg_models.configs.context import ContextFromLayerConfig
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 from qacg_models.models.pretrained import EncoderPreTrainedModel, SequenceClassifier, as_dict
 from qacg_models.modules.bert_layers import POOLERS, BertEmbeddings
-from qacg_models.modules.context_encoder import AspectBertEncoder, ContextBertEncoder
+from qacg_models.modules.context_encoder import ContextBertEncoder, PlainLayers
 from qacg_models.modules.encoder_batch import read_batch
 from qacg_models.modules.input_checks import checked_context_ids, checked_text_ids
 
@@ -23,8 +23,8 @@ class ContextBertModel(EncoderPreTrainedModel):
     """Embeddings, encoder with a context, and pooler.
 
     Attributes:
-        self_attention: class of the self-attention of the layers that read the context; None if these layers are those
-            of BERT and the context is added to the hidden states.
+        self_attention: class of the self-attention of the layers that read the context; absent in a subclass that
+            overrides `new_encoder`.
         output_class: class of the output of `forward`.
         map_fields: fields of `output_class` for the (B, H, L, L) tensors that self-attention returns after its output.
         gate_fields: fields of `output_class` for the gates that self-attention returns after the tensors of
@@ -32,7 +32,7 @@ class ContextBertModel(EncoderPreTrainedModel):
     """
 
     card_task = "feature-extraction"
-    self_attention: ClassVar[type[nn.Module] | None]
+    self_attention: ClassVar[type[nn.Module]]
     output_class: ClassVar[type[ModelOutput]]
     map_fields: ClassVar[tuple[str, ...]]
     gate_fields: ClassVar[tuple[str, ...]]
@@ -43,13 +43,13 @@ class ContextBertModel(EncoderPreTrainedModel):
         config.check()  # again: fields may have been set since the configuration was built
         self.embeddings = BertEmbeddings(config)
         self.context_embeddings = nn.Embedding(config.num_contexts, config.hidden_size)
-        self.encoder = (
-            AspectBertEncoder(config)
-            if self.self_attention is None
-            else ContextBertEncoder(config, self.self_attention)
-        )
+        self.encoder = self.new_encoder(config)
         self.pooler = POOLERS[config.pooler](config)
         self.post_init()
+
+    def new_encoder(self, config: ContextFromLayerConfig) -> PlainLayers:
+        """Builds the encoder."""
+        return ContextBertEncoder(config, self.self_attention)
 
     def forward(
         self,

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from qacg_models.checkpoints.fitting import CONTEXTS
+from qacg_models.modules.context_encoder import ContextBertEncoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -65,7 +66,7 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
     norm = states[tokens].norm(dim=1).mean()
     bert.context_embeddings.weight.copy_(functional.normalize(means) * norm)
     first = bert.encoder.first
-    if bert.self_attention is None:  # Aspect-BERT has no further new weights
+    if not isinstance(bert.encoder, ContextBertEncoder):  # Aspect-BERT has no further new weights
         return
     for layer, context_layer in zip(bert.encoder.layer[first:], bert.encoder.context_layer[first:]):
         start_context_layer(context_layer)
