@@ -204,7 +204,7 @@ def _of_length(selection: _Selection, problem: Problem) -> Backend:
 
 
 def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
-    """Selects backends for all calls that differ from `problem` in their sizes only.
+    """Selects backends for all calls that differ from `problem` in B, H, L and S only.
 
     Args:
         problem: the call.

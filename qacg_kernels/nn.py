@@ -520,11 +520,11 @@ def autocast_enabled(device_type: str) -> bool:
 def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
     """Checks the dtype of a tensor that is the input of a linear layer.
 
-    Layers of other classes, layers with hooks, weights of other classes, and calls under autocast may convert their
-    input, so they are not checked.
+    Layers of other classes, layers with pre-hooks or a replaced forward, and weights of other classes may convert their
+    input, so they are not checked. Autocast converts floating inputs of up to 32 bits.
 
     Raises:
-        TypeError: the tensor does not have the dtype of the layer's weight.
+        TypeError: the tensor does not have the dtype of the layer's weight, and autocast does not convert it.
     """
     if type(layer) is not nn.Linear or t.dtype == layer.weight.dtype:
         return

@@ -8,7 +8,7 @@ from qacg_kernels.call.problem import Problem, Residuals
 
 
 class Backend(Protocol):
-    """The members that `dispatch` reads of a backend module, and that a new backend has to define.
+    """The members that a backend module has to define.
 
     The module also calls `operators.registry.define_operators(NAME, ...)`.
 

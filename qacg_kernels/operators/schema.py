@@ -176,7 +176,7 @@ def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Te
 
 
 def empty_dense_like(t: Tensor) -> Tensor:
-    """An uninitialised dense tensor of t's shape; if t is (B, H, L, D), with heads before or after rows, as in t.
+    """An uninitialised dense tensor of t's shape; if t is (B, H, L, D), heads and rows keep their order in memory.
 
     If t is a (B, H, L, D) view of a (B, L, H * D) projection, the heads of the result can be merged without a copy.
     """

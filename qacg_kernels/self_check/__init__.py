@@ -1,7 +1,7 @@
 """Compares the first call of every kernel variant with the reference, inside the operator.
 
 A kernel variant is a group of calls that run the same compiled code on the same path (`variant_of`). Its first call in
-a process runs twice, once in guarded memory, and is compared with the float64 reference by the error rule
+a process runs at least twice, once in guarded memory, and is compared with the float64 reference by the error rule
 (`comparison`). If the result is right, the variant is not compared again. If the result is wrong, there is one warning,
 and this call and all later calls of the variant return the reference's result. A call that cannot be compared, such as
 one in a CUDA graph capture, runs unchecked; the next call of the variant is compared. Nothing is stored on disk, no

@@ -44,8 +44,8 @@ class Case:
     quasi_scale: float = 1.0
     quasi_bias: str | None = None  # a key of QUASI_BIASES
     layout: str = "contiguous"  # a key of LAYOUTS
-    score_size: float = 1.0  # factor on query and context_query, and so on the scores
-    constant: bool = False  # all elements of a tensor are equal, so all scores of a row are equal
+    score_size: float = 1.0  # factor on query and context_query, hence on the scores
+    constant: bool = False  # each tensor of WIDE has equal elements, so all scores of a row are equal
     lambda_gradient: bool = False  # the returned lambda has an upstream gradient too
 
     @property

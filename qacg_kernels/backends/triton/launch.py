@@ -98,12 +98,12 @@ class Operation:
         *arguments: object,
         **constants: object,
     ) -> None:
-        """Launches a kernel, by default with one program per block of queries or keys, sequence and head.
+        """Launches a kernel.
 
         Args:
             kernel: the Triton kernel.
             role: the kernel's name in the tile tables; None for kernels without tile sizes.
-            over: "queries" or "keys", or the number of programs.
+            over: "queries" or "keys" for one program per block of these, sequence and head; or the number of programs.
             arguments: the kernel's arguments after the first, which is always the Call.
             constants: further compile-time arguments.
         """
