@@ -2,7 +2,7 @@
 
 A change counts if it exceeds the noise within a run and the noise between runs. It exceeds the first if the intervals
 median +- 1.57 IQR / sqrt(n) do not overlap; for equal medians they overlap in 95 of 100 cases (McGill, Tukey and Larsen
-1978). It exceeds the second if it is larger than 2% and than nine tenths of the changes of the controls. Controls are
+1978). It exceeds the second if it is larger than 2% and larger than 90% of the controls' changes. Controls are
 implementations that are the same in both sets, such as eager, with the same version of torch.
 """
 

@@ -47,10 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--data", default=default_data(), help="folder with the train split (default: QACG_DATA/sentihood)"
     )
     parser.add_argument("--tokenizer", help="folder or vocabulary; by default one is trained on the split")
-    parser.add_argument("--batch", type=int, help="sentences per batch (default: 64)")
-    parser.add_argument("--batches", type=int, help="batches per repeat (default: 8)")
+    parser.add_argument("--batch", type=int, help="sentences per batch (default: 64, with --quick 8)")
+    parser.add_argument("--batches", type=int, help="batches per repeat (default: 8, with --quick 2)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no size and mode is started after this time")
-    parser.add_argument("--repeats", type=int, help="repeats of each implementation, after one warm-up (default: 3)")
+    parser.add_argument("--repeats", type=int, help="repeats after one warm-up (default: 3, with --quick 2)")
     parser.add_argument("--count-lengths", action="store_true", help="only print the sentences by length, as JSON")
     options = parser.parse_args(arguments)
     if options.count_lengths:

@@ -114,7 +114,7 @@ def load_predictions(architecture: str) -> list[dict[str, object]]:
 
 
 def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """Lines that compare measured times with predictions, the best prediction first, then the worst error."""
+    """Lines that compare measured times with predictions, the best prediction first, and a line on the worst one."""
     calls = {
         (Shape(*found["shape"]), found["pass"], found.get("gate", LAMBDA)): found["predicted_ms"]
         for found in load_predictions(architecture)

@@ -35,8 +35,8 @@ class Arm:
             one vector of the aspect, SUM adds that vector to all tokens, and QUASI has it as the context of
             quasi-attention. HEADS has a separate classifier for each aspect, and BLIND the same for all aspects.
         from_layer: the first layer that is computed for each aspect; the layers below see the text only.
-        names: whether vectors of aspects are initialised from the hidden states of their names in layer `from_layer`,
-            instead of at random.
+        names: whether vectors of aspects are initialised from the hidden states of their names at the input of layer
+            `from_layer`, instead of at random.
         computed: whether vectors of aspects are computed from their names in each step, as `names` does once, so that a
             model can be asked about other aspects too.
         copied: whether context projections are initialised as copies of the projections of the tokens.

@@ -185,7 +185,7 @@ class Session:
     Attributes:
         records: all records in the writer's file; records of an earlier run come first.
         missing: a line for each case or implementation without a record, with the reason.
-        wrong: a line for each implementation whose results break the error rule or fail the strict self-check.
+        wrong: a line for each implementation that `agreement.disagreements` finds or that fails the strict self-check.
     """
 
     def __init__(self, writer: records.Writer, source: records.Origin, effort: timing.Effort, budget: Budget) -> None:
@@ -208,7 +208,7 @@ class Session:
         """Measures an item. An implementation that fails is left out, and the other implementations are measured.
 
         Args:
-            item: what to measure; nothing is done if its records exist.
+            item: what to measure; nothing is measured if its records exist.
             label: text that is printed before the result, to show progress.
         """
         case = item.case

@@ -1,6 +1,6 @@
-// What a call of full tiles gives each kernel of the tensor-core paths, a line for each:
+// Prints a line for each kernel of the tensor-core paths, in a call of full tiles:
 //   name, padded head size, threads, bytes of shared memory, queries and keys of a tile, the parameters in hexadecimal
-// for one head, as many queries as keys, lambda given, no mask. The addresses are not of this world; 0 is none.
+// for one head, as many queries as keys, lambda given, no mask. The addresses are invented; 0 is an absent tensor.
 // Arguments: the length, and 1 for dropout.
 #include <stdio.h>
 #include <stdlib.h>

@@ -180,9 +180,9 @@ def indices(
 ) -> Iterator[int]:
     """Yields the indices of the instructions that a warp issues in a full call, with loops repeated.
 
-    A forward branch is taken in two cases only. In the first, the code after it never reaches the main loop (without a
-    loop, the last product). In the second, it skips another loop of products. A call with a key mask runs either the
-    loop with mask checks or the loop without. So code for cases that a full call does not have is left out.
+    A conditional forward branch is taken in two cases only. In the first, the code after it never reaches the main loop
+    (without a loop, the last product). In the second, it skips another loop of products: a call with a key mask runs
+    either the loop with mask checks or the loop without. So code for cases that a full call does not have is left out.
 
     Args:
         program: the instructions of the kernel.

@@ -5,8 +5,8 @@
     steps    whole steps of a model (`benchmarks.end_to_end`)
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
-CPU targets of time are shares of the fastest matrix product of the machine, or ratios to another implementation or
-dtype. Multiples of eager's speed are stretch targets only. Eager spends most of its time on new memory, and this time
+Targets of time in `cpu` are shares of the fastest matrix product of the machine, or ratios to another implementation or
+dtype. Multiples of eager's speed are stretch targets there: eager spends most of its time on new memory, and this time
 varies by half between runs.
 """
 
