@@ -24,6 +24,7 @@ from benchmarks.measure.ceiling import ceiling_record
 from benchmarks.model_steps.times import Workload, step_records
 from benchmarks.targets import __main__ as command, kinds
 from benchmarks.targets.performance import TARGETS
+from qacg_kernels.backends import cpu, triton
 
 CPU = TARGETS["cpu"]
 REQUIRED = [target for target in CPU if not target.stretch]
@@ -194,6 +195,13 @@ def test_command_with_a_wrong_result_fails(measuring, monkeypatch, capsys):
     monkeypatch.setattr(session.Session, "_in_this_process", wrong)
     assert command.main(["--backend", "reference"]) == 1
     assert f"1 of {len(REQUIRED)} targets met" in capsys.readouterr().out
+
+
+def test_command_beside_a_gpu_measures_the_cpu_backend(measuring, monkeypatch, capsys):
+    for backend in (cpu, triton):
+        monkeypatch.setattr(backend, "missing", list)
+    command.main([])
+    assert "not measured:" not in capsys.readouterr().out
 
 
 def test_command_after_ctrl_c_keeps_its_records(measuring, monkeypatch, capsys, tmp_path):
