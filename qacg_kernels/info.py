@@ -66,6 +66,7 @@ def render(facts: dict[str, object]) -> str:
     ]
     for name, state in _items(facts["backends"], "backends"):
         state_text = "available" if state["available"] else "not available: " + "; ".join(state["reasons"])
+        state_text += "".join(f"; not on {device}: {'; '.join(why)}" for device, why in state["not_on"].items())
         lines.append(f"backend       {name:<10} {state_text}")
     if isinstance(cuda, str):
         lines.append(f"cuda          {cuda}")
@@ -86,7 +87,7 @@ def _probe(find: Callable[[], object]) -> object:
 def _items(states: object, name: str) -> list[tuple[str, dict]]:
     if isinstance(states, dict):
         return list(states.items())
-    return [(name, {"available": False, "reasons": [str(states)]})]
+    return [(name, {"available": False, "reasons": [str(states)], "not_on": {}})]
 
 
 def _library_line(library: dict) -> str:
@@ -121,10 +122,22 @@ def _backends() -> dict[str, dict[str, object]]:
     row = torch.zeros((1, 1, 1, 16))
     reasons = explain(row, row, row, row, row, row[..., 0])
     return {
-        name: {"available": name in available, "reasons": [] if name in available else reasons[name]}
-        for name in dispatch.NAMES
-        if name != "auto"
+        name: {
+            "available": name in available,
+            "reasons": [] if name in available else reasons[name],
+            "not_on": _unsupported_gpus(name) if name in available else {},
+        }
+        for name in dispatch.BACKENDS
     }
+
+
+def _unsupported_gpus(backend: str) -> dict[str, list[str]]:
+    """The GPUs of this machine on which an available backend cannot run, with the reasons."""
+    module = dispatch.backend_of(backend)
+    if module.DEVICE != "cuda":
+        return {}
+    reasons = {index: module.not_for(torch.device("cuda", index)) for index in range(torch.cuda.device_count())}
+    return {f"cuda:{index}": why for index, why in reasons.items() if why}
 
 
 def _cuda() -> dict[str, object]:

@@ -9,7 +9,7 @@ from processes import run_python
 
 import qacg_kernels
 from qacg_kernels import dispatch, info
-from qacg_kernels.backends import cpu
+from qacg_kernels.backends import cpu, triton
 from qacg_kernels.utils import cpu_info
 
 
@@ -28,6 +28,14 @@ def test_every_backend_is_available_or_has_a_reason():
         assert state["available"] == (name in qacg_kernels.available_backends())
         assert state["available"] or all(len(reason) > 10 for reason in state["reasons"])
         assert state["available"] or state["reasons"]
+
+
+def test_gpu_without_a_backend_is_reported_with_its_reason(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(triton, "DEVICE", "cuda")
+    monkeypatch.setattr(triton, "missing", list)
+    monkeypatch.setattr(triton, "not_for", lambda device: ["no table"] if device.index else [])
+    assert "triton     available; not on cuda:1: no table\n" in info.render(info.collect())
 
 
 def test_missing_library_is_reported_with_its_reason(monkeypatch):
