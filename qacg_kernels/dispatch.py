@@ -48,7 +48,7 @@ class Explanation(Mapping[str, list[str]]):
     """Which backend runs a call, and why the others do not; the result of `explain`.
 
     The object is also a mapping from names to lists of text: the name of a backend gives its `reasons`; "selected",
-    "passed by auto" and "notes" give the fields of these names. `self_check` is no key.
+    "passed by auto" and "notes" give `selected`, `passed_by` and `notes`. `self_check` has no key.
 
     Attributes:
         selected: the backend that runs the call.

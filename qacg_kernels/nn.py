@@ -49,7 +49,7 @@ _AUTOCAST = {torch.float32, torch.float16, torch.bfloat16}  # dtypes that autoca
 class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
-    The layer is never called: the attention reads its parameters. As in the published code, initial weights have
+    The attention reads the layer's parameters and does not call it. As in the published code, initial weights have
     a standard deviation of 0.01, and initial biases are 0. So lambda starts near 0 (for beta = gamma = 1).
 
     Example:
@@ -145,7 +145,7 @@ class ContextAttention(nn.Module):
             packed: whether the inputs are packed sequences.
 
         Raises:
-            TypeError: hidden_states or context is no tensor, or its dtype is not that of the weights.
+            TypeError: hidden_states or context is no tensor, or `check_input_dtype` rejects its dtype.
             ValueError: hidden_states or context has the wrong shape or device, or `device` has another type.
         """
         for name, t in (("hidden_states", hidden_states), ("context", context)):
