@@ -233,7 +233,7 @@ _MOST_SETS = 8
 def draw_sets(case: Case, seed: int = 0) -> list[Inputs]:
     """Draws two to eight sets of inputs, of 1 GiB in total at most unless two sets are larger.
 
-    Calls that alternate between the sets do not find their inputs in the cache.
+    Calls rotate over the sets, so that large inputs are not in the cache.
     """
     generator = torch.Generator(case.device).manual_seed(seed)
     first = draw(case, generator)

@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"folder of {'/ and '.join(DATA)}/")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of results and tables")
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
-    parser.add_argument("--speed", action="store_true", help="only measure the speed of all arms on an idle machine")
+    parser.add_argument("--speed", action="store_true", help="only measure the speed of the arms that have a result")
     parser.add_argument(
         "--unseen", action="store_true", help="instead, leave out one aspect in training and ask for it"
     )

@@ -43,7 +43,7 @@ def measure(data: Path, out: Path, effort: Effort = EFFORT) -> dict:
     arms = [name for name in ARMS if name in trained]
     found: dict[str, dict[str, float]] = {}
     for aspects in ASPECTS:
-        # Further aspects get invented names of the same lengths, since each name may occur only once.
+        # Further aspects get invented names that are a word longer, since each name may occur only once.
         contexts = [*dataset.contexts, *(f"{name} again" for name in dataset.contexts)][:aspects]
         steps = {name: _step(name, dataset.splits["dev"], contexts, len(dataset.task.labels)) for name in arms}
         seconds = interleave(steps, effort)

@@ -149,7 +149,7 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
     """Runs the steps in the order A B C A B C until `effort` is reached; returns the seconds of each round by name.
 
-    In a round every step gets another set of inputs, so that no step finds its inputs in the cache.
+    A step gets another set of inputs in each round, and adjacent steps of a round get different sets.
     """
     turns = list(enumerate(steps.items()))
     for round_index in range(effort.warmup_rounds):
