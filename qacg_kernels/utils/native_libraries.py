@@ -51,7 +51,7 @@ def why_not_loadable(path: Path) -> str | None:
     if there < size:
         return f"{path.name}: expected {size:,} bytes, got {there:,}. {_REINSTALL}"
     if data[:4] == b"\x7fELF" and not _has_sections(path, data):
-        return f"{path.name}: expected a section table, got zeros at the end of {there:,} bytes. {_REINSTALL}"
+        return f"{path.name}: expected a section table at the end of {there:,} bytes, got none. {_REINSTALL}"
     if _same(machine) != _same(platform.machine()):
         return (
             f"{path.name}: expected code for {platform.machine()}, like this Python, got {machine}. {_REINSTALL} on "

@@ -27,8 +27,8 @@ KERNELS = ("whole_row_forward", "tiled_forward", "whole_row_backward", "key_grad
 BITS = (16, 32)
 HEAD_DIMS = (64, 128, 256)  # an entry applies to head sizes up to its own, and above the next smaller one
 MOST_HEAD_DIM = HEAD_DIMS[-1]
-# Numbers of keys with which backends are measured. A result applies to calls of up to that many keys and more keys than
-# the next smaller number; the result of the largest number also applies to longer calls.
+# Numbers of keys with which backends are measured. A result applies to lengths above the next smaller number, up to its
+# own; the result of the largest number also applies to longer calls.
 LENGTHS = (128, 512, 2048, 8192)
 ANY_LENGTH = 1 << 62
 MEASURED_BACKENDS = ("hopper", "cuda", "triton")
@@ -112,8 +112,8 @@ class Choice:
         bits: element width, 16 or 32.
         head_dim: the largest head size that the choice applies to.
         training: whether it is for calls with a backward pass; False for inference.
-        longest: the choice applies to sequences of up to this many keys, and more keys than the next smaller choice.
-            The choice with the largest number has no limit.
+        longest: the choice applies to numbers of keys above that of the next smaller choice, up to this number. The
+            choice with the largest number has no limit.
         backend: the name of the fastest backend.
     """
 
