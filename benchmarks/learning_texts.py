@@ -155,7 +155,7 @@ def dataset_of(kind: str, sentences: int, seed: int, data: Path | None, folder: 
         folder: where invented texts are written.
 
     Raises:
-        InputError: there are too few sentences for a dev split; or, as DataError, the published set does not exist.
+        InputError: there are too few sentences for a dev split, or the published set does not exist (DataError).
         ValueError: `data` is None for a published set.
     """
     if kind in LANGUAGES:

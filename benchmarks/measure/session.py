@@ -183,7 +183,7 @@ class Session:
     """Measures items in order, and collects their records and the reasons for missing records.
 
     Attributes:
-        records: all records in the writer's file; records of an earlier run come first.
+        records: all records, those that the writer kept from an earlier run first.
         missing: a line for each case or implementation without a record, with the reason.
         wrong: a line for each implementation that `agreement.disagreements` finds or that fails the strict self-check.
     """

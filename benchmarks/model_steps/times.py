@@ -175,7 +175,7 @@ def require_agreement(builder: Builder, runners: dict[str, Runner], batches: lis
 def _outcomes(
     runner: Runner, batches: list[Batch], dtype: str
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Runs the batches; returns results by name, and their scales by name, both stacked over layers.
+    """Runs the batches; returns results and their scales by name, stacked over layers and batches.
 
     Results of large tensors come from the first batch only, because the gradients of each batch take as much memory as
     the model.
