@@ -279,8 +279,8 @@ class FusedQuasiAttention(ContextAttention):
     ) -> None:
         """Sets all attributes except the layers and `dropout`, and registers `accept_other_naming` as a load hook.
 
-        The constructor and `apply_fused_attention` call this method. It does not validate hidden_size, num_heads,
-        naming and output_attentions.
+        The constructor and `apply_fused_attention` call this method. It does not validate hidden_size, num_heads
+        and naming.
 
         Raises:
             TypeError, ValueError: another argument has the wrong type or value.
@@ -540,7 +540,7 @@ def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
 
 
 def _check_parameters(device: object, dtype: object) -> None:
-    """Raises TypeError or ValueError unless parameters can be made with this device and dtype, or None for each."""
+    """Raises TypeError if `dtype` is neither floating nor None, and ValueError if torch has no device of this name."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype: expected a floating torch.dtype or None, got {dtype!r}")
     if device is not None and _device_type(device) is None:
