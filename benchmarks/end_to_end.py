@@ -44,7 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="all by default; with --quick all but torch.compile, which takes minutes",
     )
     parser.add_argument(
-        "--data", default=default_data(), help="folder with the train split (default: QACG_DATA/sentihood)"
+        "--data",
+        default=default_data(),
+        help="folder with the train split (default: QACG_DATA/sentihood, or the sample if QACG_DATA is not set)",
     )
     parser.add_argument("--tokenizer", help="folder or vocabulary; by default one is trained on the split")
     parser.add_argument("--batch", type=int, help="sentences per batch (default: 64, with --quick 8)")

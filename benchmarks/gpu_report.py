@@ -38,7 +38,7 @@ class Step:
         name: name of the step; its output goes to NAME.txt.
         command: the program and its arguments.
         seconds: the time limit.
-        creates: a glob pattern of files that the step must write.
+        creates: a glob pattern of files that the step writes if it succeeds.
     """
 
     name: str

@@ -36,7 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0])
     parser.add_argument("--lengths", choices=LENGTHS, nargs="+", default=[FULL])
     parser.add_argument(
-        "--implementations", choices=IMPLEMENTATIONS, nargs="+", help="by default all that support the case"
+        "--implementations",
+        choices=IMPLEMENTATIONS,
+        nargs="+",
+        help="by default the baselines and fused backends that support the case",
     )
     options = parser.parse_args(arguments)
     return exit_status(lambda: _measure(options), "--out has the records so far" if options.out else "")

@@ -65,7 +65,7 @@ class Suite:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.suite", description="The benchmark suite on the CPU.")
-    add_common_options(parser)
+    add_common_options(parser, "folder for the records, required; an interrupted run resumes from it")
     parser.add_argument(
         "--minutes", type=float, default=MINUTES, help=f"no case is started after this time (default: {MINUTES})"
     )

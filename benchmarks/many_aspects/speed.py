@@ -1,4 +1,4 @@
-"""Texts per second of every arm by the number of aspects, with all arms interleaved in one run."""
+"""Texts per second of the arms by the number of aspects, with the arms interleaved in one run."""
 
 import json
 import statistics

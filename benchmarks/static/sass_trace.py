@@ -62,7 +62,7 @@ def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) ->
                 return found
             if goes is None or (goes and instruction.target is None):
                 raise UnknownPathError(
-                    f"instruction {index - 1}: expected a branch that depends on the call's parameters, got "
+                    f"instruction {index - 1}: expected a branch that follows from the call's parameters, got "
                     f"{instruction.guard} {instruction.opcode} {instruction.operands}"
                 )
             if goes:
