@@ -4,7 +4,11 @@ import os
 
 
 def build_option(variable: str) -> str:
-    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto", "0" or "1"; "auto" if it is not set."""
+    """The value of QACG_BUILD_CPU or QACG_BUILD_CUDA: "auto" (also if it is not set), "0" or "1".
+
+    Raises:
+        RuntimeError: it has another value.
+    """
     value = os.environ.get(variable, "auto")
     if value not in ("auto", "0", "1"):
         raise RuntimeError(f"{variable}: expected 0, 1 or auto, got {value!r}")
@@ -16,7 +20,11 @@ def debugging() -> bool:
 
 
 def jobs() -> int | None:
-    """The number of compile jobs at a time (MAX_JOBS); None if it is not set."""
+    """The number of compile jobs at a time (MAX_JOBS); None if it is not set or empty.
+
+    Raises:
+        RuntimeError: it is no positive integer.
+    """
     value = os.environ.get("MAX_JOBS")
     if not value:
         return None

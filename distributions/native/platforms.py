@@ -25,7 +25,11 @@ TARGETS = {
 
 
 def platform_tag() -> str | None:
-    """The value of QACG_BUILD_FOR, a platform tag or "any"; None for a build for this machine."""
+    """The value of QACG_BUILD_FOR, a platform tag or "any"; None for a build for this machine.
+
+    Raises:
+        RuntimeError: it has another value.
+    """
     tag = os.environ.get("QACG_BUILD_FOR")
     if tag and tag != "any" and tag not in TARGETS:
         raise RuntimeError(f"QACG_BUILD_FOR: expected any, {', '.join(TARGETS)}, got {tag!r}")
