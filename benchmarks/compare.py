@@ -37,7 +37,7 @@ class Change:
     Attributes:
         what: case and implementation.
         unit: "us", "ms" or "MB".
-        old, new: medians, in `unit`.
+        old, new: medians, in `unit`; for memory, the values, but at least _MEMORY_SLACK_MB.
         ratio: new over old; below 1 is an improvement.
         low: the new first quartile over the old third quartile; for memory, `ratio`.
         high: the new third quartile over the old first quartile; for memory, `ratio`.
