@@ -131,7 +131,7 @@ def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]
 
     Yields:
         {"call": ..., "result": ...}. The result is "right", an error, "skipped: out of memory", or a text which states
-        that the call crashed, hung or was not run.
+        that the call crashed, hung or was not completed.
     """
     left, end = calls(device), time.time() + 60 * minutes
     while left and time.time() < end:
@@ -141,9 +141,9 @@ def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]
             if "CUDA error" in result["result"]:
                 break  # the child's CUDA context is unusable, so start another process
         else:
-            if left:  # the child ended before the last call
+            if left and time.time() < end:  # the child ended before the last call
                 yield {"call": left.pop(0), "result": "crashed or hung: the process that ran it ended"}
-    yield from ({"call": call, "result": "not run: the time limit is reached"} for call in left)
+    yield from ({"call": call, "result": "not completed: the time limit is reached"} for call in left)
 
 
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:

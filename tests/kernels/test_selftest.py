@@ -60,7 +60,18 @@ def test_device_error_starts_another_process(monkeypatch):
 
 def test_calls_without_time_are_reported(monkeypatch):
     scripted(monkeypatch)
-    assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not run: the time limit is reached"}
+    assert {r["result"] for r in selftest.results_of(CPU, 0)} == {"not completed: the time limit is reached"}
+
+
+def test_call_stopped_by_the_total_time_limit_did_not_crash(monkeypatch):
+    def until_the_limit():
+        yield {"call": "a", "result": "right"}
+        monkeypatch.setattr(selftest.time, "time", lambda: float("inf"))
+
+    scripted(monkeypatch, until_the_limit())
+    results = {r["call"]: r["result"] for r in selftest.results_of(CPU, 1)}
+    late = "not completed: the time limit is reached"
+    assert results == {"a": "right", "b": late, "c": late}
 
 
 @pytest.mark.parametrize("hangs", ["start", "call"])
