@@ -406,6 +406,16 @@ GOOD = torch.zeros(B, H, 4, D)
             "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
             "type": "context",
         },
+        "TypeError: key: expected a torch.Tensor, got list": {
+            "key": [1.0],
+            "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
+            "type": "context",
+        },
+        "ValueError: key: expected shape (2, length, 12), got shape (2, 4, 13)": {
+            "key": torch.zeros(B, 4, MODEL + 1),
+            "layer_cache": _cache(memory_keys=GOOD, memory_values=GOOD),
+            "type": "context",
+        },
     },
 )
 def test_attention_bad_input_raises(error, given):

@@ -95,7 +95,7 @@ class MultiHeadedAttention(nn.Module):
         Args:
             key: (B, S, model_dim). With a cache, its use depends on `type`. "self": not read, since keys are
                 projections of `query`. "context": projected in the first call only; later it may be None, and only its
-                length is checked. None: keys that are already projected and split, (B, H, T, D) with D = model_dim / H.
+                shape is checked. None: keys that are already projected and split, (B, H, T, D) with D = model_dim / H.
             value: of the same shape as `key`, and projected in the same cases.
             query: (B, L, model_dim).
             mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T includes
@@ -175,6 +175,8 @@ class MultiHeadedAttention(nn.Module):
             keys, values = self._project(key, value, query.shape[0])
         else:
             keys, values = cached
+            if key is not None:
+                self._check_width("key", key, query.shape[0])
             if key is not None and key.shape[1] != keys.shape[2]:
                 raise ValueError(
                     f"layer_cache[{names[0]!r}]: expected {key.shape[1]} keys as in `key`, got {keys.shape[2]}. "
