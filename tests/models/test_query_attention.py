@@ -465,7 +465,7 @@ def test_query_attention_limits_depend_on_the_encoder():
     assert deberta(long).start_logits.shape == (1, 40)
     distil = model(FAMILIES["distilbert"]())
     assert distil.max_length == 16
-    with raises("ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 0 to 2"):
+    with raises("ValueError: token_type_ids: expected 0 to 1 (number of segments is 2), got values from 0 to 2"):
         distil(**{**BATCH, "token_type_ids": BATCH["token_type_ids"] * 2})
 
 

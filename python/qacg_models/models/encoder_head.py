@@ -139,8 +139,8 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
                 raise ValueError(f"{name}: expected None for {kind}, got a tensor{hint if name == 'head_mask' else ''}")
         name, shape = self._check_tokens(input_ids, inputs_embeds)
         if token_type_ids is not None:
-            kinds = config.type_vocab_size if self.takes_token_types else 2
-            check_ids("token_type_ids", token_type_ids, shape, kinds, "type_vocab_size")
+            kinds = (config.type_vocab_size, "type_vocab_size") if self.takes_token_types else (2, "number of segments")
+            check_ids("token_type_ids", token_type_ids, shape, *kinds)
         if position_ids is None and self._position_limit is not None and shape[1] > self._position_limit:
             raise ValueError(
                 f"{name}: expected at most {self._position_limit} tokens, as many as the encoder has positions "
