@@ -11,7 +11,7 @@ GATE_ACTIVATIONS = ("sigmoid", "tanh")
 
 
 class CGBertFields(GatedContextFields, total=False):
-    """The fields that `CGBertConfig` accepts as `**kwargs`."""
+    """The fields that type checkers accept as `**kwargs` of `CGBertConfig`."""
 
     A_prob_dropout_prob: float  # a published name of attention_probs_dropout_prob
 

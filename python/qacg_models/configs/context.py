@@ -26,8 +26,9 @@ class ContextConfig(EncoderConfig):
     Args:
         contexts: names of the contexts, in the order of their ids; or their number, for the names CONTEXT_0, CONTEXT_1,
             and so on.
-        context_standalone: True: the model receives the context by its id only, and raises ValueError for inputs with
-            a second segment. False: inputs may also have the context's name as second segment.
+        context_standalone: True: the model receives the context by its id only, and raises ValueError for a second
+            segment (checked on the CPU and outside torch.compile only). False: inputs may also have the context's name
+            as second segment.
         **kwargs: fields of `EncoderConfig`.
 
     Raises:

@@ -77,7 +77,7 @@ class CommonFields(TypedDict, total=False):
 
 
 class PublishedFields(CommonFields, total=False):
-    """The fields that `EncoderConfig` accepts as `**kwargs`."""
+    """The fields that type checkers accept as `**kwargs` of `EncoderConfig`."""
 
     full_pooler: bool | None  # the published form of `pooler`
 
@@ -243,7 +243,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @property
     def least_weights(self) -> int:
-        """Number of weights in the embedding tables and the dense layers of all encoder layers, without biases."""
+        """Number of weights of BERT's embedding tables and layers at these sizes, without biases and LayerNorm."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * self.hidden_size + 2 * self.intermediate_size
         return self.hidden_size * (rows + self.num_hidden_layers * layer)
@@ -304,7 +304,7 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
 
 
 def check_labels(config: PreTrainedConfig) -> None:
-    """Raises ValueError unless id2label, label2id and problem_type of a configuration agree."""
+    """Raises ValueError unless id2label, label2id and problem_type of a configuration are valid and agree."""
     if config.problem_type is not None:
         check_choice("problem_type", config.problem_type, PROBLEM_TYPES)
     ids = sorted(config.id2label)

@@ -20,7 +20,7 @@ class QACGBertConfig(GatedContextConfig):
         lambda_bias: whether the layers of the gates have biases.
         quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
         quasi_bias: number that is added to the scores of the quasi-attention map (published: 0), or "-log(keys)". With
-            "-log(keys)" and scores near 0, a row of the map sums to about 1, whatever the number of keys.
+            "-log(keys)" and scores of 0, a row of the map over n keys sums to quasi_scale * n / (n + 1).
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.
         attention_naming: "released" or "compact", the published names of the attention parameters

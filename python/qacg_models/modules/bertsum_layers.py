@@ -326,7 +326,8 @@ class TransformerInterEncoder(nn.Module):
             The scores (B, S), 0 for padding; with return_dict a `TransformerInterEncoderOutput`.
 
         Raises:
-            TypeError: `top_vecs` or `mask` is not a tensor, or `top_vecs` has a wider dtype than the weights.
+            TypeError: `top_vecs` or `mask` is not a tensor, or the sum of `top_vecs` and positions has another dtype
+                than the weights.
             ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are checked on
                 the CPU and outside torch.compile only.
         """

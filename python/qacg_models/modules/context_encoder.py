@@ -166,8 +166,8 @@ class ContextBertEncoder(PlainLayers):
     Args:
         config: sizes and variants.
         self_attention: class of the self-attention, a subclass of `ContextAttention` that is built from the
-            configuration. Its `forward` takes the arguments of `ContextAttentionBlock.forward` except the hidden
-            states, and the flags `output_attentions` and `output_gates`.
+            configuration. Its `forward` takes the flags `output_attentions` and `output_gates`, and the arguments of
+            `ContextAttentionBlock.forward` except the hidden states.
     """
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
@@ -204,8 +204,8 @@ class ContextBertEncoder(PlainLayers):
             texts: the texts of the questions; None: each question has its own, so that B = N.
 
         Returns:
-            Two lists over these layers: the hidden states after each layer, without the input; and a list of the other
-            outputs of its self-attention.
+            Two lists with an element for each of these layers: its hidden states, and a list of the other outputs of
+            its self-attention.
         """
         every_hidden, every_other = [], []
         for layer, context_layer in zip(self.layer[self.first :], self.context_layer[self.first :]):
@@ -254,8 +254,8 @@ class AspectBertEncoder(PlainLayers):
             texts: the texts of the questions; None: each question has its own, so that B = N.
 
         Returns:
-            Two lists over these layers: the hidden states after each layer, without the input; and a list with the
-            attention matrix of each layer, (N, H, L, L) with L = max_seqlen if packed, or None.
+            Two lists with an element for each of these layers: its hidden states, and a list with its attention matrix,
+            (N, H, L, L) with L = max_seqlen if packed, or with None.
 
         Raises:
             ValueError: output_gates is True.

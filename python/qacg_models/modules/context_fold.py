@@ -4,8 +4,8 @@ X are the hidden states, E is the context embedding, and W = [We | Wx]. The cont
 Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus Uq (We E + b + E) + uq. The second term is equal for all
 tokens of a sequence. The context key is folded in the same way.
 
-With the hidden size H, queries, keys, values, context queries and context keys then take five H x H products per token
-instead of six. `fold_context` folds weights once, for inference, and requires two products per question.
+With the hidden size H and the context projection "hidden", the five projections of a token then take five H x H
+products instead of six. `fold_context` folds weights once, for inference, and requires two products per question.
 `project_apart` folds weights within a call of more than 2 H tokens, and requires three products per question.
 
 The products of the tokens do not depend on E. So in the first layer with a context they are computed once for each
