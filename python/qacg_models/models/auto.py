@@ -51,7 +51,7 @@ class ModelEntry:
 
     @property
     def adds_context(self) -> bool:
-        """Whether the model adds the context to the hidden states and has no other weights for it."""
+        """Whether the embedding of the context is added to the hidden states, and no other weight uses the context."""
         return self.context_from_layer and not self.context_projection
 
     @property
@@ -131,7 +131,7 @@ BACKBONES = {entry.backbone: entry for entry in MODELS if entry.backbone is not 
 
 
 def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
-    """Imports the module of a model, which takes seconds, registers its classes, and returns the model's class."""
+    """Imports the module of a model (this takes seconds), registers its models, and returns the model's class."""
     register_with(entry.name)
     return getattr(importlib.import_module(entry.module), entry.name)
 
@@ -140,7 +140,7 @@ def register_with(name: str) -> None:
     """Registers the class `name` and the other models of its module.
 
     `name` is the name of a model class or of a configuration class; other names have no effect. For a model with a head
-    over any encoder, all models are registered, since any of them may be the encoder.
+    over any encoder, all models are registered, since the encoder may be in another module.
     """
     named = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
     if any(entry.tensors == "head" for entry in named):

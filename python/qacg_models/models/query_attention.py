@@ -267,9 +267,10 @@ def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
         question = question & visible
     if values_readable(question) and not bool(question.any(-1).all()):
         row = int((~question.any(-1)).nonzero()[0, 0])
+        padding = "" if visible is None else " Padding does not count."
         raise ValueError(
             f"token_type_ids: expected a token of type 0 in every row, got none in row {row}. Type 0 is the question: "
-            "the tokens before the first separator if token_type_ids is None. Padding does not count."
+            f"the tokens before the first separator if token_type_ids is None.{padding}"
         )
     return question
 
