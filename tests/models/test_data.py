@@ -438,7 +438,7 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
         ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass other names by --text-column"),
         ("text;aspect;label\n", None, "has no rows"),
         ("text;topic;label\n", 1, "expected 'aspect', got 'text', 'topic', 'label'"),
-        ("text,aspect,label,label\n", 1, "expected each name once, got 'label' twice"),
+        ("text,aspect,label,label\n", 1, "expected each name once, got 'label' more than once"),
         ("text,aspect,label\nx\n", 2, "expected 3 fields as in the header, got 1"),
         ("text,aspect,label\na,b,c,d\n", 2, "expected 3 fields as in the header, got 4; put fields that contain ','"),
         ("text,aspect,label\nx,y\n", 2, "has an empty 'label'"),

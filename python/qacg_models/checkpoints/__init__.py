@@ -1,4 +1,4 @@
-"""Loading checkpoints of any origin: every tensor is accounted for, and none is initialised silently.
+"""Loading checkpoints of several programs, with a report about every tensor; none is initialised silently.
 
 | content | module |
 |---|---|

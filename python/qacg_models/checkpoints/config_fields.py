@@ -152,7 +152,7 @@ def size_in_tensors(source: Source, field: str) -> int | None:
 def check_agreement(config: PreTrainedConfig, source: Source, may_differ: frozenset[str]) -> None:
     """Raises CheckpointError for the first size that differs from the tensors; sizes in `may_differ` are skipped.
 
-    Fields that change no shape are compared with the configuration file of the checkpoint, if there is one.
+    The fields in _COMPUTATION, which change no shape, are compared with the checkpoint's configuration file, if any.
 
     Args:
         config: configuration of the model.

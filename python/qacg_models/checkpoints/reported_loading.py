@@ -43,7 +43,7 @@ class ReportedLoading:
         """Loads a checkpoint from a folder, a file or the hub, and logs its report.
 
         Arguments other than `read` are those of the calling `from_pretrained`. If the name is None, transformers'
-        `from_pretrained` builds the model, and nothing is logged.
+        `from_pretrained` builds the model, and no report is logged.
 
         Args:
             read: function of the path, `model_args`, and by keyword `use_safetensors`, `variant` and the remaining

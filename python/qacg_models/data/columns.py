@@ -153,7 +153,7 @@ def file_aspects(path: Path, columns: Columns) -> list[str]:
 
 
 def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[int, dict]]:
-    """Returns an iterator over the line number and all fields of every row that is not blank.
+    """Returns an iterator over the line number and all fields of every row, except blank lines and blank Excel rows.
 
     Raises:
         DataError: the suffix is unknown.
@@ -321,7 +321,9 @@ def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> N
     twice = [name for name in columns.required() if names.count(name) > 1]
     if twice:
         shown = ", ".join(map(repr, twice))
-        raise DataError(path, line, f"columns: expected each name once, got {shown} twice; rename or delete a column")
+        raise DataError(
+            path, line, f"columns: expected each name once, got {shown} more than once; rename or delete a column"
+        )
     if columns.wide and not _wide_aspects(names, columns):
         shown = ", ".join(map(repr, names))
         raise DataError(

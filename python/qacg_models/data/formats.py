@@ -33,7 +33,7 @@ class Format:
         note: a line to print when the format is read, such as the opinions that are left out.
 
     Raises:
-        ValueError: the format has neither or both of the combinations above.
+        ValueError: the format has another combination of these three.
     """
 
     name: str

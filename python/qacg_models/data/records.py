@@ -56,8 +56,8 @@ def discover(
         path: path of the file, for errors.
         columns: names of the record's fields.
         aspects, labels: names in the order of their indices; None: those of the records in natural order.
-        absent_label: the label that means "no opinion", which gets index 0; None: the label "none" in upper or lower
-            case, if there is one.
+        absent_label: the label that means "no opinion", which gets index 0; None: the label "none", ignoring case, if
+            there is one.
 
     Raises:
         DataError: the records have fewer than two labels; or a detected aspect column has more than MOST_LABELS

@@ -189,7 +189,7 @@ def check_text(argument: str, text: str) -> None:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
-    """Raises InputError for no tokenizer, one with more tokens than the model has embeddings, or without padding."""
+    """Raises InputError unless the value is a tokenizer with a padding token and at most `embeddings` tokens."""
     if not hasattr(tokenizer, "pad_token_id"):
         raise InputError(f"tokenizer: expected a tokenizer of transformers, got {type(tokenizer).__name__}")
     if len(tokenizer) > embeddings:
