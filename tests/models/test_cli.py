@@ -466,8 +466,10 @@ def test_output_encoding_without_a_character_is_an_error(tmp_path, monkeypatch, 
     [
         (
             "word_dropout",
-            "0.1 from scratch, 0.0 with a checkpoint, 0.0 with --epochs, --max-steps or --protocol released",
+            "0.1 from scratch, 0.0 with a checkpoint, "
+            "0.0 with --epochs (given or by default), --max-steps or --protocol released",
         ),
+        ("minutes", "60.0, 0.0 with --epochs, --max-steps or --protocol released"),
         ("pooler", "attention from scratch, cls with a checkpoint, cls with --protocol released"),
         ("balance", "0.3, 1.0 with --protocol released"),
         ("vocab_size", "4000"),

@@ -66,8 +66,8 @@ class TrainingOptions:
     )
     frozen_layers: int = _what(
         0,
-        "number of layers, from the first, that keep the weights of the checkpoint, with the embeddings of tokens;"
-        " training is then faster and less accurate",
+        "number of first layers that, like the embeddings of tokens, keep the weights of the checkpoint; training is"
+        " then faster and less accurate; 0: all weights are trained",
     )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
@@ -191,8 +191,8 @@ class TrainingOptions:
     )
     context_from_layer: int | None = _shape(
         None,
-        "first layer that reads the aspect, from 0 (default: 0; for aspect-bert with a checkpoint the last layer);"
-        " with --context-standalone, the layers below are computed once for all aspects of a text",
+        "first layer that reads the aspect, from 0; with --context-standalone, the layers below are computed once for"
+        " all aspects of a text; for aspect-bert with a checkpoint the default is the last layer",
         kind=int,
     )
     context_start: str | None = _shape(

@@ -121,7 +121,9 @@ def describe_default(name: str) -> str | None:
     same = pretrained == scratch or (pretrained is None and released is None)
     parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
     parts += [f"{format_value(pretrained)} with a checkpoint"] if pretrained not in (scratch, None) else []
-    steps = "--epochs, --max-steps or --protocol released" if released is None else "--epochs or --max-steps"
+    # The default of --epochs with a checkpoint has the same effect, except on the time limit (`_count_epochs`).
+    epochs = "--epochs" if name == "minutes" else "--epochs (given or by default)"
+    steps = f"{epochs}, --max-steps or --protocol released" if released is None else f"{epochs} or --max-steps"
     for value, condition in ((counted, steps), (released, "--protocol released")):
         if value is not None and {scratch, pretrained} - {None} != {value}:
             parts.append(f"{format_value(value)} with {condition}")

@@ -1,4 +1,4 @@
-"""Initial values of quasi-attention, from the names of the aspects, for a checkpoint that has no aspects.
+"""Initial weights for reading aspects, computed from their names, for a checkpoint that has no aspects.
 
 With random values, training takes long until the model uses the aspect: its vector has norm 0.4 and hidden states have
 norm 10. The context projections get almost no gradient while lambda is near 0 (docs/explanation/many-aspects.md).

@@ -43,8 +43,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
     """Returns the options with the defaults of the recipe, the data, the checkpoint and the machine.
 
-    These options stay None: those that the checkpoint defines or the model lacks, limits that are not set, and
-    `from_checkpoint` for random weights. Options that this function has returned are returned unchanged.
+    Options without a default in the recipe stay None, such as `tensorboard`; so do options that the checkpoint defines
+    or the model lacks, and `from_checkpoint` for random weights. Options that this function has returned are returned
+    unchanged.
 
     Args:
         options: options of training.

@@ -53,9 +53,9 @@ def train(
 ) -> TrainedModel:
     """Trains, keeps the weights of the best evaluation, and writes the model to `output`.
 
-    During training, all files except TensorBoard's are in the folder `output`.unfinished. At the end the model in it is
-    renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun every process calls
-    this function.
+    During training, all files except TensorBoard's and the lock file are in the folder `output`.unfinished. At the end
+    the model in it is renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun
+    every process calls this function.
 
     Args:
         dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
