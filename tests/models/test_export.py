@@ -134,7 +134,7 @@ def test_torch_export_runs_without_this_package(trained, traced, tmp_path, monke
     torch.testing.assert_close(torch.tensor([float(one) for one in logits]), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
-# All three classifiers, as trained from scratch and with the fields of published encoders.
+# All classifiers, as trained from scratch and with the fields of published encoders.
 CLASSIFIERS = {
     "qacg-bert": {"kind": "qacg-bert", "context_standalone": False, "fields": {"pooler": "attention"}},
     "qacg-bert-heads": {"kind": "qacg-bert", "fields": {"context_projection": "head", "lambda_per_head": True}},

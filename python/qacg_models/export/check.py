@@ -62,7 +62,7 @@ class Check:
         required = f"{self.limits.labels:.0%}" if self.limits.labels < 1 else "all"
         return (
             f"run by {self.runtime}: {self.rows:,} examples of {self.lengths[0]} to {self.lengths[1]} tokens, "
-            f"in batches of 1 to {LARGEST_BATCH}\n"
+            f"in batches of at most {LARGEST_BATCH}\n"
             f"largest difference of a probability: {self.largest:.2g}, allowed {self.limits.probability:g}\n"
             f"equal labels: {self.equal:,} of {self.rows:,}, required {required}"
         )

@@ -34,7 +34,7 @@ def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> 
 def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], str]:
     """Returns examples to check a file on, and a description of their source.
 
-    The examples are the rows of dev and test of the training data. If the files have changed or do not exist, the
+    The examples are the rows of dev and test of the training data whose files are unchanged. If there are none, the
     examples are the sentences of the bundled sample with each context of the model.
 
     Args:
