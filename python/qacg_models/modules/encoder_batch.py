@@ -13,14 +13,14 @@ from qacg_models.modules.packing import Packing, SharedTexts, pack_visible, pack
 
 @dataclass(frozen=True)
 class EncoderBatch:
-    """The tokens of a batch in the form that the encoder processes. (N) stands for (B, L) if padded, (T) if packed.
+    """The tokens of a batch in the form that the encoder processes. (*) stands for (B, L) if padded, (T) if packed.
 
     Attributes:
         size: B, the number of the caller's sequences.
-        input_ids: (N), or None with inputs_embeds.
-        inputs_embeds: (N, hidden), or None with input_ids.
-        token_type_ids: (N); None: all 0.
-        position_ids: (N), or (1, L) if padded; None: 0 to L - 1 of a padded batch.
+        input_ids: (*), or None with inputs_embeds.
+        inputs_embeds: (*, hidden), or None with input_ids.
+        token_type_ids: (*); None: all 0.
+        position_ids: (*), or (1, L) if padded; None: 0 to L - 1 of a padded batch.
         layout: the packing; or, if padded, (B, L) booleans, True for tokens; or None without padding.
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
         token_indices: (T,) int64, the index b L + l of each token in that padded batch; None if padded_shape is None.

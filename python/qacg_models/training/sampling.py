@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 # The generator's seed is seed * _EPOCHS_PER_SEED + epoch, unique for epochs below this number.
 _EPOCHS_PER_SEED = 100_003
-_CHUNK = (
-    1 << 16
-)  # number of row indices that are converted to Python integers at a time, which take five times a tensor's memory
+# Number of row indices that are converted to Python integers at a time; these take five times a tensor's memory.
+_CHUNK = 1 << 16
 
 
 class EpochSampler(Sampler):
