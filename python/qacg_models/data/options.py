@@ -107,7 +107,7 @@ class DataOptions:
         return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """Returns the column names, delimiter and encoding of a user's table."""
+        """Returns the column names, form, delimiter and encoding of a user's table."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,

@@ -20,7 +20,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     """A transformers model with a head over an encoder, which is the attribute named by `base_model_prefix`.
 
     The encoder is any text encoder of AutoModel whose output has `last_hidden_state` and which requires no other inputs
-    than `encode` passes. `BertModel` of this package is such an encoder. CG-BERT and QACG-BERT are not, since they
+    than `encode` passes. `BertModel` of this package is such an encoder. The models with contexts are not, since they
     require context ids.
     """
 

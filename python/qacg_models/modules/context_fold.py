@@ -248,7 +248,7 @@ def has_context_layers(model: nn.Module) -> bool:
 
 
 def fold_context(model: nn.Module) -> int:
-    """Folds the context path of every layer with a context of a QACG-BERT or CG-BERT, for inference.
+    """Folds the context path of every layer of a QACG-BERT or CG-BERT that reads the context, for inference.
 
     Results stay the same up to rounding. The folded weights are used where no gradients are recorded and no attention
     maps are requested. `model.train()` and `load_state_dict` drop them. After any other change of the weights call this

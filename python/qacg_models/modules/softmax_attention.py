@@ -8,7 +8,7 @@ from qacg_kernels import quasi_attention, quasi_attention_varlen
 from qacg_kernels.backends import cpu
 from qacg_models.modules.packing import Packing
 
-# BERT and CG-BERT use the first by default.
+# BERT, CG-BERT and Aspect-BERT use the first by default.
 IMPLEMENTATIONS = ("sdpa", "fused", "eager")
 
 

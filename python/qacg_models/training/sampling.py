@@ -32,8 +32,9 @@ class EpochSampler(Sampler):
         balance: number in [0, 1]; 1 gives all classes the same total weight.
         seed: seed of the order.
         join: replaces some of the drawn rows by pairs of indices (`JoinedTexts.pairs`); None: no pairs.
-        texts: (N) index of the text of each row. Texts are then drawn with all of their rows, with the mean weight of
-            the rows, so that a batch computes layers without context once per text. None: rows are drawn independently.
+        texts: (N) index of the text of each row. Texts are then drawn with all of their rows (the last one may be cut),
+            with the mean weight of the rows, so that a batch computes layers without context once per text. None: rows
+            are drawn independently.
 
     Attributes:
         epoch: epoch of the next iteration; the caller sets it.
