@@ -86,8 +86,8 @@ class ContextFromLayerConfig(ContextConfig):
 
     Args:
         context_from_layer: index of the first layer that reads the context, from 0 to num_hidden_layers - 1. The layers
-            before it do not depend on the context, so the models can compute them once for all contexts of a text (the
-            argument `text_ids`).
+            before it do not read the context. So with context_standalone they can run once for all contexts of a text
+            (the argument `text_ids`).
         **kwargs: fields of `ContextConfig` and `EncoderConfig`.
 
     Raises:

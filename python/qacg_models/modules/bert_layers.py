@@ -33,7 +33,7 @@ class Dropout(nn.Dropout):
 
 
 class BertEmbeddings(nn.Module):
-    """Dropout of LayerNorm of the sum of word, position and token-type embeddings.
+    """dropout(LayerNorm(x)), where x is the sum of word, position and token-type embeddings.
 
     All rows of the tables are trained, as in the published code; in transformers' BERT the row of padding is not.
     """

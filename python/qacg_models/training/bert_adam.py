@@ -11,7 +11,7 @@ class BertAdam(Optimizer):
     """Adam without bias correction, with decoupled weight decay and clipping per tensor.
 
     m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  w = w - lr (m / (sqrt(v) + eps) + decay w), where g is the
-    gradient of one tensor, scaled down to the norm `max_grad_norm`.
+    gradient of one tensor, scaled down to the norm `max_grad_norm` if its norm is larger.
 
     Args:
         params: tensors, or parameter groups, which can override the other arguments.
