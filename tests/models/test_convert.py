@@ -411,6 +411,18 @@ def test_convert_initial_values_follow_the_seed(tmp_path, capsys):
     assert not torch.equal(a["bert.context_embeddings.weight"], c["bert.context_embeddings.weight"])
 
 
+def test_rows_of_a_larger_vocabulary_follow_the_seed(tmp_path):
+    plain(tmp_path / "own")
+    options = {"overrides": {"vocab_size": 200}, "permissions": Permissions(resize_vocabulary=True)}
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        convert(tmp_path / "own", tmp_path / name, to="huggingface", seed=seed, **options)
+    a, b, c = (
+        load_file(tmp_path / name / "model.safetensors")["bert.embeddings.word_embeddings.weight"] for name in "abc"
+    )
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
 def test_convert_prints_its_report_as_json(tmp_path, capsys):
     plain(tmp_path / "own")
     arguments = ("--model", "QACGBertForSequenceClassification", "--set", "contexts=2", "--json")

@@ -96,7 +96,8 @@ def convert(
         drop_unplaced: drop tensors that the format "huggingface" cannot store, such as contexts; False: raise
             CheckpointError.
         overwrite: replace a model folder at `dst`.
-        seed: seed of the random values for tensors that the source lacks; used for the format "own" only.
+        seed: seed of random values: tensors that the source lacks, in the format "own", and rows that
+            `resize_vocabulary` adds.
 
     Returns:
         The report about every tensor.
@@ -121,7 +122,8 @@ def convert(
         source = open_source(weights, config=config)
         chosen = choose_model(source, model, plain=to != OWN)
     dst.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(dst) as folder, explain_write_errors(folder):
+    with atomic_folder(dst) as folder, explain_write_errors(folder), torch.random.fork_rng():
+        torch.manual_seed(seed)
         if head is not None:
             report = write_head(
                 folder,
@@ -167,9 +169,7 @@ def _write_own(
     permissions: Permissions,
     seed: int,
 ) -> Report:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model, info = model_class.from_source(source, overrides=overrides, permissions=permissions)
+    model, info = model_class.from_source(source, overrides=overrides, permissions=permissions)
     model.save_pretrained(folder)
     report = info["report"]
     if report.missing:

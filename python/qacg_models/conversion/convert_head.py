@@ -37,7 +37,7 @@ def write_head(
         config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
         permissions: what the user permits for tensors that are missing or have another size.
-        seed: seed of the random values for missing tensors; used for the format "own" only.
+        seed: seed of torch's generator, which the report names if it gave values to missing tensors.
 
     Returns:
         The report about every tensor.
@@ -58,9 +58,7 @@ def write_head(
             )
     ready = head_configuration(model_class.config_class, weights, config, overrides)
     if to == "own":
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            model, info = model_class.from_file(weights, config=ready, **options)
+        model, info = model_class.from_file(weights, config=ready, **options)
         model.save_pretrained(folder)
         report = info["report"]
         if report.missing:
