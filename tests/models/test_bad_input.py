@@ -171,6 +171,7 @@ BAD_FIELDS = {
     "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
     "ValueError: id2label: expected ids from 0, got 'a'": {"id2label": {"a": "b"}},
     "ValueError: num_labels: expected 3 as in id2label, got 2": {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
+    "ValueError: num_labels: expected 2 as in id2label, got 3": {"num_labels": 3, "label2id": {"a": 0, "b": 1}},
     "ValueError: label2id: expected 'b' for 1 as in id2label, got 'a'": {
         "id2label": {0: "a", 1: "b"},
         "label2id": {"a": 1, "b": 0},
@@ -189,6 +190,11 @@ BAD_CONTEXT_FIELDS = {
     "TypeError: contexts: expected a list of names or a number": {"contexts": "price"},
     "TypeError: num_contexts: expected no value, since contexts": {"num_contexts": 3},
 }
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_config_takes_label_names_from_label2id(config_class):
+    assert config_class(**SIZES, label2id={"a": 1, "b": 0, "c": 2}).id2label == {0: "b", 1: "a", 2: "c"}
 
 
 @error_cases(BAD_FIELDS)

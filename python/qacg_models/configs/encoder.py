@@ -188,7 +188,7 @@ class EncoderConfig(PreTrainedConfig):
         self.unpad = unpad
         rest: dict[str, Any] = dict(kwargs)
         self._remove_fixed_fields(rest)
-        check_label_count(rest)
+        complete_labels(rest)
         check_dtypes(rest)
         super().__init__(**rest)
         self.pad_token_id = pad_token_id  # after super().__init__, which would raise an error with another message
@@ -320,8 +320,10 @@ def check_labels(config: PreTrainedConfig) -> None:
         )
 
 
-def check_label_count(given: dict[str, object]) -> None:
+def complete_labels(given: dict[str, Any]) -> None:
     """Checks the fields id2label, label2id and num_labels before transformers reads them.
+
+    If id2label is missing, it is added from label2id, which transformers would ignore.
 
     Raises:
         TypeError, ValueError: a field is invalid, or id2label has another number of labels than num_labels.
@@ -333,6 +335,8 @@ def check_label_count(given: dict[str, object]) -> None:
         raise TypeError(f"id2label: expected a dict from id to name, got {type(names).__name__}")
     if not isinstance(ids := given.get("label2id"), dict | None):
         raise TypeError(f"label2id: expected a dict from name to id, got {type(ids).__name__}")
+    if names is None and ids:
+        names = given["id2label"] = {i: name for name, i in ids.items()}
     for key in names or ():
         if not str(key).isdecimal():
             raise ValueError(f"id2label: expected ids from 0, got {key!r}")

@@ -2,14 +2,14 @@
 
 import copy
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 from typing_extensions import Unpack
 
 from qacg_models.configs import encoders  # noqa: F401 - registers the encoders of this package
-from qacg_models.configs.encoder import CommonFields, check_label_count, check_labels, contents, unknown_field
+from qacg_models.configs.encoder import CommonFields, check_labels, complete_labels, contents, unknown_field
 from qacg_models.configs.field_checks import check_dtypes, check_size
 from qacg_models.configs.limits import MOST
 
@@ -49,7 +49,7 @@ class EncoderHeadConfig(PreTrainedConfig):
                 "field encoder."
             )
         self._check_known(dict(kwargs))
-        check_label_count(dict(kwargs))
+        complete_labels(cast(dict[str, Any], kwargs))
         check_dtypes(kwargs)
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
