@@ -161,7 +161,8 @@ def _format_reason(dataset: Dataset) -> str:
     if options.format != "auto":
         reason = "as given by --format"
     elif source.is_dir():
-        reason = f"by the names of its files: {', '.join(file.name for (file, *_) in dataset.files.values())}"
+        names = dict.fromkeys(file.name for (file, *_) in dataset.files.values())  # dev can be from the file of train
+        reason = f"by the names of its files: {', '.join(names)}"
     elif any(source.name in chosen.names(split) for split in SPLITS):
         reason = f"by its name, {source.name}"
     else:
