@@ -103,8 +103,10 @@ def test_table_incompatible_rows_raise(tmp_path, capsys):
     empty, broken = tmp_path / "empty", tmp_path / "rows.jsonl"
     empty.mkdir()
     cut = json.dumps(row_of(record())) + "\n{"
+    partial = {name: value for name, value in row_of(record()).items() if name != "machine"}
     for text, expected in (
         ("{}\n", f"{broken}:1: expected a record of qacg train --rows, got other JSON"),
+        (json.dumps(partial), f"{broken}:1: expected a record of qacg train --rows, got other JSON"),
         (cut, f"{broken}:2: is not JSON"),
     ):
         broken.write_text(text)

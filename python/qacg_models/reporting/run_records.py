@@ -18,6 +18,11 @@ from qacg_models.utils.plain_text import parse_json, read_text
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
 # Options that not every model has. They are listed only if they differ between records of one model.
 _MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer", "context_start")
+# Keys that the tables read; old records have no `tfidf`.
+_KEYS = {
+    *("task", "backbone", "pretrained", "protocol", "seed", "metrics", "majority", "selected", "seconds", "data"),
+    *("options", "versions", "machine", "commit", "written"),
+}
 
 
 def row_of(record: TrainingRecord) -> dict:
@@ -82,7 +87,7 @@ def read_rows(paths: Sequence[Path]) -> list[dict]:
                 row = parse_json(line)
             except ValueError as error:
                 raise InputError(f"{path}:{number}: is not JSON ({error})") from None
-            if not isinstance(row, dict) or not {"task", "backbone", "metrics", "options", "data"} <= row.keys():
+            if not isinstance(row, dict) or not row.keys() >= _KEYS:
                 raise InputError(f"{path}:{number}: expected a record of qacg train --rows, got other JSON")
             rows.append(row)
     if not rows:
