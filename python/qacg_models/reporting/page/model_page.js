@@ -327,7 +327,8 @@ function endOf({ texts, cut }, total, seconds) {
   const problems = new Map();
   for (const { problem } of texts) if (problem) problems.set(problem, (problems.get(problem) ?? 0) + 1);
   const skipped = [...problems].map(([problem, count]) => `skipped ${counted(count)} texts ${problem}`.replace("texts empty", "empty texts"));
-  const done = texts.length < total ? `Stopped after ${counted(texts.length)} of ${counted(total)} texts` : `Predicted ${counted(total)} texts`;
+  const predicted = `Predicted ${counted(texts.filter(({ problem }) => !problem).length)} texts`;
+  const done = texts.length < total ? `Stopped after ${counted(texts.length)} of ${counted(total)} texts` : predicted;
   const shortened = cut ? [`truncated ${counted(cut)} texts to the model's maximum of ${facts.max_length} tokens`] : [];
   return `${[`${done} in ${seconds.toFixed(1)} s`, ...skipped, ...shortened].join("; ")}.`;
 }
