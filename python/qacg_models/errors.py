@@ -10,4 +10,4 @@ class CheckpointError(InputError):
 
 
 class ModelFolderError(InputError):
-    """A folder that is not a complete model of this package; the message begins with the path of the folder."""
+    """A folder that is not a complete model of this package; the message begins with the path of the folder or file."""

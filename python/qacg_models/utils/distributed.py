@@ -41,8 +41,8 @@ def run_on_main(action: Callable[[], T]) -> T:
     """Runs `action` in the main process, and returns its result in all processes.
 
     Raises:
-        InputError: in the other processes, if the action raises an exception in the main process, which raises that
-            exception itself.
+        InputError: in the other processes, with the message of an exception that `action` raises in the main process.
+            The main process raises the exception itself.
     """
     if world_size() == 1:
         return action()

@@ -63,10 +63,12 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     """Converts a JSON value to a type.
 
     Args:
-        kind: `object`, for any value; int, float, str, bool or a union of them; or a tuple, a dict with str keys or a
-            dataclass, whose members have accepted types. Each of these also in a union with None. Lists become tuples.
-            None: null. For a float, an int is converted; infinity, NaN and an int beyond the range of float are errors.
-            A dataclass requires all its fields and no others.
+        kind: one of the following, alone or in a union with None; None alone accepts null only.
+            `object`: any value, unchanged.
+            int, float, str, bool or a union of them. For a float, an int is converted; infinity, NaN and an int beyond
+            the range of float are errors.
+            A tuple, a dict with str keys or a dataclass, whose members have such types. A list becomes a tuple. A
+            dataclass requires all its fields and no others.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: functions that convert other types, called with the value and its path.
@@ -122,6 +124,7 @@ def convert_json_fields(
         The converted values by the names of the fields, in the order of `kinds`.
 
     Raises:
+        TypeError: a type in `kinds` is not accepted.
         InputError: `value` is not an object, or a field is missing, unknown, or does not fit.
     """
     given = _as_object(value, path)

@@ -22,7 +22,7 @@ def option_group(group: str) -> Callable[..., Any]:
             default: the default; None if the option has none, in which case `kind` is required.
             text: help text, on one line.
             *known: allowed values; none: any value.
-            kind: type of the value; `list` is a list of names.
+            kind: type of the value; None: that of `default`; `list` is a list of names.
             metavar: placeholder of the value in the help text; None: that of the type. Ignored for a bool and with
                 `known`.
         """

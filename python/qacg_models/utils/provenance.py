@@ -33,7 +33,7 @@ def now() -> str:
 
 
 def commit() -> str | None:
-    """Returns the commit of a checkout, followed by "-modified" if files differ; None for an installed package."""
+    """Returns the commit, followed by "-modified" if tracked files differ; None outside a checkout or without git."""
     from qacg_kernels.utils.source_revision import checkout_of
 
     found = checkout_of(__file__, "-uno")

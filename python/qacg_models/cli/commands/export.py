@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="for a page: the archive of the npm package onnxruntime-web that `npm pack` writes (default: the archive "
-        "in the current folder; an error prints the command)",
+        "in the current folder; if there is none, the error has the command)",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")

@@ -25,8 +25,8 @@ DESCRIPTION = (
     "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row, with an empty "
     "label, for each chosen sentence and aspect. Rows marked dev in the column split are a random sample of sentences "
     "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
-    "model (--with), the new rows have the model's aspects and its least certain predictions; labelled rows "
-    "(--labelled) are kept."
+    "model (--with), the new rows have the model's aspects, new training rows have its least certain predictions, and "
+    "labelled rows (--labelled) are kept."
 )
 
 
@@ -261,7 +261,7 @@ def _check(arguments: argparse.Namespace) -> None:
             "rows are copied to the new sheet."
         )
     if arguments.labelled is not None and arguments.labelled.suffix.lower() != ".csv":
-        raise InputError(f"labelled: expected a name that ends in .csv, got {arguments.labelled}")
+        raise InputError(f"labelled: expected a name that ends in .csv, got {arguments.labelled}.")
     output = arguments.output
     if output.suffix.lower() != ".csv":
         raise InputError(f"output: expected a name that ends in .csv, got {output}.")

@@ -15,9 +15,10 @@ from qacg_models.utils.output_lock import unfinished_path
 USES_MODELS = True
 HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSONL, Excel, Parquet)"
 DESCRIPTION = (
-    "Trains a model from scratch or from a checkpoint, keeps the weights that are best on dev, and evaluates them on "
-    "test. Options that are not given take the defaults of the recipe. The run writes all options beside its model, as "
-    "run.yaml, which --config reads. Under torchrun, several processes train the model together."
+    "Trains a model from scratch or from a checkpoint, and evaluates it on dev and test. Keeps the weights that are "
+    "best on dev, or those of the last step if only they are evaluated (--eval-every). Options that are not given take "
+    "the defaults of the recipe. The run writes all options beside its model, as run.yaml, which --config reads. Under "
+    "torchrun, several processes train the model together."
 )
 
 
