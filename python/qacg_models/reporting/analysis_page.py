@@ -22,8 +22,8 @@ from qacg_models.reporting.tables import html_table
 from qacg_models.reporting.token_scores import TokenScores, token_scores
 
 READING = (
-    "Tokens are words and pieces of words; [CLS] and [SEP] mark the beginning and end of the text, and are hidden until"
-    " you show them. Blue values are positive, orange values negative; stronger colours are further from 0.",
+    "Tokens are words and pieces of words; [CLS] and [SEP] mark the ends of the text and of the aspect, and are hidden"
+    " until you show them. Blue values are positive, orange values negative; stronger colours are further from 0.",
     "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
     " quasi-attention of the context, which adds attention (blue) or takes it away (orange); the model uses A ="
     " P + λ·G. P has a scale from 0 to 1, on which the strength of the colour is the square root of the value. For λ·G"

@@ -115,9 +115,9 @@ class Confidence:
         """
         from matplotlib.figure import Figure
 
-        panels = {"without temperatures": self.after}
+        panels = {"no temperature scaling": self.after}
         if self.temperatures is not None:
-            panels = {"before the temperatures": self.before, "after the temperatures": self.after}
+            panels = {"before temperature scaling": self.before, "after temperature scaling": self.after}
         figure = Figure(figsize=(3.6 * len(panels), 4.2), layout="constrained")
         axes = figure.subplots(
             2, len(panels), squeeze=False, sharex=True, sharey="row", gridspec_kw={"height_ratios": (3, 1)}

@@ -28,7 +28,7 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 
 
 def row_title(record: TrainingRecord, split: str) -> str:
-    """Returns the title of the model in a table, with a mark if the checkpoint was selected on the test split."""
+    """Returns the title of the model in a table of `split`, with a mark for test if test selected the checkpoint."""
     title = BACKBONES[record.options.model].title
     chosen_on_test = split == "test" and record.selected.split == "test"
     return f"{title} (chosen on test)" if chosen_on_test else title

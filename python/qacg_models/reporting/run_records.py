@@ -164,7 +164,7 @@ def _kind(row: dict) -> str:
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
     """Returns "name value" of the options in which a record differs from any record with the same protocol.
 
-    Only records are compared that both start from pretrained weights, or both from scratch.
+    Two records are compared only if both start from pretrained weights, or both from scratch.
     """
     alike = [
         other
