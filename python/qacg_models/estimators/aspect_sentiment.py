@@ -33,6 +33,9 @@ class AspectSentiment(AspectPredictor):
         trained: the model. If it has context layers and is not int8, it is set to evaluation mode, and its context path
             is folded in place (`fold_context`).
 
+    Raises:
+        TypeError: `trained` is not a TrainedModel, or a projection of its context path is not a plain nn.Linear.
+
     Example:
         >>> reviews = {
         ...     "text": [f"the {noun} was {word} on day {day}" for day in range(8) for noun, word in
@@ -166,7 +169,7 @@ class AspectSentiment(AspectPredictor):
             target: name of the column with one target for each row of a frame; None: `targets` for every row.
             by: unit of a prediction: "text", truncated to the maximum length of the model; "sentence", each sentence of
                 the text; or "document", one prediction from all sentences.
-            batch_size: maximum number of pairs of text and context in one batch.
+            batch_size: maximum number of pairs of text and context in one batch; halved when memory runs out.
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
                 prediction. If `texts` is a str, an empty text always raises InputError.
 
@@ -258,10 +261,11 @@ class AspectSentiment(AspectPredictor):
         """Returns the metrics of the model on labelled rows, equal to those of `qacg evaluate`.
 
         Args:
-            frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect.
+            frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect;
+                a wide frame if the model was trained on one.
             text: name of the column of texts; None: that of training.
-            aspect: name of the column of aspects; None: that of training.
-            label: name of the column of labels; None: that of training.
+            aspect: name of the column of aspects; None: that of training. Not for a wide frame.
+            label: name of the column of labels; None: that of training. Not for a wide frame.
             on_empty: for rows with NaN, None or an empty text in one of these columns: "raise" InputError, or "skip"
                 the rows.
 

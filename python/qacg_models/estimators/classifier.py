@@ -30,8 +30,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         start: "minilm", "scratch" (random weights) or the path of a checkpoint; None: MiniLM if its package is
             installed, the texts are English and the options fit it, otherwise random weights.
         options: other options of `qacg train` by name, such as {"epochs": 4}; None: no other options.
-        random_state: seed of initial weights, order of rows and dropout.
-        verbose: whether log lines and progress are printed.
+        random_state: seed of initial weights, order of rows and dropout, unless `options` has `seed`.
+        verbose: whether `fit` prints log lines and progress.
 
     Attributes:
         classes_: the labels, in the order of the columns of `predict_proba`.
@@ -70,7 +70,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> AspectSentimentClassifier:
-        """Trains a model as `qacg train` does; a part of the sentences (`dev_fraction`) selects the checkpoint.
+        """Trains a model as `qacg train` does; a part of the sentences (`dev_fraction`) becomes dev.
 
         Args:
             X: (N) rows with a text and an aspect; see the class.

@@ -30,8 +30,8 @@ def frames_as_data(
     Args:
         frames: DataFrames, or mappings of columns, by split; without dev, a part of train becomes dev, as for a file.
         options: options for reading the data, with the names of the columns.
-        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows; in a wide frame only the empty
-            cells of aspects are skipped.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty cell of
+            an aspect is skipped alone.
         say: called with a line for each split of which rows are skipped.
 
     Raises:

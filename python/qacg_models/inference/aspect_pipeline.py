@@ -28,11 +28,11 @@ class AspectSentimentPipeline(ChunkPipeline):
     """Predicts the sentiment of each aspect of a text.
 
     A call takes a text or a list of texts, and `aspects`: names of contexts of the model. None selects all contexts; a
-    model whose configuration has no contexts requires names. For each text, the call returns a list of {"aspect",
-    "label", "score", "probabilities"}, one for each aspect.
+    model that has them neither in `config.contexts` nor in `config.task_specific_params` requires names. For each text,
+    the call returns a list of {"aspect", "label", "score", "probabilities"}, one for each aspect.
 
-    Probabilities equal those of `AspectSentiment`, because `config.task_specific_params` has the contexts, the maximum
-    length and the temperatures of a trained model.
+    Probabilities of a trained model equal those of `AspectSentiment`, because its `config.task_specific_params` has the
+    contexts, the maximum length and the temperatures.
     """
 
     _load_processor = False

@@ -183,6 +183,7 @@ class QuestionAnswerer:
         Raises:
             InputError: an argument or a setting is invalid, and the message names it; or the text has no tokens and
                 "no answer" is not allowed.
+            TypeError: the model is not for question answering.
         """
         return self.answers(question, context, 1)[0]
 

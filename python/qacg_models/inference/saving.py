@@ -21,8 +21,8 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     """Writes a model folder atomically; a model folder with this name is replaced.
 
     The weights in memory are saved. run.yaml has the options of the training, but not the paths of the training data.
-    Side effects: the model's configuration gets the entry of `declare_task`, and the tokenizer in memory loses its
-    truncation and padding.
+    Side effects: `declare_task` changes the model's configuration, and the tokenizer in memory loses its truncation and
+    padding.
 
     Raises:
         InputError: the model was loaded with int8, `folder` is a file or has files that are not a model, or a file
@@ -42,7 +42,7 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
 
 
 def declare_task(trained: TrainedModel) -> None:
-    """Stores contexts, maximum length and temperatures in the configuration, where the pipeline reads them."""
+    """Sets `task_specific_params` of the configuration: contexts, maximum length and temperatures, for the pipeline."""
     trained.model.config.task_specific_params = {
         ASPECT_SENTIMENT: {
             "contexts": list(trained.contexts),
