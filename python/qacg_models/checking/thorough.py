@@ -21,7 +21,7 @@ FOLDS = 3
 def model_doubts(dataset: Dataset, options: TrainingOptions, say: Callable[[str], None]) -> list[Doubt]:
     """Returns the doubtful labels of training rows, found by models trained without these rows, most doubtful first.
 
-    All trainings use the split dev to select a checkpoint. The models are deleted.
+    All trainings have the same split dev. The models are deleted.
 
     Args:
         dataset: the data set; it has the splits train and dev.

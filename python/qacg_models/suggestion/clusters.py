@@ -30,11 +30,9 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
     Args:
         words: the words of the sentences.
         nouns: stems, by decreasing number of sentences.
-        least: minimum number of sentences with a word that is a dimension of the vectors. Each of `nouns` is in at
-            least as many sentences.
+        least: words in at least this number of sentences are the dimensions of the vectors; each of `nouns` is one.
         count: maximum number of clusters.
-        fill: if there are fewer leaders than `count`, the nouns that are the least similar to their most similar leader
-            become leaders too.
+        fill: if there are fewer leaders than `count`, the nouns that are least similar to all leaders become leaders.
     """
     frequency, vectors = words.document_frequency, _vectors(words, nouns, least)
     leaders: list[int] = []

@@ -36,7 +36,7 @@ class SheetRow:
         aspect: name of the aspect.
         hint: reason for the selection: words of the aspect, or a predicted label with its probability. Empty for other
             rows.
-        split: "train" or "dev".
+        split: "train" or "dev", or another text that a file has in the column `split`.
         label: the label; empty until labelled.
     """
 
