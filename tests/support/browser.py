@@ -126,7 +126,7 @@ class Browser:
         self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def press(self, key: str, shift: bool = False) -> None:
-        """Presses and releases a key, by its name in `KeyboardEvent.key`; does not support letters and digits."""
+        """Presses and releases Tab, Enter, the space bar or an arrow key, by its name in `KeyboardEvent.key`."""
         code = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
         fields = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
         text = {"Enter": "\r", " ": " "}.get(key)

@@ -90,7 +90,7 @@ def as_tensorflow(state):
 
 
 def as_converted(state):
-    """Renames tensors as in the file that the released code starts from, without a prefix except in the classifier."""
+    """Renames tensors as in the file that the released code starts from, whose names have no prefix `bert.`."""
     table = {ours: converted for ours, _, _, converted in rows(99)}
     return {table[name]: tensor for name, tensor in state.items()}
 

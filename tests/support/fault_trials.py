@@ -134,7 +134,7 @@ class Trials:
         self.report.take("damaged", f"{subject.name}, {file} {way}", wrong, place.parent)
 
     def died(self, subject: Subject) -> Path:
-        """Starts a run that kills itself after several checkpoints or parts; returns its folder."""
+        """Starts a run that kills itself after several checkpoints or parts; returns the unfinished run's folder."""
         place = self.folder / f"died {subject.name}"
         place.mkdir()
         outcome = run(subject.arguments(place), self.log, before=dying_late)

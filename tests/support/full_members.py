@@ -1,4 +1,4 @@
-"""Parametrisations with some members that have the mark `full`, which only `make test-all` runs."""
+"""Parametrisations with some members that have the mark `full`, which the default run of the tests leaves out."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
