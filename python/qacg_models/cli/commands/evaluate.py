@@ -73,7 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write, with unrounded values")
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="folder to create, with a page that has a reliability diagram"
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="folder to write, with a page that has a reliability diagram; an earlier page is replaced",
     )
     parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)

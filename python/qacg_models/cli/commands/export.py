@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="quantize linear layers to 8 bits: a smaller file, with larger tolerances of the check; implied by --to"
-        " page",
+        help="quantize the encoder's linear layers to 8 bits, for --to onnx: a smaller file, with larger tolerances of"
+        " the check; implied by --to page",
     )
     parser.add_argument(
         "--runtime",
