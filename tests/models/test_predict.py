@@ -439,7 +439,8 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
     capsys.readouterr()
     (tmp_path / "in.txt").write_text("fine\n")
     assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    assert "columns: expected none for the format txt, which has no other columns, got all" in capsys.readouterr().err
+    message = "columns: expected the format csv, tsv, xlsx or parquet with --columns all, got txt. Omit --columns."
+    assert message in capsys.readouterr().err
 
 
 def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsys):

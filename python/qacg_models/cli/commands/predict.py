@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns",
         choices=COLUMNS,
         help="whether the other columns of a CSV, TSV, Excel or Parquet file are written after the predictions; other "
-        "formats have no other columns (default: all)",
+        "keys of JSON are never written (default: all)",
     )
     add_confidence_flag(output)
     output.add_argument(
@@ -267,7 +267,8 @@ def _keeps_columns(columns: str | None, data_format: str) -> bool:
 
     if columns == "all" and data_format not in WITH_COLUMNS:
         raise InputError(
-            f"columns: expected none for the format {data_format}, which has no other columns, got all. Omit --columns."
+            f"columns: expected the format {', '.join(WITH_COLUMNS[:-1])} or {WITH_COLUMNS[-1]} with --columns all, got"
+            f" {data_format}. Omit --columns."
         )
     return data_format in WITH_COLUMNS and columns != "none"
 
