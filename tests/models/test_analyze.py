@@ -171,7 +171,7 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     with raises("InputError: got 'food' of 'service is slow' twice"):
         write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
     bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
-    with raises("InputError: model: expected a QACG-BERT, got a BERT, which has no quasi-attention"):
+    with raises("InputError: model: expected a QACG-BERT, got BERT, which has no quasi-attention"):
         write_analysis(bert, [row(TEXTS[1], "food")], tmp_path / "none", title="")
     assert not (tmp_path / "none").exists()
 

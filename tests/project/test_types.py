@@ -124,7 +124,7 @@ def test_public_names_are_those_of_type_checkers():
     ],
 )
 def test_typed_fields_are_those_of_the_signature(fields, config):
-    """The signatures of configurations name the fields of the class below as a TypedDict."""
+    """Subclasses annotate `**kwargs` with the TypedDict, which repeats the parameters of the configuration."""
 
     def found(dotted):
         module, name = dotted.split(".")

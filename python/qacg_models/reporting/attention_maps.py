@@ -92,7 +92,7 @@ def check_has_gate(trained: TrainedModel) -> None:
     from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
 
     if not isinstance(trained.model, QACGBertForSequenceClassification):
-        raise InputError(f"model: expected a QACG-BERT, got a {trained.title}, which has no quasi-attention")
+        raise InputError(f"model: expected a QACG-BERT, got {trained.title}, which has no quasi-attention")
 
 
 def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict, list[dict]]:

@@ -133,8 +133,9 @@ def _add_tables(
 
 def _sentences(summary: Summary) -> Section:
     section = Section("Example sentences")
-    section.text("Sentences with the highest probabilities of each label.")
     labels = summary.labels[1:] if summary.has_absent else summary.labels
+    without = f" except {summary.labels[0]}" if summary.has_absent else ""
+    section.text(f"Sentences with the highest probabilities of each label{without}.")
     for context in summary.counts:
         found = {label: sentences for label in labels if (sentences := summary.telling(context, label))}
         if found:
