@@ -49,7 +49,7 @@ class Trials:
         folder: working folder.
         generator: random number generator of the trials.
         report: collects the results.
-        before: a function that the process of every command calls first.
+        before: a function that the process of each command in a trial calls first.
     """
 
     def __init__(self, folder: Path, generator: random.Random, report: Report, before: Callable[[], None]):

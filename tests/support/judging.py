@@ -38,7 +38,7 @@ def compare(results, judges, where):
 
 
 def check(case, backend, dtype, device):
-    """Checks a case with a backend: shapes and dtypes, then the values of every tensor, with and without gradients."""
+    """Checks a case with a backend: shape, dtype and values of every tensor, and the output without gradients."""
     judges = judged_by(case, dtype, device)
     inputs = judges[0]
     results = evaluate(inputs, through_backend(backend))

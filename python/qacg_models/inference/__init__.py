@@ -4,6 +4,7 @@
 |---|---|
 | loading a model folder, logits and probabilities | `trained_model.py` |
 | aspect sentiment of texts | `aspect_predictor.py`, `aspect_queries.py` |
+| the same as a pipeline of transformers | `aspect_pipeline.py` |
 | saving a model folder, and its card | `saving.py`, `trained_card.py` |
 | long texts by sentence or as documents | `pieces.py` |
 | int8 inference | `int8.py` |

@@ -162,9 +162,10 @@ def _kind(row: dict) -> str:
 
 
 def _differing(row: dict, rows: Sequence[dict]) -> list[str]:
-    """Returns "name value" of the options in which a record differs from any record with the same protocol.
+    """Returns "name value" of the options in which a record differs from at least one record with the same protocol.
 
-    Two records are compared only if both start from pretrained weights, or both from scratch.
+    Two records are compared only if both start from pretrained weights, or both from scratch. Options in _MODEL_OPTIONS
+    are compared only between records of one model.
     """
     alike = [
         other

@@ -10,9 +10,9 @@ from qacg_models.errors import InputError
 USES_MODELS = True
 HELP = "write a page with signed attention maps, lambda (the gate of the quasi-attention) and token scores of sentences"
 DESCRIPTION = (
-    "Writes one HTML file that needs no network. The figures, as SVG and PNG, and their numbers, as JSON, are beside"
-    " it. Aspects of the same sentence are shown side by side. Options of --data that are not given have the values"
-    " of the model's training; the defaults printed below are those of qacg train. The model must be a QACG-BERT."
+    "Writes one HTML file that needs no network. The figures, as SVG and PNG, and the numbers of its tables, as JSON,"
+    " are beside it. Aspects of the same sentence are shown side by side. Options of --data that are not given have the"
+    " values of the model's training; the defaults printed below are those of qacg train. Requires a QACG-BERT."
 )
 
 
