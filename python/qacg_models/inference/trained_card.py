@@ -35,11 +35,14 @@ def _usage(trained: TrainedModel) -> str:
 def _facts(trained: TrainedModel) -> str:
     record, task = trained.record, trained.task
     rows = ", ".join(f"{part.rows:,} rows of {split}" for split, part in record.data.items())
+    chosen = f"Weights of the last step, {record.steps}, without selection."
+    if record.has_selection:
+        metric = record.selected.metric.replace("_", " ")
+        chosen = f"Checkpoint of step {record.selected.step}, selected by {metric} on {record.selected.split}."
     parts = [
         f"Labels: {', '.join(task.labels)}. Aspects: {', '.join(task.aspects)}. The model supports no other labels or"
         " aspects.",
-        f"Data: {rows}. Checkpoint of step {record.selected.step}, selected by "
-        f"{record.selected.metric.replace('_', ' ')} on {record.selected.split}.",
+        f"Data: {rows}. {chosen}",
     ]
     for split, metrics in record.metrics.items():
         results = {"model": metrics, "majority": record.majority[split]}

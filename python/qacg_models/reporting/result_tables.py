@@ -68,7 +68,7 @@ def selection_note(record: TrainingRecord) -> str:
         f"checkpoint of step {selected.step} of {record.steps}, selected by {metric} on {selected.split}"
         f" ({selected.value:.1%})"
     )
-    if record.options.eval_every == selected.step == record.steps:
+    if not record.has_selection:
         note = (
             f"weights of the last step, {record.steps}, without selection ({metric} on {selected.split}:"
             f" {selected.value:.1%})"

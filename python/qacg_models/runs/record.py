@@ -136,6 +136,11 @@ class TrainingRecord:
                         " numbers"
                     )
 
+    @property
+    def has_selection(self) -> bool:
+        """Whether evaluations selected the checkpoint; False if only the last step was evaluated."""
+        return not self.options.eval_every == self.selected.step == self.steps
+
     def to_json(self) -> dict:
         """Returns the record as values that JSON supports."""
         plain = {"format": RECORD_FORMAT} | asdict(self)
