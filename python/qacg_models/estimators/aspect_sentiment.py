@@ -73,8 +73,8 @@ class AspectSentiment(AspectPredictor):
             label: name of the column of labels.
             start: "minilm", "scratch" (random weights) or the path of a checkpoint; None: MiniLM if its package is
                 installed, the texts are English and the options fit it, otherwise random weights.
-            dev: a frame with the rows that select the checkpoint; None: the rows that the column `split` marks as dev,
-                or the share `dev_fraction` (0.1 by default) of the sentences.
+            dev: a frame with the rows of dev; None: the rows that the column `split` marks as dev, or the share
+                `dev_fraction` (0.1 by default) of the sentences.
             output: folder to create for the model; None: keep the model in memory only.
             on_empty: for rows with an empty cell (NaN, None or blank text): "raise" InputError, or "skip" the rows. In
                 a wide frame, an empty cell of an aspect is skipped alone.
