@@ -31,8 +31,8 @@ class AspectSentimentPipeline(ChunkPipeline):
     model that has them neither in `config.contexts` nor in `config.task_specific_params` requires names. For each text,
     the call returns a list of {"aspect", "label", "score", "probabilities"}, one for each aspect.
 
-    Probabilities of a trained model equal those of `AspectSentiment`, because its `config.task_specific_params` has the
-    contexts, the maximum length and the temperatures.
+    Probabilities of a trained model equal those of `AspectSentiment` up to rounding, because its
+    `config.task_specific_params` has the contexts, the maximum length and the temperatures.
     """
 
     _load_processor = False
