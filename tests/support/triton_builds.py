@@ -265,7 +265,7 @@ def is_busy_variant(variant: str, head_dim: int) -> bool:
 
 
 def faults(build: Build, used: dict[str, Resources]) -> list[str]:
-    """Lists the limits in this module that a build exceeds, as text."""
+    """Lists the faults of a build as text: limits that it exceeds, spills in loops, and reasons for a low rate."""
     found = []
     packed = VARIANTS[build.variant].get("packed") and build.dtype != torch.float32
     stack = PACKED_STACK if packed else BACKWARD_STACK

@@ -169,9 +169,9 @@ class BulkPrediction:
 
         Raises:
             InputError: `resume` and `overwrite` are both set; the file or its parts exist and no flag permits that; the
-                parts are of a run with other options; a part was damaged during the run; `output` is a folder or cannot
-                be written; another run writes it; `by` is unknown; a text, its aspect or its target cannot be used
-                (then a DataError); or a single row does not fit into memory.
+                parts are of a run with other options, or their plan cannot be read; a part was damaged during the run;
+                `output` is a folder or cannot be written; another run writes it; `by` is unknown; a text, its aspect or
+                its target cannot be used (then a DataError); or a single row does not fit into memory.
         """
         if resume and overwrite:
             raise InputError("resume, overwrite: expected one of them, got both; omit one")
@@ -262,7 +262,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
 
     Raises:
         InputError: `output` is a folder, `output` or its parts exist and neither flag permits it, or the unfinished run
-            has other options.
+            has other options or an unreadable plan.
     """
     if output.is_dir():
         raise InputError(f"{output}: expected a file to write, got a folder")

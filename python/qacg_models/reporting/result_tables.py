@@ -61,7 +61,7 @@ def show_seeds(summary: dict, split: str) -> str:
 
 
 def selection_note(record: TrainingRecord) -> str:
-    """Returns one line with the selected checkpoint, and the metric by which it was selected."""
+    """Returns one line with the selected checkpoint and its metric, or with the last step if there was no selection."""
     selected = record.selected
     metric = selected.metric.replace("_", " ")
     note = (

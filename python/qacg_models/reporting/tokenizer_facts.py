@@ -84,7 +84,7 @@ def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, li
     text = _SEPARATOR.join(letters)
 
     def changed(to: Callable[[str], str], **settings: bool) -> list[int]:
-        """Returns the code points that a setting changes to the text `to`."""
+        """Returns the code points of the letters that a setting changes to `to(letter)`."""
         off = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
         if not any(settings.values()):
             return []
