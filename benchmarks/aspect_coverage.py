@@ -41,17 +41,16 @@ def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> 
     return found
 
 
-def by_chance(sizes: Sequence[int], categories: Sequence[set[str]], draws: int = DRAWS) -> float:
-    """The mean number of categories that lists of random sentences cover, over `draws` draws.
+def by_chance(sizes: Sequence[int], categories: Sequence[set[str]]) -> float:
+    """The mean number of categories that lists of random sentences cover, over DRAWS draws with a fixed seed.
 
     Args:
         sizes: number of sentences of each list.
         categories: the categories of each sentence.
-        draws: number of draws, with a fixed seed.
     """
     chance = random.Random(0)
     numbers = range(len(categories))
-    return sum(len(covered([chance.sample(numbers, size) for size in sizes], categories)) for _ in range(draws)) / draws
+    return sum(len(covered([chance.sample(numbers, size) for size in sizes], categories)) for _ in range(DRAWS)) / DRAWS
 
 
 def read_sentihood(folder: Path) -> Labelled:
@@ -107,11 +106,11 @@ NOBODY = ("my sister", "the brochure", "our trip", "the weather", "a friend", "t
 FILLERS = ("came with us", "was another story", "had told us so", "made up for it", "took for ever")
 
 
-def hotel_sentences(count: int = HOTEL_SENTENCES, seed: int = 0) -> list[tuple[str, set[str]]]:
-    """Generates sentences of one to three clauses, each with its categories."""
-    draw, found = random.Random(seed), []
+def hotel_sentences() -> list[tuple[str, set[str]]]:
+    """Generates HOTEL_SENTENCES sentences of one to three clauses, each with its categories."""
+    draw, found = random.Random(0), []
     names, shares = list(CATEGORIES), [share for share, _, _ in CATEGORIES.values()]
-    for _ in range(count):
+    for _ in range(HOTEL_SENTENCES):
         about = list(dict.fromkeys(draw.choices(names, shares, k=draw.choice((1, 1, 2)))))
         clauses = []
         for name in about:

@@ -10,15 +10,16 @@ import argparse
 import math
 import random
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from qacg_models.data import DataOptions, Example, load_data
-from qacg_models.errors import InputError
 from qacg_models.metrics.doubts import baseline_doubts
+from qacg_models.utils.cells import markdown_table
+
+from benchmarks.command import exit_status
 
 FIRST = (100, 300, 750)
 
@@ -55,37 +56,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if not 0 < arguments.share <= 1:
         parser.error(f"--share: expected a number above 0 and at most 1, got {arguments.share}")
-    try:
-        _measure(arguments)
-    except InputError as error:
-        print(f"label_doubts: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status(lambda: _measure(arguments))
 
 
-def _measure(arguments: argparse.Namespace) -> None:
+def _measure(arguments: argparse.Namespace) -> int:
     dataset = load_data(arguments.data, ("train",), DataOptions(format="sentihood-tsv"))
     rows = list(dataset.splits["train"])
-    header = [
-        "seed",
-        "doubts",
-        "precision",
-        "recall",
-        *(f"precision of the first {count}" for count in FIRST),
-        "seconds",
-    ]
-    print(f"| {' | '.join(header)} |\n|{'---:|' * len(header)}")
-    lines = []
+    first = [f"precision of the first {count}" for count in FIRST]
+    print(markdown_table(["seed", "doubts", "precision", "recall", *first, "seconds"], [], texts=0))
     for seed in arguments.seeds:
         noisy, flipped = flip(rows, arguments.share, len(dataset.task.labels), seed)
         begun = time.process_time()
         found = [doubt.row for doubt in baseline_doubts(noisy, dataset.task)]
         seconds = time.process_time() - begun
         hits = [row in flipped for row in found]
-        line = [len(found), _share(hits), sum(hits) / len(flipped)]
-        lines.append([*line, *(_share(hits[:count]) for count in FIRST), seconds])
-        cells = [f"{value:.1%}" if isinstance(value, float) else str(value) for value in lines[-1][:-1]]
-        print(f"| {seed} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
+        shares = [_share(hits), sum(hits) / len(flipped), *(_share(hits[:count]) for count in FIRST)]
+        cells = " | ".join(f"{share:.1%}" for share in shares)
+        print(f"| {seed} | {len(found)} | {cells} | {seconds:.1f} |", flush=True)
+    return 0
 
 
 def _share(hits: list[bool]) -> float:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from qacg_models.cli.libraries import load_libraries
 from qacg_models.data import file_digest
-from qacg_models.errors import InputError
 from qacg_models.metrics import judge
 from qacg_models.metrics.tfidf import TfidfBaseline
 from qacg_models.reporting.run_records import row_of
@@ -26,7 +25,7 @@ from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.cells import markdown_table, mean_and_deviation
 from qacg_models.utils.provenance import commit, now
 
-from benchmarks.command import INTERRUPTED
+from benchmarks.command import RESUMES, exit_status
 from benchmarks.learning_texts import KINDS, PUBLISHED, dataset_of
 
 FILE = "learning-curves.jsonl"
@@ -188,7 +187,8 @@ def main(arguments: list[str] | None = None) -> int:
     done = {key_of(row) for row in read(options.out)}
     if not options.table:
         load_libraries(alone=arguments is None)
-    try:
+
+    def run() -> int:
         choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16 or None)
         if options.baseline_only:
             refit_baseline(options.out, options.data, options.texts)
@@ -196,14 +196,10 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"\n{key[0]}, {key[1]:,} sentences, from {key[2]}, seed {key[3]}", flush=True)
             if not measure(options.out, key, options.data, choices):
                 print("skipped: the data has fewer sentences")
-    except (InputError, ValueError) as error:
-        print(f"learning_curves: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; the same command resumes")
-        return INTERRUPTED
-    print(f"\n{table(read(options.out), options.texts, sorted(options.sizes))}")
-    return 0
+        print(f"\n{table(read(options.out), options.texts, sorted(options.sizes))}")
+        return 0
+
+    return exit_status(run, RESUMES)
 
 
 if __name__ == "__main__":

@@ -216,11 +216,16 @@ def gpu_shape(length: int, head_dim: int) -> Shape:
     return Shape(max(1, min(512, _GPU_TOKENS // length)), _HIDDEN // head_dim, length, head_dim)
 
 
-def gpu_items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
+def gpu_case(shape: Shape, mode: str, **options: object) -> Case:
+    """A case of the GPU benchmark."""
+    return Case(shape, GPU_DTYPE, mode, device="cuda", **options)
+
+
+def gpu_items(backends: tuple[str, ...]) -> list[Item]:
     """Returns the plan of the GPU benchmark for the available backends, with the most important cases first."""
 
     def item(shape: Shape, mode: str, baselines: tuple[str, ...], **options: object) -> Item:
-        return Item(Case(shape, GPU_DTYPE, mode, device=device, **options), (*baselines, *backends))
+        return Item(gpu_case(shape, mode, **options), (*baselines, *backends))
 
     def eager_if_short(shape: Shape) -> tuple[str, ...]:
         return (EAGER, ONE_MAP) if shape.length <= _LONGEST_MATERIALISED else (ONE_MAP,)
@@ -228,10 +233,10 @@ def gpu_items(backends: tuple[str, ...], device: str = "cuda") -> list[Item]:
     passes = (FORWARD, FORWARD_BACKWARD)
     replayed = [named(name) for named in (graphed, compiled) for name in backends]
     overhead, overhead_replayed = (
-        [Item(Case(GPU_OVERHEAD_SHAPE, GPU_DTYPE, mode, device=device), tuple(names), OVERHEAD) for mode in passes]
+        [Item(gpu_case(GPU_OVERHEAD_SHAPE, mode), tuple(names), OVERHEAD) for mode in passes]
         for names in (backends, replayed)
     )
-    memory = [Item(Case(GPU_MEMORY_SHAPE, GPU_DTYPE, FORWARD_BACKWARD, device=device), backends, MEMORY)]
+    memory = [Item(gpu_case(GPU_MEMORY_SHAPE, FORWARD_BACKWARD), backends, MEMORY)]
     baselines = (EAGER, COMPILED, COMPOSITION, ONE_MAP)
     targets = [item(shape, mode, baselines) for shape in GPU_SHAPES for mode in passes]
     sentences = [

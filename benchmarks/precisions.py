@@ -34,7 +34,7 @@ from qacg_models.inference.trained_model import TrainedModel, load_trained, prob
 from qacg_models.utils.cells import markdown_table
 from qacg_models.utils.provenance import now, origin
 
-from benchmarks.command import INTERRUPTED
+from benchmarks.command import exit_status
 from benchmarks.measure.timing import CpuContention
 
 FILE = "precisions.jsonl"
@@ -174,10 +174,14 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.table and (not options.models or options.data is None):
         parser.error("expected both MODEL and --data FILE, or --table, got at most one of MODEL and --data")
     torch.set_num_threads(options.threads)
+    return exit_status(lambda: _run(options), "--out has the records so far")
+
+
+def _run(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / FILE
-    try:
-        for folder in [] if options.table else options.models:
+    if not options.table:
+        for folder in options.models:
             trained = load_trained(folder)
             if trained.record.options.threads not in (0, options.threads):
                 raise InputError(
@@ -190,11 +194,6 @@ def main(arguments: list[str] | None = None) -> int:
             with path.open("a", encoding="utf-8") as handle:
                 for record in measure(folder, examples, options.repeats):
                     handle.write(json.dumps(record, allow_nan=False) + "\n")
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 1
     if path.is_file():
         print(table([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]))
     return 0

@@ -15,7 +15,7 @@ from qacg_models.cli.libraries import load_libraries
 from benchmarks.command import RESUMES, exit_status
 from benchmarks.evidence import tables
 from benchmarks.evidence.comparison import compare, compare_variants
-from benchmarks.evidence.results import Result, load
+from benchmarks.evidence.results import Result, load, require_known
 from benchmarks.evidence.study import CONTESTANTS, DATA, Trial, chosen_settings, evaluated, every_trial, searches
 
 TABLES, FIGURE, UNFINISHED = "evidence.md", "evidence.svg", "unfinished"
@@ -63,9 +63,7 @@ def missing_trials(out: Path, only: list[str] | None = None) -> Iterator[Trial]:
     while True:
         results = load(out)
         known = {trial.name: trial for trial in [*searches(), *evaluated(_chosen(results))]}
-        for name in only or []:
-            if name not in known:
-                raise ValueError(f"--only: expected one of {', '.join(known)}, got {name!r}")
+        require_known(only, known)
         names = [name for name in only or known if name not in results and name not in done]
         if not names:
             return

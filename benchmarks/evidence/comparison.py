@@ -126,14 +126,13 @@ class Comparison:
         return [pair for pair in self.compared if not BASELINES.keys() & {*pair}]
 
 
-def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
+def compare(data: str, results: Sequence[Result], folder: Path) -> Comparison | None:
     """Compares all contestants on a data set; returns None if none of them has results on its test split.
 
     Args:
         data: name of the data set.
         results: results of all training runs.
         folder: folder of the published data sets.
-        repeats: repeats of the bootstrap.
 
     Raises:
         DataError: the data set does not exist.
@@ -148,16 +147,15 @@ def compare(data: str, results: Sequence[Result], folder: Path, repeats: int = 1
     alike = [(one.settings_of, name) for name, one in CONTESTANTS.items() if one.settings_of is not None]
     compared += [pair for pair in alike if {*pair} <= own.keys()]
     names = {name: one.title for name, one in CONTESTANTS.items()} | BASELINES
-    return _compared(data, folder, names, own, compared, repeats)
+    return _compared(data, folder, names, own, compared)
 
 
-def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 1000) -> Comparison | None:
+def compare_variants(results: Sequence[Result], folder: Path) -> Comparison | None:
     """Compares the variants of the contestant CHECKED, with the seeds that all variants have; None if there are none.
 
     Args:
         results: results of all training runs.
         folder: folder of the published data sets.
-        repeats: repeats of the bootstrap.
 
     Raises:
         DataError: the data set does not exist.
@@ -172,7 +170,7 @@ def compare_variants(results: Sequence[Result], folder: Path, repeats: int = 100
     if not seeds:
         return None
     own = {name: [by_seed[seed] for seed in seeds] for name, by_seed in found.items()}
-    return _compared(TRIED_ON, folder, VARIANTS, own, [(name, CHECKED) for name in own if name != CHECKED], repeats)
+    return _compared(TRIED_ON, folder, VARIANTS, own, [(name, CHECKED) for name in own if name != CHECKED])
 
 
 def _compared(
@@ -181,7 +179,6 @@ def _compared(
     names: Mapping[str, str],
     results: Mapping[str, Sequence[Result]],
     compared: Sequence[tuple[str, str]],
-    repeats: int,
 ) -> Comparison:
     dataset = load_data(folder / DATA[data].name, ("train", "test"), DATA[data].options)
     train, examples = dataset.splits["train"], dataset.splits["test"]
@@ -201,5 +198,5 @@ def _compared(
         probabilities[name] = [np.exp(one.scores.astype(np.float64)) for one in found]
     judges = {name: [judge_for(dataset.task, examples, one) for one in each] for name, each in probabilities.items()}
     titles = METRIC_CLASSES[dataset.task.metrics].TITLES
-    draws = Draws(judges, [row.sentence for row in examples], list(titles), repeats)
+    draws = Draws(judges, [row.sentence for row in examples], list(titles))
     return Comparison(data, titles, names, results, draws, compared)

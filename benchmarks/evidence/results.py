@@ -1,6 +1,7 @@
 """Stored results: a file with the metrics of a training run, and one with its scores for every test example."""
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,14 +49,19 @@ def as_scores(probabilities: np.ndarray) -> np.ndarray:
 
 
 def store(folder: Path, result: Result) -> None:
-    """Writes the files of a training run. The metrics come last, because their file marks the run as complete."""
+    """Writes the files of a training run."""
+    metrics = {name: getattr(result, name) for name in ("record", "processor_seconds", "gates")}
+    write_files(folder, result.trial.name, {"trial": asdict(result.trial), **metrics}, result.scores)
+
+
+def write_files(folder: Path, name: str, metrics: dict, scores: np.ndarray | None) -> None:
+    """Writes the scores of a training run, if it has any, then its metrics, whose file marks the run as complete."""
     folder.mkdir(parents=True, exist_ok=True)
-    if result.scores is not None:
-        with atomic_write_bytes(folder / f"{result.trial.name}{SCORES}") as handle:
-            np.save(handle, result.scores)
-    with atomic_write(folder / f"{result.trial.name}{METRICS}") as handle:
-        plain = {name: getattr(result, name) for name in ("record", "processor_seconds", "gates")}
-        json.dump({"trial": asdict(result.trial), **plain}, handle, allow_nan=False)
+    if scores is not None:
+        with atomic_write_bytes(folder / f"{name}{SCORES}") as handle:
+            np.save(handle, scores)
+    with atomic_write(folder / f"{name}{METRICS}") as handle:
+        json.dump(metrics, handle, allow_nan=False)
         handle.write("\n")
 
 
@@ -64,8 +70,23 @@ def load(folder: Path) -> dict[str, Result]:
     found = {}
     for path in sorted(folder.glob(f"*{METRICS}")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        scores = path.with_suffix(SCORES)
-        trial = Trial(**content["trial"])
-        stored = np.load(scores) if scores.exists() else None
-        found[trial.name] = Result(trial, content["record"], stored, content["processor_seconds"], content.get("gates"))
+        trial = Trial(**content.pop("trial"))
+        found[trial.name] = Result(trial, **content, scores=read_scores(path))
     return found
+
+
+def read_scores(path: Path) -> np.ndarray | None:
+    """Reads the scores of a training run, given the path of its metrics; None for a search."""
+    scores = path.with_suffix(SCORES)
+    return np.load(scores) if scores.exists() else None
+
+
+def require_known(only: Iterable[str] | None, known: Collection[str]) -> None:
+    """Checks the names of `--only`.
+
+    Raises:
+        ValueError: a name is not in `known`.
+    """
+    for name in only or []:
+        if name not in known:
+            raise ValueError(f"--only: expected one of {', '.join(known)}, got {name!r}")

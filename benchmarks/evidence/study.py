@@ -8,7 +8,7 @@ float32) and look for the reason of the result (HYPOTHESES).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from qacg_models.data import DataOptions
 from qacg_models.runs.options import TrainingOptions
@@ -145,7 +145,7 @@ class Trial:
     contestant: str
     setting: str
     seed: int
-    check: str | None = field(default=None)
+    check: str | None = None
 
     @property
     def name(self) -> str:
@@ -172,10 +172,10 @@ class Trial:
         return TrainingOptions(**choices | CHECKS.get(self.check, {}))
 
 
-def searches(data: str = TRIED_ON) -> list[Trial]:
+def searches() -> list[Trial]:
     """The training runs that choose settings, for all contestants that do not use the setting of another one."""
     return [
-        Trial(data, contestant, setting, SEARCH_SEED)
+        Trial(TRIED_ON, contestant, setting, SEARCH_SEED)
         for contestant, one in CONTESTANTS.items()
         if one.settings_of is None
         for setting in settings_of(contestant)

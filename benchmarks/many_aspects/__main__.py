@@ -11,6 +11,7 @@ from pathlib import Path
 from qacg_models.cli.libraries import load_libraries
 
 from benchmarks.command import RESUMES, exit_status
+from benchmarks.evidence.results import require_known
 from benchmarks.many_aspects.arms import DATA, Trial, evaluated, other_searches, searches
 from benchmarks.many_aspects.results import load
 
@@ -63,9 +64,7 @@ def next_trial(out: Path, only: list[str] | None) -> Trial | None:
     results = load(out)
     chosen = evaluated({name: one.dev for name, one in results.items()})
     known = {one.name: one for one in [*searches(), *other_searches(), *chosen]}
-    for name in only or []:
-        if name not in known:
-            raise ValueError(f"--only: expected one of {', '.join(known)}, got {name!r}")
+    require_known(only, known)
     return next((known[name] for name in only or known if name not in results), None)
 
 

@@ -5,11 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes
 
+from benchmarks.evidence.results import METRICS, read_scores, write_files
 from benchmarks.many_aspects.arms import Trial
-
-FACTS, SCORES = ".json", ".npy"
 
 
 @dataclass(frozen=True)
@@ -32,22 +30,16 @@ class Result:
 
 
 def store(folder: Path, result: Result) -> None:
-    """Writes the files of a training run; last the JSON file, because it marks the run as complete."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if result.scores is not None:
-        with atomic_write_bytes(folder / f"{result.trial.name}{SCORES}") as handle:
-            np.save(handle, result.scores)
-    with atomic_write(folder / f"{result.trial.name}{FACTS}") as handle:
-        facts = {name: getattr(result, name) for name in ("dev", "seconds", "machine")}
-        json.dump({"trial": asdict(result.trial), **facts}, handle, allow_nan=False)
-        handle.write("\n")
+    """Writes the files of a training run."""
+    facts = {name: getattr(result, name) for name in ("dev", "seconds", "machine")}
+    write_files(folder, result.trial.name, {"trial": asdict(result.trial), **facts}, result.scores)
 
 
 def load(folder: Path) -> dict[str, Result]:
     """Reads the results of all finished training runs in a folder, by name."""
     found = {}
-    for path in sorted(folder.glob(f"*_*_*_*{FACTS}")):
+    for path in sorted(folder.glob(f"*_*_*_*{METRICS}")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        trial, scores = Trial(**content.pop("trial")), path.with_suffix(SCORES)
-        found[trial.name] = Result(trial, **content, scores=np.load(scores) if scores.exists() else None)
+        trial = Trial(**content.pop("trial"))
+        found[trial.name] = Result(trial, **content, scores=read_scores(path))
     return found

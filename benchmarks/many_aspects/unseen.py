@@ -5,7 +5,6 @@ the whole test split. A model can know it by its name only.
 """
 
 import dataclasses
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,11 +14,11 @@ import numpy as np
 from qacg_models.data import DataOptions, Dataset, Example, load_data, sample_reviews
 from qacg_models.metrics.bootstrap import resampled
 from qacg_models.metrics.sentihood import Auc
-from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes
+from qacg_models.utils.atomic_files import atomic_write
 from qacg_models.utils.cells import markdown_table
 from qacg_models.utils.provenance import origin
 
-from benchmarks.evidence.results import as_scores
+from benchmarks.evidence.results import as_scores, require_known, write_files
 from benchmarks.many_aspects.arms import ARMS, DATA, Trial
 from benchmarks.many_aspects.results import load
 from benchmarks.many_aspects.training import fit, prepared, probabilities
@@ -74,12 +73,8 @@ def train(run: Unseen, dataset: Dataset, out: Path) -> None:
     splits = {"train": seen, "test": dataset.splits["test"]}
     model, questions = prepared(run.arm, dataclasses.replace(dataset, splits=splits), run.seed)
     fit(model, questions["train"], Trial(run.data, run.arm, SETTING, run.seed))
-    out.mkdir(parents=True, exist_ok=True)
-    with atomic_write_bytes(out / f"{run.name}.npy") as handle:
-        np.save(handle, as_scores(probabilities(model, questions["test"])))
-    with atomic_write(out / f"{run.name}.json") as handle:
-        json.dump({"run": asdict(run), "machine": origin()}, handle)
-        handle.write("\n")
+    scores = as_scores(probabilities(model, questions["test"]))
+    write_files(out, run.name, {"run": asdict(run), "machine": origin()}, scores)
 
 
 class Answers:
@@ -169,7 +164,7 @@ def load_datasets(data: Path) -> dict[str, Dataset]:
     return datasets | {REVIEWS: load_data(sample_reviews(), ("train", "test"), DataOptions(wide=True))}
 
 
-def run_all(data: Path, out: Path, only: Sequence[str] | None, train_runs: bool = True) -> str:
+def run_all(data: Path, out: Path, only: Sequence[str] | None, train_runs: bool) -> str:
     """Trains the runs without a result, and writes and returns the table of all stored results.
 
     Args:
@@ -183,9 +178,7 @@ def run_all(data: Path, out: Path, only: Sequence[str] | None, train_runs: bool 
     """
     datasets = load_datasets(data)
     everything = {run.name: run for run in runs(datasets)}
-    for name in only or []:
-        if name not in everything:
-            raise ValueError(f"--only: expected one of {', '.join(everything)}, got {name!r}")
+    require_known(only, everything)
     for name in (only or everything) if train_runs else []:
         if not (out / FOLDER / f"{name}.json").exists():
             print(f"training: {name}", flush=True)

@@ -1,7 +1,5 @@
 """Checks results before they are timed: parity of the backends, and each implementation on the timed inputs."""
 
-from collections.abc import Iterable
-
 import torch
 
 from benchmarks.cases import FORWARD, LAMBDA, PACKED, VECTORS, Case, Inputs
@@ -16,17 +14,13 @@ class ParityError(RuntimeError):
     """The results of an implementation break the error rule, so its time is meaningless."""
 
 
-def require_parity(device: str = "cpu", backends: Iterable[str] | None = None) -> int:
-    """Runs the package's parity report and returns the number of its checks.
-
-    Args:
-        device: device of the calls.
-        backends: names of backends; None: all that are available.
+def require_parity() -> int:
+    """Runs the package's parity report for all available backends on the CPU; returns the number of its checks.
 
     Raises:
         ParityError: a check fails, or there is no check.
     """
-    checks = list(parity_report(backends, device))
+    checks = list(parity_report())
     failed = [
         f"{check.backend} {check.dtype}, {check.case}: {check.tensor} has error {check.error:.3g}, "
         f"allowed {check.budget:.3g}"

@@ -118,8 +118,8 @@ def _record(case: Case, name: str, source: records.Origin, sizes: _Bytes, method
     )
 
 
-def _require_control(found: int, slack: int) -> int:
-    if abs(found - _CONTROL_BYTES) > slack:
+def _require_control(found: int) -> int:
+    if abs(found - _CONTROL_BYTES) > _CONTROL_SLACK:
         raise NotMeasurableError(
             f"memory: expected {_CONTROL_BYTES / MB:.0f} MB for a known allocation, got {found / MB:.1f} MB"
         )
@@ -149,7 +149,7 @@ def measure_on_gpu(case: Case, name: str, call: Call, source: records.Origin) ->
     backward(call(*inputs.operands))  # compiles, and allocates workspaces that stay
     base = torch.cuda.memory_allocated()
     _, control_bytes = peak_of(partial(torch.empty, _CONTROL_BYTES, dtype=torch.uint8, device=case.device))
-    _require_control(control_bytes, _CONTROL_SLACK)
+    _require_control(control_bytes)
     out, forward_peak = peak_of(call, *inputs.operands)
     grads, backward_peak = peak_of(backward, out)
     sizes = [sum(storages(tensors).values()) for tensors in (inputs.tensors, [out], grads)]
@@ -217,7 +217,7 @@ def control() -> int:
     def allocate() -> None:
         torch.ones(_CONTROL_BYTES, dtype=torch.uint8)
 
-    return _require_control(PeakMeter().run(allocate)[1], _CONTROL_SLACK)
+    return _require_control(PeakMeter().run(allocate)[1])
 
 
 def measure_here(case: Case, name: str) -> records.MemoryRecord:

@@ -30,12 +30,12 @@ from benchmarks.plans import (
     CORNER_CASES,
     DROPOUT,
     GATE_VECTOR_PASSES,
-    GPU_DTYPE,
     GPU_HEAD_DIMS,
     GPU_LENGTHS,
     GPU_MEMORY_SHAPE,
     GPU_OVERHEAD_SHAPE,
     GPU_SHAPES,
+    gpu_case,
     gpu_shape,
 )
 from benchmarks.targets.kinds import (
@@ -147,54 +147,53 @@ _GPU_OVER_EAGER = dict(zip(GPU_SHAPES, ((6, 4), (8, 5), (15, 8))))
 _MOST_GATE_VECTOR_COST = 1.25
 
 
-def _gpu(device: str = "cuda") -> list[Target]:
-    def case(shape, mode, **options):
-        return Case(shape, GPU_DTYPE, mode, device=device, **options)
-
+def _gpu() -> list[Target]:
     passes = (FORWARD, FORWARD_BACKWARD)
     targets: list[Target] = [
-        ExecutedRate(case(gpu_shape(4096, head_dim), mode), at_least=rate)
+        ExecutedRate(gpu_case(gpu_shape(4096, head_dim), mode), at_least=rate)
         for head_dim in GPU_HEAD_DIMS
         for mode, rate in _GPU_RATES[head_dim].items()
     ]
     for length in _LONG:
         for mode, published in FLASH_ATTENTION_3.items():
             least = _OVER_FLASH_ATTENTION_3 * published
-            targets.append(ExecutedRate(case(gpu_shape(length, 64), mode), at_least=least))
+            targets.append(ExecutedRate(gpu_case(gpu_shape(length, 64), mode), at_least=least))
             targets.append(
                 RateOverBaseline(
-                    case(gpu_shape(length, 128), mode), baseline=ONE_MAP, at_least=_OVER_BEST_SDPA, executed=True
+                    gpu_case(gpu_shape(length, 128), mode), baseline=ONE_MAP, at_least=_OVER_BEST_SDPA, executed=True
                 )
             )
     for shape, factors in _GPU_OVER_EAGER.items():
         composition = 1.3 if shape.length <= 1024 else 1.0
         for mode, over_eager in zip(passes, factors):
             for baseline, least in ((EAGER, over_eager), (COMPILED, 2.5), (COMPOSITION, composition)):
-                targets.append(SpeedUp(case(shape, mode), baseline=baseline, at_least=least))
+                targets.append(SpeedUp(gpu_case(shape, mode), baseline=baseline, at_least=least))
     targets += [
-        SpeedUp(case(gpu_shape(length, 64), mode), baseline=COMPOSITION, at_least=1.3 if length <= 1024 else 1.0)
+        SpeedUp(gpu_case(gpu_shape(length, 64), mode), baseline=COMPOSITION, at_least=1.3 if length <= 1024 else 1.0)
         for length in (1024, 16384)
         for mode in passes
     ]
     short = (SENTENCES, *(gpu_shape(length, 64) for length in GPU_LENGTHS if length <= SENTENCES.length))
-    targets += [SpeedUp(case(shape, FORWARD), baseline=ONE_MAP, at_least=1 / _MOST_OVER_ONE_MAP) for shape in short]
+    targets += [SpeedUp(gpu_case(shape, FORWARD), baseline=ONE_MAP, at_least=1 / _MOST_OVER_ONE_MAP) for shape in short]
     targets += [
-        SpeedUpOverCase(case(SENTENCES, mode, lengths=PACKED), other=case(SENTENCES, mode, lengths=PADDED), at_least=3)
+        SpeedUpOverCase(
+            gpu_case(SENTENCES, mode, lengths=PACKED), other=gpu_case(SENTENCES, mode, lengths=PADDED), at_least=3
+        )
         for mode in passes
     ]
     targets += [
         SpeedUpOverCase(
-            case(shape, mode, gate=VECTORS),
+            gpu_case(shape, mode, gate=VECTORS),
             stretch=True,
-            other=case(shape, mode),
+            other=gpu_case(shape, mode),
             at_least=1 / _MOST_GATE_VECTOR_COST,
         )
         for shape in GPU_SHAPES
         for mode in GATE_VECTOR_PASSES
         if mode in passes  # the backward alone is measured for lambda at other shapes
     ]
-    targets.append(TemporaryMemory(case(GPU_MEMORY_SHAPE, FORWARD_BACKWARD), most_share=0.05))
-    targets.append(HostOverhead(case(GPU_OVERHEAD_SHAPE, FORWARD), below_us=30.0))
+    targets.append(TemporaryMemory(gpu_case(GPU_MEMORY_SHAPE, FORWARD_BACKWARD), most_share=0.05))
+    targets.append(HostOverhead(gpu_case(GPU_OVERHEAD_SHAPE, FORWARD), below_us=30.0))
     return targets
 
 

@@ -129,12 +129,12 @@ def test_sentence_lengths_follow_the_histogram():
 def test_parity_report_with_failed_or_no_checks_raises(monkeypatch):
     good = ParityRow("cpu", "float32", "long", "out", 1e-7, 1e-6, True)
     bad = good._replace(tensor="grad key", error=0.5, ok=False)
-    monkeypatch.setattr(agreement, "parity_report", lambda backends, device: [good, good])
+    monkeypatch.setattr(agreement, "parity_report", lambda: [good, good])
     assert agreement.require_parity() == 2
-    monkeypatch.setattr(agreement, "parity_report", lambda backends, device: [good, bad])
+    monkeypatch.setattr(agreement, "parity_report", lambda: [good, bad])
     with pytest.raises(agreement.ParityError, match=r"^cpu float32, long: grad key has error 0\.5, allowed 1e-06$"):
         agreement.require_parity()
-    monkeypatch.setattr(agreement, "parity_report", lambda backends, device: [])
+    monkeypatch.setattr(agreement, "parity_report", lambda: [])
     with pytest.raises(agreement.ParityError, match="expected at least one check"):
         agreement.require_parity()
 

@@ -85,5 +85,5 @@ def test_label_doubts_missing_data_prints_one_line(data, capsys):
     shutil.rmtree(data)
     assert label_doubts.main(["--data", str(data)]) == 1
     captured = capsys.readouterr()
-    assert captured.err == f"label_doubts: {data}: no such folder or file\n"
+    assert captured.err == f"{data}: no such folder or file\n"
     assert captured.out == ""

@@ -159,7 +159,7 @@ def test_learning_curves_skip_sizes_without_data(tmp_path, capsys):
 def test_learning_curves_missing_data_print_one_line(tmp_path, capsys):
     command = ["--out", str(tmp_path), "--data", str(tmp_path / "gone"), "--texts", "sentihood", "--sizes", "31"]
     assert learning_curves.main(command) == 1
-    assert capsys.readouterr().err == f"learning_curves: {tmp_path / 'gone' / 'sentihood'}: no such folder or file\n"
+    assert capsys.readouterr().err == f"{tmp_path / 'gone' / 'sentihood'}: no such folder or file\n"
 
 
 @pytest.mark.parametrize("size", ["0", "-5"])
@@ -171,7 +171,7 @@ def test_learning_curves_size_below_one_exits(size, tmp_path, capsys):
 
 def test_learning_curves_bad_minutes_print_one_line(tmp_path, capsys):
     assert learning_curves.main(["--out", str(tmp_path), "--texts", "english", "--minutes", "nan"]) == 1
-    assert capsys.readouterr().err == ("learning_curves: minutes: expected a finite number of at least 0, got nan.\n")
+    assert capsys.readouterr().err == "minutes: expected a finite number of at least 0, got nan.\n"
 
 
 def test_learning_curves_interrupted_have_their_status(tmp_path, capsys, monkeypatch):
@@ -180,7 +180,7 @@ def test_learning_curves_interrupted_have_their_status(tmp_path, capsys, monkeyp
 
     monkeypatch.setattr(learning_curves, "measure", interrupt)
     assert learning_curves.main(["--out", str(tmp_path), "--texts", "english"]) == 130
-    assert "interrupted; the same command resumes" in capsys.readouterr().out
+    assert "interrupted; --out has the records so far; the same command resumes" in capsys.readouterr().out
 
 
 def test_refit_baseline_with_fewer_sentences_raises(tmp_path):
