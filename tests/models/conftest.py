@@ -6,6 +6,7 @@ import pytest
 from qacg_models.data import load_data
 from qacg_models.metrics import tfidf
 from qacg_models.training import resolve_options
+from untrained import write_model
 
 
 def _published(name: str) -> Path:
@@ -33,6 +34,12 @@ def no_automatic_start(monkeypatch):
 def dataset(small_data):
     """The splits of `small_data`."""
     return load_data(small_data)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """The folder of a model with random weights, which no test changes. Its name has a space."""
+    return write_model(tmp_path_factory.mktemp("untrained") / "my model", layers=1)
 
 
 @pytest.fixture

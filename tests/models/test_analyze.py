@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
+from html_tree import Tree
 from matplotlib.image import imread
 from qacg_models import layerwise_relevance, token_sensitivity
 from qacg_models.cli import main
@@ -18,7 +19,6 @@ from qacg_models.reporting.analysis_page import write_analysis
 from qacg_models.reporting.attention_maps import example_maps, padded_inputs, word_places
 from qacg_models.reporting.coloured_text import token_strip
 from qacg_models.reporting.heatmaps import lambda_histograms
-from test_report import Page
 from untrained import TEXTS, write_model
 
 SENTENCES = (TEXTS[2], TEXTS[1])
@@ -89,7 +89,7 @@ def test_analyze_scores_equal_those_of_the_model(trained, page):
 
 def test_analyze_page_is_offline_and_escapes_texts(page):
     text = page.read_text(encoding="utf-8")
-    assert Page(text).fetched == []
+    assert Tree(text).fetched == []
     assert "default-src 'none'" in text and "http-equiv" in text
     assert "<b>" not in text
     assert html.escape(SENTENCES[0]) in text

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from errors import raises
+from model_sizes import SMALL
 from qacg_models import training
 from qacg_models.data import Example, load_data
 from qacg_models.data.feature_table import Encoding, read_features, write_features
@@ -139,7 +140,7 @@ def test_word_dropout_is_off_in_evaluation(small_data, tmp_path, monkeypatch):
         return plain(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(AspectTrainer, "compute_loss", spy)
-    tiny = TrainingOptions(max_steps=3, batch_size=64, hidden_size=16, layers=1, heads=2, intermediate_size=32)
+    tiny = TrainingOptions(max_steps=3, batch_size=64, **SMALL)
     dataset = load_data(small_data)
     training.train(dataset, tmp_path / "m", replace(tiny, word_dropout=0.5), say=lambda line: None)
     assert min(seen[True]) > 0.3 and max(seen[False]) < 0.1, "many in training, next to none in evaluation"

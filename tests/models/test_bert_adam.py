@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from model_sizes import SMALL
 from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
@@ -71,9 +72,7 @@ def test_released_protocol_uses_bert_adam(small_data, tmp_path, monkeypatch):
         return plain(self, closure)
 
     monkeypatch.setattr(BertAdam, "step", spy)
-    options = TrainingOptions(
-        protocol="released", max_steps=20, batch_size=16, hidden_size=16, layers=1, heads=2, intermediate_size=32
-    )
+    options = TrainingOptions(protocol="released", max_steps=20, batch_size=16, **SMALL)
     record = train(load_data(small_data), tmp_path / "m", options).record
     expected = [2e-5 * warmup_then_linear(step, 20, 0.1) for step in range(20)]
     assert rates == pytest.approx(expected)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
 from qacg_models.data import Example
 from qacg_models.metrics.class_scores import class_scores, confusion_matrix
@@ -98,8 +99,7 @@ def test_evaluate_page_shows_the_breakdown(evaluation):
 
 def test_model_card_has_the_scores_of_qacg_evaluate(small_data, tmp_path, capsys):
     folder, output = tmp_path / "model", tmp_path / "found.json"
-    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--max-steps=4"]
-    assert main(["train", "--data", str(small_data), "--output", str(folder), *sizes]) == 0
+    assert main(["train", "--data", str(small_data), "--output", str(folder), *SMALL_FLAGS, "--max-steps=4"]) == 0
     assert main(["evaluate", str(folder), "--data", str(small_data), "--bootstrap=0", "--output", str(output)]) == 0
     aspects = json.loads(output.read_text(encoding="utf-8"))["breakdown"]["aspects"]
     card = (folder / "README.md").read_text(encoding="utf-8").splitlines()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from errors import raises
 from matplotlib.figure import Figure
+from model_sizes import SMALL_FLAGS
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data import load_data
@@ -332,7 +333,7 @@ def test_read_calibration_of_other_labels_raises(folders, tmp_path):
         path.unlink()
 
 
-SIZES = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--epochs=2", "--batch-size=16"]
+SIZES = [*SMALL_FLAGS, "--epochs=2", "--batch-size=16"]
 
 
 def test_train_fits_temperatures_and_evaluate_prints_them(small_data, tmp_path, capsys):

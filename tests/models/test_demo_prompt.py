@@ -31,11 +31,6 @@ SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("prompt") / "model")
-
-
-@pytest.fixture(scope="module")
 def ask(model):
     return AspectPredictor(load_trained(model))
 

@@ -16,15 +16,9 @@ from qacg_models.inference import bulk_prediction
 from qacg_models.inference.aspect_predictor import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
-from untrained import write_model
 
 FORMULAS = ["=1+1", "+49 30 1234 never answers", "-5 stars", "@home service", '=HYPERLINK("http://x","y")', "\t=1"]
 OTHERS = ["'quoted' food", "5-star food", "a = b", "1+1", " plain"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("formulas") / "model")
 
 
 @pytest.fixture

@@ -13,18 +13,13 @@ from forked_commands import can_mount
 from full_members import members
 from qacg_models.cli import main
 from qacg_models.inference.trained_model import load_trained
-from untrained import TEXTS, write_model
+from untrained import TEXTS
 
 SMALL = ["--layers=1", "--hidden-size=64", "--heads=2", "--intermediate-size=128", "--epochs=2", "--batch-size=16"]
 SMALL += ["--learning-rate=3e-3", "--eval-every=20", "--checkpoint-every=7"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "python", ROOT / "tests/support")))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("disk") / "model", layers=1)
 
 
 @pytest.fixture

@@ -8,22 +8,18 @@ import sys
 import pytest
 from interrupted_runs import interrupt_at
 from kill_and_resume import OPTIONS
+from model_sizes import SMALL_FLAGS
 from qacg_models.cli import interruption, main
 from qacg_models.cli.commands import suggest
 from qacg_models.inference.aspect_predictor import AspectPredictor
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.utils.output_lock import unfinished_path
-from untrained import TEXTS, write_model
+from untrained import TEXTS
 
 TRAIN = [
-    *("--epochs=2", "--batch-size=16", "--learning-rate=3e-3", "--hidden-size=16", "--layers=1", "--heads=2"),
-    *("--intermediate-size=32", "--eval-every=20", "--checkpoint-every=7"),
+    *SMALL_FLAGS,
+    *("--epochs=2", "--batch-size=16", "--learning-rate=3e-3", "--eval-every=20", "--checkpoint-every=7"),
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("interruption") / "my model", layers=1)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from browser import CHECKS
 from commands import error_of
 from errors import raises
 from full_members import member
@@ -33,7 +34,6 @@ from qacg_models.utils.plain_text import escape_formula
 from tokenizers import normalizers
 from untrained import OWN, TEXTS, write_model
 
-CHECKS = (Path(__file__).parents[1] / "support" / "page_checks.js").read_text(encoding="utf-8")
 SCRIPTS = {
     name: (Path(model_page.__file__).with_name("page") / name).read_text(encoding="utf-8")
     for name in ("wordpiece.js", "tables.js")

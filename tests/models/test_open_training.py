@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from interrupted_runs import assert_same_run, interrupted
+from model_sizes import SMALL, SMALL_FLAGS
 from qacg_models import training
 from qacg_models.cli import main
 from qacg_models.errors import InputError
@@ -18,17 +19,7 @@ from qacg_models.training.resolve_options import resolve_options
 from qacg_models.training.run import plan
 from qacg_models.training.trainer import AspectTrainer
 
-OPEN = TrainingOptions(
-    batch_size=16,
-    hidden_size=16,
-    layers=1,
-    heads=2,
-    intermediate_size=32,
-    learning_rate=3e-3,
-    eval_every=5,
-    patience=2,
-    checkpoint_every=7,
-)
+OPEN = TrainingOptions(**SMALL, batch_size=16, learning_rate=3e-3, eval_every=5, patience=2, checkpoint_every=7)
 
 
 def set_dev_results(monkeypatch, *values, losses=()):
@@ -199,8 +190,7 @@ def test_resume_counts_the_minutes_before_the_kill(dataset, tmp_path, monkeypatc
 
 @pytest.mark.full
 def test_train_from_a_run_file_repeats_an_open_run(small_data, tmp_path):
-    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--batch-size=16"]
-    flags = ["--patience=1", "--eval-every=4", "--learning-rate=3e-3", *sizes]
+    flags = [*SMALL_FLAGS, "--batch-size=16", "--patience=1", "--eval-every=4", "--learning-rate=3e-3"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "a"), *flags]) == 0
     assert main(["train", "--config", str(tmp_path / "a" / "run.yaml"), "--output", str(tmp_path / "b")]) == 0
     first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in "ab")

@@ -3,12 +3,12 @@
 import colorsys
 import itertools
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 import qacg_models.reporting
+from html_tree import Tree
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from qacg_models.reporting.analysis_page import lambda_table
@@ -115,34 +115,6 @@ def test_only_frames_are_wider_than_a_phone():
     assert re.search(r"\.frame \{ overflow-x: auto; max-width: 100%", STYLES["report.css"])
 
 
-class Tree(HTMLParser):
-    """The elements of a page with their attributes, texts and ancestors."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found, self.open = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        element = {"tag": tag, **dict(attributes), "text": "", "around": list(self.open)}
-        self.found.append(element)
-        if tag not in ("meta", "br"):
-            self.open.append(element)
-
-    def handle_startendtag(self, tag, attributes):
-        self.found.append({"tag": tag, **dict(attributes), "text": "", "around": list(self.open)})
-
-    def handle_endtag(self, tag):
-        assert self.open.pop()["tag"] == tag
-
-    def handle_data(self, data):
-        for element in self.open:
-            element["text"] += data
-
-    def all(self, *tags):
-        return [element for element in self.found if element["tag"] in tags]
-
-
 @pytest.fixture
 def page(tmp_path):
     report = Report(tmp_path / "report", "Title", "Lead")
@@ -184,8 +156,7 @@ def test_page_has_landmarks_and_ordered_headings(page):
     assert page.all("html")[0]["lang"] == "en" and page.all("nav")[0]["aria-label"]
     levels = [int(one["tag"][1]) for one in page.all("h1", "h2", "h3")]
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    ids = {one.get("id") for one in page.found}
-    assert all(one["aria-labelledby"] in ids for one in page.all("section"))
+    assert all(one["aria-labelledby"] in page.ids for one in page.all("section"))
     assert all(one["scope"] in ("row", "col") for one in page.all("th"))
     schemes = [one["content"] for one in page.all("meta") if one.get("name") == "color-scheme"]
     assert schemes == ["light dark"]

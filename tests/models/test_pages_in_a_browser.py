@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import CHECKS
 from full_members import member, members
 from qacg_models.data import Example
 from qacg_models.demos import sample_demo as demo
@@ -19,7 +20,6 @@ from qacg_models.reporting.html_report import Report
 from untrained import TEXTS, write_model
 
 WIDTHS, SCHEMES = (390, 1280), ("light", "dark")
-CHECKS = (Path(__file__).parents[1] / "support" / "page_checks.js").read_text(encoding="utf-8")
 OPEN_ALL = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
 WINDOWS = [
     member(width, scheme, id=f"{width}-{scheme}", fast=(width, scheme) in ((390, "dark"), (1280, "light")))

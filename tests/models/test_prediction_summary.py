@@ -5,10 +5,11 @@ import json
 import re
 import tracemalloc
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import CHECKS
+from html_tree import Tree
 from qacg_models.cli import main
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.metrics.wilson import wilson_interval
@@ -22,15 +23,9 @@ from qacg_models.reporting.prediction_summary import (
     summarize,
 )
 from qacg_models.reporting.summary_page import write_summary
-from untrained import OWN, TEXTS, write_model
+from untrained import OWN, TEXTS
 
-CHECKS = (Path(__file__).parents[1] / "support" / "page_checks.js").read_text(encoding="utf-8")
 HOTELS = ["Alpha", "Beta <b>", "Gamma"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("summary") / "model")
 
 
 @pytest.fixture
@@ -50,29 +45,6 @@ def predict(model, *more):
     return main(["predict", str(model), "--input", "in.csv", *more])
 
 
-class Cells(HTMLParser):
-    """The texts of the cells of a page, by row."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.rows, self.inside = [], False
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-            self.inside = True
-
-    def handle_endtag(self, tag):
-        self.inside = self.inside and tag not in ("td", "th")
-
-    def handle_data(self, data):
-        if self.inside:
-            self.rows[-1][-1] += data
-
-
 @pytest.mark.parametrize("output", ["out.csv", "out.jsonl"])
 def test_summary_counts_the_output(model, reviews, output, capsys):
     assert predict(model, "--output", output, "--summary", "page.html", "--group-column", "hotel") == 0
@@ -84,7 +56,7 @@ def test_summary_counts_the_output(model, reviews, output, capsys):
         lines = [json.loads(line) for line in Path(output).read_text(encoding="utf-8").splitlines()]
         found = [(row["aspect"], row["label"], row["columns"]["hotel"]) for row in lines]
     page = Path("page.html").read_text(encoding="utf-8")
-    rows = Cells(page).rows
+    rows = Tree(page).rows
     for aspect, table in zip(OWN.aspects, rows_by_table(rows, "label")):
         counts = Counter(label for name, label, _ in found if name == aspect)
         expected = []
@@ -113,7 +85,7 @@ def rows_by_table(rows, corner):
 def test_summary_months_are_in_order(model, reviews):
     assert predict(model, "--output", "out.csv", "--summary", "page.html", "--date-column", "day") == 0
     page = Path("page.html").read_text(encoding="utf-8")
-    months = [row[0] for row in rows_by_table(Cells(page).rows, "month")[0]]
+    months = [row[0] for row in rows_by_table(Tree(page).rows, "month")[0]]
     assert months == ["2024-01", "2024-02", "2024-03", "2024-04", NO_DATE]
     assert "3 predictions have a date that could not be read" in page
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import qacg_models.demos.speed
 from errors import raises
+from html_tree import Tree
 from matplotlib.figure import Figure
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data, sample_directory, sample_reviews
@@ -27,38 +27,6 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
 
 TINY = TrainingOptions(epochs=1, hidden_size=16, layers=2, heads=2, intermediate_size=32)
-
-
-class Page(HTMLParser):
-    """Collects fetched addresses, links inside the page, and unclosed elements."""
-
-    VOID = ("meta", "br", "link", "img")
-
-    def __init__(self, text):
-        super().__init__()
-        self.fetched, self.links, self.ids, self.open, self.count = [], [], set(), [], {}
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.count[tag] = self.count.get(tag, 0) + 1
-        self.ids.add(attributes.get("id"))
-        for name in ("src", "href", "xlink:href", "data"):
-            value = attributes.get(name)
-            if value and tag == "a":
-                self.links.append(value)
-            elif value and not value.startswith(("#", "data:")):
-                self.fetched.append(value)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in self.VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +94,14 @@ def test_report_page_is_offline_and_well_formed(tmp_path):
         section.table("numbers", (["name", "%"], [["<i>", "1.5"]]))
         report.figure(section, f"figure-{number}", small_figure(), "caption <u>", "reading <u>")
     text = report.write().read_text(encoding="utf-8")
-    page = Page(text)
+    page = Tree(text)
     assert page.fetched == []
-    assert page.open == []
-    assert page.count["svg"] == 2
-    assert page.count["script"] == 1, "page/report.js"
-    assert not {"i", "u", "y"} & page.count.keys()
-    assert len(page.links) == 2
-    assert {link.removeprefix("#") for link in page.links} <= page.ids
+    assert len(page.all("svg")) == 2
+    assert len(page.all("script")) == 1, "page/report.js"
+    assert page.all("i", "u", "y") == []
+    links = [one["href"] for one in page.all("a")]
+    assert len(links) == 2
+    assert {link.removeprefix("#") for link in links} <= page.ids
     # With a repeated id one figure would use the clip paths of another.
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
@@ -364,9 +332,9 @@ def test_demo_small_run_writes_its_page(tmp_path, monkeypatch, capsys):
     assert commands == demo.next_commands(tmp_path / "model"), "the last lines before the prompt"
     assert [int(number) for number in re.findall(r"^\[(\d)/6\]", out, re.MULTILINE)] == [1, 2, 3, 4, 5, 6]
     text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-    page = Page(text)
+    page = Tree(text)
     assert page.fetched == []
-    assert page.count["svg"] == 2 + 2  # the last layer of two rows; loss; reliability
+    assert len(page.all("svg")) == 2 + 2  # the last layer of two rows; loss; reliability
     tables = json.loads((tmp_path / "report" / "tables.json").read_text())
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     assert len(asked) == 1

@@ -17,6 +17,7 @@ from errors import raises
 from full_members import member
 from interrupted_runs import assert_same_run, interrupt_at, interrupted
 from kill_and_resume import OPTIONS
+from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
 from qacg_models.data import load_data
 from qacg_models.errors import InputError
@@ -304,8 +305,7 @@ def test_resume_after_a_kill_before_the_first_file(dataset, tmp_path):
 
 def test_resume_of_a_finished_run_prints_a_notice(small_data, tmp_path, capsys, monkeypatch):
     output = tmp_path / "model"
-    flags = ["train", "--data", str(small_data), "--output", str(output), "--max-steps", "2", "--layers", "1"]
-    flags += ["--hidden-size", "16", "--heads", "2", "--intermediate-size", "32"]
+    flags = ["train", "--data", str(small_data), "--output", str(output), "--max-steps=2", *SMALL_FLAGS]
     with monkeypatch.context() as patch:
         interrupt_at(patch, run_folder, "remove_folder", error=KeyboardInterrupt)
         assert main(flags) == 130  # killed after the model was published, before the checkpoints were deleted

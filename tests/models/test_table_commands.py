@@ -17,12 +17,6 @@ from qacg_models.data.requests import check_requests, read_requests
 from qacg_models.data.row_problems import RowProblems
 from qacg_models.runs.record import RECORD_NAME
 from table_files import WIDE, half_filled, write_table
-from untrained import write_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("tables") / "model", layers=1)
 
 
 @pytest.fixture

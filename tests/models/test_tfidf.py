@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from model_sizes import SMALL, SMALL_FLAGS
 from processes import ROOT, run_python
 from qacg_models.cli import main
 from qacg_models.data.example import Example
@@ -21,7 +22,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from untrained import record_of
 
-TINY = TrainingOptions(max_steps=2, hidden_size=16, layers=1, heads=2, intermediate_size=32, learning_rate=1e-9)
+TINY = TrainingOptions(**SMALL, max_steps=2, learning_rate=1e-9)
 TASK = Task("own", ("none", "good", "bad"), ("food", "wine", "place", "price"))
 ALONE = Setting(1.0, balanced=True, joint=False)
 
@@ -204,9 +205,8 @@ def test_baseline_comparison_names_the_metrics_that_lose():
 
 
 def test_train_ends_with_the_lines_in_which_the_baseline_wins(small_data, one_setting, tmp_path, capsys):
-    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--max-steps=2"]
-    flags = ["--data", str(small_data), "--output", str(tmp_path / "m"), "--learning-rate=1e-9", *sizes]
-    assert main(["train", *flags]) == 0
+    flags = [*SMALL_FLAGS, "--max-steps=2", "--learning-rate=1e-9"]
+    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "m"), *flags]) == 0
     *_, worse, advice = capsys.readouterr().out.splitlines()
     assert worse.startswith("seed 0: test: the baseline (TF-IDF + logistic regression) is better than this model")
     assert advice.startswith("seed 0: use the baseline, label more sentences")

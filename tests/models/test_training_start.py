@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 from errors import raises
+from model_sizes import SMALL
 from qacg_models import training
 from qacg_models.checkpoints.packaged import PACKAGED, is_installed, located
 from qacg_models.cli import main
@@ -146,7 +147,7 @@ def test_adjusted_loss_is_used_in_training_only(dataset, tmp_path, monkeypatch):
     labels = [row.label for row in dataset.splits["train"]]
     monkeypatch.setattr(AspectTrainer, "_adjusted_loss", adjusted)
     monkeypatch.setattr(AspectTrainer, "sampler_labels", labels, raising=False)
-    tiny = TrainingOptions(max_steps=2, hidden_size=16, layers=1, heads=2, intermediate_size=32, logit_adjustment=1.0)
+    tiny = TrainingOptions(max_steps=2, **SMALL, logit_adjustment=1.0)
     record = train(dataset, tmp_path / "m", tiny, say=lambda line: None).record
     assert record.options.logit_adjustment == 1
     assert len(seen) == 2 and all(training for *_, training in seen)

@@ -1,14 +1,12 @@
 """transformers' conventions: lazy registration, the pipeline, the attention interface, the Trainer example."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from model_sizes import SMALL_FLAGS
+from processes import ROOT, run_python
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.errors import InputError
@@ -17,22 +15,13 @@ from qacg_models.runs.calibration import Calibration, Candidate, Fit
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, pipeline
 from untrained import OWN, TEXTS, write_model
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"id2label": dict(enumerate(OWN.labels)), "label2id": {name: i for i, name in enumerate(OWN.labels)}}
 
 
 def in_new_process(script, *arguments):
     """Returns the lines that a script prints in a new process."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "python")])
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.modules['torchao'] = None\n{script}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": paths},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    script = f"import sys; sys.modules['torchao'] = None\n{script}"
+    return run_python("-c", script, *arguments, paths=(ROOT, ROOT / "python")).stdout.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +117,8 @@ def test_pipeline_bad_input_raises(pipe, call, error, message):
 
 
 def test_training_declares_the_task(small_data, tmp_path):
-    sizes = ["--hidden-size=16", "--layers=1", "--heads=2", "--intermediate-size=32", "--max-steps=2"]
-    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *sizes]) == 0
+    flags = [*SMALL_FLAGS, "--max-steps=2"]
+    assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0
     trained = load_trained(tmp_path / "model")
     assert trained.model.config.task_specific_params["aspect-sentiment"] == {
         "contexts": list(trained.contexts),
@@ -199,13 +188,6 @@ ask.save_pretrained(sys.argv[1])
 AspectSentiment.from_pretrained(sys.argv[1])("fine")
 print(sum("rows per batch" in line for line in lines))
 sys.stderr.write("end")"""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "python")])
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "model")],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": paths},
-        check=True,
-    )
+    done = run_python("-c", script, tmp_path / "model", paths=(ROOT, ROOT / "python"))
     assert done.stdout == "1\n"
     assert [line for line in done.stderr.splitlines() if not line.startswith("training:")] == ["end"]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHECKS = Path(__file__).with_name("page_checks.js").read_text(encoding="utf-8")  # functions that tests call in a page
 MISSING = (
     f"no browser on this machine: none of {', '.join(NAMES)} is on the path; `apt-get install chromium` installs "
     "one, without further packages"

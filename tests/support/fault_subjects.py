@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forked_commands import Outcome, run
+from model_sizes import SMALL_FLAGS
 from qacg_models.data import sample_directory
 
 ROWS = {"train": 240, "dev": 80, "test": 80}
-SMALL = ["--layers=1", "--hidden-size=16", "--heads=2", "--intermediate-size=32", "--epochs=2", "--batch-size=16"]
-SMALL += ["--learning-rate=3e-3", "--eval-every=10", "--checkpoint-every=4"]
+SHORT = [*SMALL_FLAGS, "--epochs=2", "--batch-size=16", "--learning-rate=3e-3"]
+SHORT += ["--eval-every=10", "--checkpoint-every=4"]
 # Dropout, balanced sampling and the optimizer of the released code each have a state that --resume must restore.
 TRAININGS = {
-    "training": [*SMALL, "--dropout=0.1"],
-    "training, released protocol": [*SMALL, "--protocol=released", "--balance=0.5"],
+    "training": [*SHORT, "--dropout=0.1"],
+    "training, released protocol": [*SHORT, "--protocol=released", "--balance=0.5"],
 }
 SEEDS = "training, two seeds"
 # The parts of records that contain no times and so are deterministic.

@@ -2,6 +2,7 @@
 
 import sys
 
+from model_sizes import SMALL
 from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train
@@ -10,10 +11,7 @@ OPTIONS = TrainingOptions(
     epochs=2,
     batch_size=16,
     learning_rate=3e-3,
-    hidden_size=16,
-    layers=1,
-    heads=2,
-    intermediate_size=32,
+    **SMALL,
     eval_every=20,
     checkpoint_every=7,
 )

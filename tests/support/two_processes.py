@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from model_sizes import SMALL
 from qacg_models.data import load_data
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training import train, train_seeds
@@ -20,10 +21,7 @@ OPTIONS = TrainingOptions(
     batch_size=16,
     learning_rate=3e-3,
     dropout=0.0,
-    hidden_size=16,
-    layers=1,
-    heads=2,
-    intermediate_size=32,
+    **SMALL,
     eval_every=4,
     checkpoint_every=3,
 )
