@@ -5,7 +5,6 @@ import json
 import random
 import statistics
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,8 @@ from qacg_models.data import DataOptions, load_data
 from qacg_models.metrics.doubts import baseline_doubts, find_doubts
 from qacg_models.runs.options import TrainingOptions
 from untrained import write_model
+
+from benchmarks.label_doubts import flip
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/learning/learning-curves.jsonl"
 OTHER = {"positive": "negative", "negative": "positive", "none": "positive"}
@@ -238,11 +239,7 @@ def test_model_doubts_unusable_options_raise(faulty):
 @pytest.mark.full
 def test_doubts_on_sentihood_reach_the_documented_precision(sentihood, monkeypatch):
     dataset = load_data(sentihood, ("train",), DataOptions(format="sentihood-tsv"))
-    rows, draw = list(dataset.splits["train"]), random.Random(0)
-    flipped = set(draw.sample(range(len(rows)), round(0.05 * len(rows))))
-    for place in flipped:
-        other = draw.choice([label for label in range(3) if label != rows[place].label])
-        rows[place] = replace(rows[place], label=other)
+    rows, flipped = flip(list(dataset.splits["train"]), 0.05, 3, seed=0)
     found = [doubt.row for doubt in baseline_doubts(rows, dataset.task)]
     hits = len(flipped & set(found))
     assert hits / len(found) > 0.5 and hits / len(flipped) > 0.62

@@ -467,12 +467,6 @@ def test_convert_pretrained_minilm_keeps_every_tensor(tmp_path):
     assert report.unused == ["embeddings.position_ids"]
     assert not report.unexpected
     assert not report.reshaped
-    ours = BertModel.from_pretrained(folder)
-    theirs = transformers.BertModel.from_pretrained(folder).eval()
-    tokens = torch.tensor([[101, 1996, 3295, 2003, 3647, 1998, 10036, 1012, 102]])
-    with torch.no_grad():
-        for mine, expected in zip(ours(tokens).to_tuple(), theirs(tokens).to_tuple()):
-            torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
 
 
 POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")

@@ -46,11 +46,6 @@ BAD_VALUES = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("odd") / "model")
-
-
 def jsonl(path, *texts):
     path.write_text("".join(f'{{"text": {text}, "aspect": "food", "label": "good"}}\n' for text in texts))
     return path
@@ -197,7 +192,6 @@ def test_read_rows_nested_too_deep_raises(tmp_path):
 
 def test_config_accepts_dtype_names():
     assert str(QACGBertConfig(**SIZES, dtype="bfloat16").dtype) == "torch.bfloat16"
-    assert main(["info"]) == 0
 
 
 LINE = r":1: expected lines of at most 16 MiB, got a longer line; pass a text file"

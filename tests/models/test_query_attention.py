@@ -292,25 +292,15 @@ def test_query_attention_uses_a_trained_encoder_unchanged(tmp_path):
         QueryAttentionForQuestionAnswering.from_encoder(encoder, bert_config())
 
 
-def test_attn_implementation_reaches_the_encoder(tmp_path):
-    m = model()
-    assert m.backbone.config._attn_implementation == "sdpa"
+def test_attention_maps_with_sdpa_raise():
     with raises("ValueError: output_attentions: expected False with the encoder's attn_implementation 'sdpa', whic"):
-        m(**BATCH, output_attentions=True)
-    before = m(**BATCH).start_logits
-    m.set_attn_implementation("eager")
-    assert m.backbone.config._attn_implementation == "eager"
-    out = m(**BATCH, output_attentions=True)
-    assert [t.shape for t in out.attentions] == [(2, 3, 8, 8)] * 2
-    torch.testing.assert_close(out.start_logits, before)
-    m.save_pretrained(tmp_path)
-    loaded = QueryAttentionForQuestionAnswering.from_pretrained(tmp_path, attn_implementation="eager")
-    assert loaded.backbone.config._attn_implementation == "eager"
+        model()(**BATCH, output_attentions=True)
+
+
+def test_attn_implementation_of_an_encoder_is_kept():
     encoder = transformers.BertModel(bert_config(attn_implementation="eager"))
     taken = QueryAttentionForQuestionAnswering.from_encoder(encoder)
     assert taken.backbone.config._attn_implementation == "eager"
-    with raises("ValueError: nonsense"):
-        m.set_attn_implementation("nonsense")
 
 
 def test_initial_weights_follow_the_encoder():
@@ -382,44 +372,17 @@ def test_query_attention_bad_config_raises(error, given):
 
 @error_cases(
     {
-        "TypeError: input_ids: expected a torch.Tensor, got list": {"input_ids": [[1]]},
-        "ValueError: input_ids: expected 0 to 30 (vocab_size is 31), got values from 31 to 31": {
-            "input_ids": torch.full((2, 8), 31)
-        },
-        "ValueError: input_ids: expected two dimensions (B, L), got shape (8,)": {
-            "input_ids": torch.zeros(8, dtype=torch.long)
-        },
         "ValueError: input_ids: expected at most 16 tokens, as many as the encoder has positions "
         "(max_position_embeddings is 16), got sequences of 17": {
             "input_ids": torch.ones(2, 17, dtype=torch.long),
             "attention_mask": None,
             "token_type_ids": None,
         },
-        "ValueError: position_ids: expected 0 to 15 (max_position_embeddings is 16), got values from 16 to 16": {
-            "position_ids": torch.full((1, 8), 16)
-        },
-        "ValueError: attention_mask: expected shape (B, L) = (2, 8), got shape (2, 7)": {
-            "attention_mask": torch.ones(2, 7)
-        },
         "ValueError: token_type_ids: expected 0 to 1 (type_vocab_size is 2), got values from 2 to 2": {
             "token_type_ids": torch.full((2, 8), 2)
         },
         "ValueError: token_type_ids: expected a token of type 0 in every row": {
             "token_type_ids": torch.ones(2, 8).long()
-        },
-        "ValueError: end_positions: expected a tensor with start_positions, got None": {
-            "start_positions": torch.tensor([1, 2])
-        },
-        "ValueError: start_positions: expected a tensor with end_positions, got None": {
-            "end_positions": torch.tensor([1, 2])
-        },
-        "ValueError: start_positions: expected shape (2,) or (2, 1), got shape (1,)": {
-            "start_positions": torch.tensor([1]),
-            "end_positions": torch.tensor([2]),
-        },
-        "TypeError: start_positions: expected a torch.Tensor of dtype torch.int64 or torch.int32, got torch.float32": {
-            "start_positions": torch.tensor([1.0, 2.0]),
-            "end_positions": torch.tensor([2, 2]),
         },
         "ValueError: question_type: expected 0 to 5 (num_question_types is 6), got values from 0 to 6": {
             "question_type": torch.tensor([0, 6])
