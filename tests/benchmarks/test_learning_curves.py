@@ -14,6 +14,8 @@ from benchmarks import learning_curves
 from benchmarks.learning_curves import FILE, append, read, replace_all, table
 from benchmarks.learning_texts import LANGUAGES, as_csv, dataset_of, reviews
 
+SIZES = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
+
 
 def pairs(texts, language):
     """Returns all phrases "THING VERDICT" of the texts, with their aspect and label."""
@@ -71,8 +73,7 @@ def test_dataset_of_has_the_number_of_sentences(tmp_path):
 
 
 def test_training_is_measured_once(tmp_path, monkeypatch, capsys):
-    sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
-    monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**sizes, **given))
+    monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**SIZES, **given))
     command = ["--out", str(tmp_path), "--texts", "english", "--sizes", "50", "--from", "scratch", "--seeds", "4"]
     assert learning_curves.main(command) == 0
     (row,) = read(tmp_path)
@@ -92,9 +93,8 @@ def test_training_is_measured_once(tmp_path, monkeypatch, capsys):
 
 def test_resumed_training_has_no_cpu_time(tmp_path, monkeypatch):
     """The CPU time of the first process, which was killed, is unknown."""
-    sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
     (tmp_path / "unfinished" / "english-50-scratch-4").mkdir(parents=True)
-    learning_curves.measure(tmp_path, ("english", 50, "scratch", 4), None, TrainingOptions(**sizes))
+    learning_curves.measure(tmp_path, ("english", 50, "scratch", 4), None, TrainingOptions(**SIZES))
     (row,) = read(tmp_path)
     assert row["processor_seconds"] is None
     assert row["seconds"] > 0
@@ -215,8 +215,7 @@ def sentihood_folder():
 
 
 def test_baseline_only_replaces_only_baseline_metrics(tmp_path, monkeypatch, capsys):
-    sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
-    monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**sizes, **given))
+    monkeypatch.setattr(learning_curves, "TrainingOptions", lambda **given: TrainingOptions(**SIZES, **given))
     monkeypatch.setattr(tfidf, "SETTINGS", tfidf.SETTINGS[:2])
     command = ["--out", str(tmp_path), "--texts", "english", "--sizes", "50", "--from", "scratch", "--seeds", "4"]
     learning_curves.main(command)

@@ -2,7 +2,6 @@
 
 import ast
 import csv
-import importlib.util
 import json
 import os
 import re
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import qacg_models
 import torch
-from docs_pages import DOCS, all_pages, commands, page, snippets, text_blocks
+from docs_pages import DOCS, all_pages, commands, example_module, page, snippets, text_blocks
 from encoders import bert_config, build
 from qacg_models import BertSumConfig, CGBertConfig, PlainBertConfig, QACGBertConfig, QueryAttentionConfig
 from qacg_models.cli import main
@@ -45,14 +44,6 @@ def code(text):
     """The code spans and blocks of a page."""
     blocks = re.findall(r"```bash\n.*?```|(?:^    .*\n)+|`[^`\n]+`", text, re.DOTALL | re.MULTILINE)
     return "\n".join(blocks)
-
-
-def example(name):
-    """A program of docs/examples as a module."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +180,7 @@ def test_snippets_of_every_page_are_run():
 
 
 def test_readme_snippets_call_the_operator_and_patch_a_model():
-    patched = example("patch_released").Model(layers=2)
+    patched = example_module("patch_released").Model(layers=2)
     found = {"model": patched}
     for snippet in snippets("../README"):
         exec(snippet, found)
@@ -198,7 +189,7 @@ def test_readme_snippets_call_the_operator_and_patch_a_model():
 
 
 def test_replace_guide_loads_the_released_weights():
-    released = example("patch_released")
+    released = example_module("patch_released")
     state = FusedQuasiAttention(hidden_size=768, num_heads=12, naming="compact").state_dict()
     found = {"model": released.Model(layers=3), "old": SimpleNamespace(state_dict=lambda: state)}
     for snippet in snippets("how-to/replace-attention"):

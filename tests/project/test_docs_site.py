@@ -1,6 +1,5 @@
 """The documentation site: its examples and snippets run, and it builds without warnings."""
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -8,16 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from docs_pages import DOCS, snippets
+from docs_pages import DOCS, example_module, snippets
 
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, DOCS / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -26,29 +18,29 @@ def test_example_has_at_most_60_lines(path):
 
 
 def test_toy_transformer_learns_to_count():
-    assert load("toy_transformer").main(steps=100) < 0.5
+    assert example_module("toy_transformer").main(steps=100) < 0.5
 
 
 def test_patch_released_keeps_the_outputs():
-    replaced, difference = load("patch_released").main()
+    replaced, difference = example_module("patch_released").main()
     assert replaced == 2
     assert difference < 1e-5
 
 
 def test_speed_chart_writes_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
-    load("speed_chart").main(tmp_path / "speed.svg", repeats=2)
+    example_module("speed_chart").main(tmp_path / "speed.svg", repeats=2)
     assert (tmp_path / "speed.svg").read_text(encoding="utf-8").count("eager PyTorch") >= 1
 
 
 def test_packed_training_learns_the_aspects():
     pytest.importorskip("transformers")
-    assert load("packed_training").main() > 0.9
+    assert example_module("packed_training").main() > 0.9
 
 
 def test_aspect_sentiment_answers_every_aspect(tmp_path):
     pytest.importorskip("transformers")
-    answers = load("aspect_sentiment").main(tmp_path / "reviews", "--epochs=1")
+    answers = example_module("aspect_sentiment").main(tmp_path / "reviews", "--epochs=1")
     assert set(answers) == {"food", "price", "service"}
 
 
@@ -81,7 +73,7 @@ def trained(tmp_path_factory):
     """The model of the example, trained for one epoch."""
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("served") / "reviews"
-    load("aspect_sentiment").main(folder, "--epochs=1")
+    example_module("aspect_sentiment").main(folder, "--epochs=1")
     return folder / "model"
 
 
@@ -92,7 +84,7 @@ def test_server_answers_concurrent_requests_as_the_model_does(trained, monkeypat
 
     texts = ["the soup was lovely", "the bill was a shock", "the waiter was kind and the fish was raw"] * 4
     monkeypatch.setenv("MODEL", str(trained))
-    with TestClient(load("serve").app) as client, ThreadPoolExecutor(12) as pool:
+    with TestClient(example_module("serve").app) as client, ThreadPoolExecutor(12) as pool:
         served = list(pool.map(lambda text: client.post("/predict", json={"text": text}).json(), texts))
     expected = AspectSentiment.from_pretrained(trained)(texts)
     labels = [[(answer["text"], answer["aspect"], answer["label"]) for answer in answers] for answers in served]
@@ -104,7 +96,7 @@ def test_server_answers_a_bad_text_alone_with_422(trained, monkeypatch):
     from fastapi.testclient import TestClient
 
     monkeypatch.setenv("MODEL", str(trained))
-    with TestClient(load("serve").app) as client:
+    with TestClient(example_module("serve").app) as client:
         assert client.post("/predict", json={"text": "   "}).status_code == 422
         assert client.post("/predict", json={"text": "the soup was lovely"}).status_code == 200
 
@@ -120,7 +112,7 @@ def test_onnx_server_gives_the_models_probabilities(trained, monkeypatch):
     text = "the soup was lovely and the bill was a shock"
     assert main(["export", str(trained), "--to", "onnx", "--output", str(trained / "model.onnx")]) == 0
     monkeypatch.setenv("FOLDER", str(trained))
-    with TestClient(load("serve_onnx").app) as client:
+    with TestClient(example_module("serve_onnx").app) as client:
         served = client.post("/predict", json={"text": text}).json()
     expected = AspectSentiment.from_pretrained(trained)(text)
     assert [answer["label"] for answer in served] == [answer.label for answer in expected]
@@ -130,4 +122,4 @@ def test_onnx_server_gives_the_models_probabilities(trained, monkeypatch):
 
 def test_trainer_example_learns_the_aspects(tmp_path):
     pytest.importorskip("transformers")
-    assert load("trainer").main(str(tmp_path)) > 0.9
+    assert example_module("trainer").main(str(tmp_path)) > 0.9

@@ -1,7 +1,9 @@
 """Reads commands and Python snippets from the pages of the documentation."""
 
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # Pages outside of the folder docs, as paths relative to it.
@@ -34,3 +36,11 @@ def snippets(name: str) -> list[str]:
 def text_blocks(name: str) -> list[str]:
     """The text blocks of a page (contents of files), in order."""
     return re.findall(r"```text\n(.*?)```", page(name), re.DOTALL)
+
+
+def example_module(name: str) -> ModuleType:
+    """A program of docs/examples as a module."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
