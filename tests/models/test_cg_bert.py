@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, flat
+from model_judging import SDPA_GRADIENT_BAND, check_against_formulas, dropout_shapes, flat
 from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
 from oracle import classifiers as oracle
 from parity import strengthen
 from qacg_models import CGBertConfig, CGBertForSequenceClassification
-from torch import nn
 
 from qacg_kernels import apply_fused_attention
 from qacg_kernels.nn import NAMINGS
@@ -77,28 +76,18 @@ def test_cg_bert_closed_gates_ignore_the_context():
 
 def test_cg_bert_dropout_is_where_published():
     model = build("eager", hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention").train()
-    shapes = {}
-
-    def record(name):
-        def hook(module, args, out):
-            shapes[name] = tuple(out.shape)
-
-        return hook
-
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout):
-            module.register_forward_hook(record(name))
+    shapes = dropout_shapes(model)
     torch.manual_seed(0)
     out = model(**BATCH, output_attentions=True)
     hidden = (2, 5, 12)
     expected = {
-        "bert.embeddings.dropout": hidden,
-        "bert.pooler.attention_gate.2": (2, 5, 32),
-        "dropout": (2, 12),
+        "bert.embeddings.dropout": [hidden],
+        "bert.pooler.attention_gate.2": [(2, 5, 32)],
+        "dropout": [(2, 12)],
     }
     for i in (0, 1):
-        expected[f"bert.encoder.layer.{i}.attention.output.dropout"] = hidden
-        expected[f"bert.encoder.layer.{i}.output.dropout"] = hidden
+        expected[f"bert.encoder.layer.{i}.attention.output.dropout"] = [hidden]
+        expected[f"bert.encoder.layer.{i}.output.dropout"] = [hidden]
     assert shapes == expected, "no dropout of context queries and keys here, unlike in QACG-BERT"
     for a in out.attentions:
         assert 0.35 < float((a[0] != 0).double().mean()) < 0.85

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from errors import raises
-from model_judging import check_against_formulas, flat
+from model_judging import check_against_formulas, dropout_shapes, flat
 from model_sizes import CONTEXTS, LABELS, TINY, TOKENS
 from oracle import classifiers as oracle
 from parity import strengthen
@@ -314,10 +314,7 @@ def test_qacg_bert_logit_gradient_stays_in_its_sequence():
 def test_qacg_bert_dropout_is_where_published(implementation):
     model = build(implementation, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.4, pooler="attention")
     model.train()
-    shapes = {}
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout):
-            module.register_forward_hook(lambda m, args, out, n=name: shapes.setdefault(n, []).append(tuple(out.shape)))
+    shapes = dropout_shapes(model)
     torch.manual_seed(0)
     out = model(**BATCH, **EVERYTHING)
     hidden, heads = (2, 5, 12), (2, 5, 3, 4)
