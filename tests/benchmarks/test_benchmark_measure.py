@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmark_records import SMALL
-from processes import run_python
+from processes import run_python, set_process_status
 
 from benchmarks import records
 from benchmarks.cases import FORWARD, FORWARD_BACKWARD, TRAINING_FORWARD, Case, Shape, draw, draw_sets, grid
@@ -64,31 +64,20 @@ def test_memory_without_a_resettable_peak_raises(monkeypatch, tmp_path):
         memory.PeakMeter().run(lambda: None)
 
 
-def status_of(monkeypatch, text):
-    """Makes /proc/self/status have this text, or not exist with None."""
-
-    def read(path, encoding):
-        if text is None:
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return text
-
-    monkeypatch.setattr(memory.Path, "read_text", read)
-
-
 def test_peak_meter_without_a_status_file_raises(monkeypatch):
-    status_of(monkeypatch, None)
+    set_process_status(monkeypatch, None)
     with pytest.raises(memory.NotMeasurableError, match="memory: expected a Linux with /proc/self/status, got "):
         memory.PeakMeter()
 
 
 def test_peak_meter_without_the_field_raises(monkeypatch):
-    status_of(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\n")
+    set_process_status(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\n")
     with pytest.raises(memory.NotMeasurableError, match="memory: expected VmRSS in /proc/self/status, got none"):
         memory.PeakMeter()
 
 
 def test_resident_is_the_field_in_bytes(monkeypatch):
-    status_of(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\nVmRSS:\t    17 kB\n")
+    set_process_status(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\nVmRSS:\t    17 kB\n")
     assert memory._resident("VmRSS") == 17 * 1024
     assert memory._resident("VmHWM") == 4096 * 1024
 

@@ -15,6 +15,7 @@ import qacg_models.demos.speed
 from errors import raises
 from html_tree import Tree
 from matplotlib.figure import Figure
+from processes import set_process_status
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data, sample_directory, sample_reviews
 from qacg_models.demos import sample_demo as demo
@@ -270,25 +271,14 @@ def test_speed_rows_have_the_measurements():
         assert both.eager_mb > 3 * 2 * 300 * 300 * 4 / 1e6
 
 
-def status_of(monkeypatch, text):
-    """Makes /proc/self/status have this text, or not exist with None."""
-
-    def read(path, encoding):
-        if text is None:
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return text
-
-    monkeypatch.setattr(qacg_models.demos.speed.Path, "read_text", read)
-
-
 def test_resident_is_the_field_in_bytes(monkeypatch):
-    status_of(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\nVmRSS:\t    17 kB\n")
+    set_process_status(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\nVmRSS:\t    17 kB\n")
     assert qacg_models.demos.speed._resident("VmHWM") == 4096 * 1024
 
 
 @pytest.mark.parametrize("text", [None, "Name:\tpython\n"])
 def test_peak_growth_without_the_field_is_none(text, monkeypatch):
-    status_of(monkeypatch, text)
+    set_process_status(monkeypatch, text)
     assert qacg_models.demos.speed.peak_growth("fused", (1, 1, 8, 8)) is None
 
 
