@@ -19,7 +19,6 @@ the count is an upper bound.
 
 from itertools import pairwise
 
-from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from qacg_kernels import dispatch
@@ -30,13 +29,13 @@ from qacg_kernels.utils.torch_internals import has_values
 _FORWARD, _BACKWARD = 6, 16  # multiply-adds count as two
 
 
-def _forward(*tensors: Tensor | None, out_val: object = None, **options: object) -> int:
-    options = {name: value for name, value in options.items() if not name.startswith("save_")}
-    return _flop(_FORWARD, Problem.of_operator(tensors, options))
+def _forward(*arguments: object, out_val: object = None) -> int:
+    problem, _ = schema.of_forward(arguments)
+    return _flop(_FORWARD, problem)
 
 
-def _backward(*tensors: Tensor | None, out_val: object = None, **options: object) -> int:
-    problem, _ = schema.of_backward(tensors, options)
+def _backward(*arguments: object, out_val: object = None) -> int:
+    problem, _ = schema.of_backward(arguments)
     return _flop(_BACKWARD, problem)
 
 

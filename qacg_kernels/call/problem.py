@@ -1,6 +1,6 @@
 """The description of a call: its tensors and options by name. All layers down to the kernels take a Problem."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -53,17 +53,17 @@ class Problem:
     gate_form: str
 
     @classmethod
-    def of_operator(cls, tensors: Sequence[Any], options: Mapping[str, Any]) -> "Problem":
+    def of_operator(cls, arguments: Sequence[Any]) -> "Problem":
         """Returns the Problem of a call of a torch operator, without validation.
 
         A `gate_form` that is no index of FORMS becomes None.
 
         Args:
-            tensors: the operator's tensors in the schema's order.
-            options: the other arguments by name, with `gate_form` as an index of FORMS.
+            arguments: `tensors` and `options` in the schema's order, with `gate_form` as an index of FORMS.
         """
-        number = options["gate_form"]
-        return cls(*tensors, **{**options, "gate_form": FORMS[number] if 0 <= number < _FORM_COUNT else None})
+        number: int = arguments[-1]
+        form: Any = FORMS[number] if 0 <= number < _FORM_COUNT else None
+        return cls(*(*arguments[:-1], form))
 
     # No loop over field names, which torch.compile would take longer to trace.
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -88,18 +88,18 @@ class Problem:
             self.quasi_bias,
         )
 
-    def options(self) -> dict[str, object]:
-        """The options by the names of the operators' schema, with the gate form as a number."""
-        return {
-            "max_seqlen": self.max_seqlen,
-            "is_causal": self.is_causal,
-            "dropout_p": self.dropout_p,
-            "scale": self.scale,
-            "quasi_scale": self.quasi_scale,
-            "beta": self.beta,
-            "gamma": self.gamma,
-            "gate_form": _NUMBER_OF[self.gate_form],
-        }
+    def options(self) -> tuple[int | bool | float, ...]:
+        """The options in the order of the operators' schema, with the gate form as a number."""
+        return (
+            self.max_seqlen,
+            self.is_causal,
+            self.dropout_p,
+            self.scale,
+            self.quasi_scale,
+            self.beta,
+            self.gamma,
+            _NUMBER_OF[self.gate_form],
+        )
 
     @property
     def packed(self) -> bool:
@@ -162,7 +162,8 @@ def row_dtype(query: Tensor) -> torch.dtype:
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
-TENSORS = tuple(Problem.__dataclass_fields__)[:17]
+FIELDS = tuple(Problem.__dataclass_fields__)
+TENSORS = FIELDS[:17]
 DIFFERENTIABLE = TENSORS[:12]
 
 

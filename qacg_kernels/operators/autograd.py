@@ -7,7 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from qacg_kernels.call.problem import DIFFERENTIABLE, TENSORS, ForwardOutputs, Gradients, Problem, Residuals, Saved
+from qacg_kernels.call.problem import (
+    DIFFERENTIABLE,
+    FIELDS,
+    TENSORS,
+    ForwardOutputs,
+    Gradients,
+    Problem,
+    Residuals,
+    Saved,
+)
 from qacg_kernels.operators.schema import (
     NAMESPACE,
     PLAIN_PYTORCH,
@@ -92,17 +101,17 @@ def _save(ctx, problem: Problem, o: ForwardOutputs) -> None:
     ctx.set_materialize_grads(False)
 
 
-def _setup_context(ctx, inputs, keyword_only_inputs, output):
-    options = {name: value for name, value in keyword_only_inputs.items() if name not in Residuals._fields}
+def _setup_context(ctx, inputs, output):
     o = ForwardOutputs(*output)
-    _save(ctx, Problem.of_operator(inputs, options), o)
+    _save(ctx, Problem.of_operator(inputs[: len(FIELDS)]), o)
     ctx.mark_non_differentiable(o.softmax_out, o.quasi_out, o.row_max, o.row_sum)
 
 
 def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
+    """Returns the gradients of DIFFERENTIABLE; None for absent inputs."""
     tensors = ctx.saved_tensors
     inputs, results = tensors[: len(TENSORS)], tensors[len(TENSORS) :]
-    problem = Problem.of_operator(inputs, ctx.options)
+    problem = Problem.of_operator((*inputs, *ctx.options))
     if grad_out is None:  # a loss on lambda alone
         grad_out = torch.zeros_like(problem.query)
     saved = Saved(grad_out, grad_query_gate, grad_key_gate, *results)
@@ -117,8 +126,13 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
             grads = call_backward(backward_op(backend), problem, saved)
     else:
         grads = _backward_below_autograd(backend, problem, saved)
-    present = [g if t is not None else None for g, t in zip(grads, inputs)]
-    return *present, *[None] * (len(TENSORS) - len(DIFFERENTIABLE))
+    return [g if t is not None else None for g, t in zip(grads, inputs)]
+
+
+def _differentiate_operator(backend, ctx, *grads):
+    """The registered formula: `_differentiate`, and None for each other argument of the operator."""
+    others = len(FIELDS) - len(DIFFERENTIABLE) + len(Residuals._fields)
+    return *_differentiate(backend, ctx, *grads), *[None] * others
 
 
 class EagerForward(torch.autograd.Function):
@@ -168,16 +182,17 @@ class TransformableForward(torch.autograd.Function):
 
     @staticmethod
     def forward(backend, options, residuals, *tensors):
-        return tuple(call_forward(forward_op(backend), Problem.of_operator(tensors, options), residuals))
+        return tuple(call_forward(forward_op(backend), Problem.of_operator((*tensors, *options)), residuals))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.backend, options, _, *tensors = inputs
-        _setup_context(ctx, tensors, options, output)
+        _setup_context(ctx, (*tensors, *options), output)
 
     @staticmethod
     def backward(ctx, *grads):
-        return None, None, None, *_differentiate(ctx.backend, ctx, *grads)
+        grads = _differentiate(ctx.backend, ctx, *grads)
+        return None, None, None, *grads, *[None] * (len(TENSORS) - len(DIFFERENTIABLE))
 
     jvp = EagerForward.jvp
 
@@ -190,7 +205,7 @@ class TransformableBackward(torch.autograd.Function):
     @staticmethod
     def forward(backend, options, *tensors):
         saved, inputs = Saved(*tensors[: len(Saved._fields)]), tensors[len(Saved._fields) :]
-        return tuple(call_backward(backward_op(backend), Problem.of_operator(inputs, options), saved))
+        return tuple(call_backward(backward_op(backend), Problem.of_operator((*inputs, *options)), saved))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -215,6 +230,6 @@ def _refuse_second_derivative(ctx, *grads):
 def register(backend: str) -> None:
     """Registers the derivatives of a backend's operators, for traced graphs and direct calls of the operators."""
     forward, backward = (f"{NAMESPACE}::{backend}_attention{suffix}" for suffix in ("", "_backward"))
-    formula = partial(_differentiate, backend)
+    formula = partial(_differentiate_operator, backend)
     torch.library.register_autograd(forward, formula, setup_context=_setup_context, lib=library)
     torch.library.register_autograd(backward, _refuse_second_derivative, lib=library)

@@ -54,7 +54,7 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
         schema.library.impl(name, partial(_first_call, run, kernel, results), "CompositeExplicitAutograd")
 
 
-def _first_call(run: Callable, kernel: Callable, results: int, *tensors, **options):
+def _first_call(run: Callable, kernel: Callable, results: int, *arguments):
     """Runs a call; returns its results and a text as a uint8 tensor.
 
     The text is "passed" if later calls of the variant need no check, "" if they do, or an error message. An exception
@@ -63,30 +63,28 @@ def _first_call(run: Callable, kernel: Callable, results: int, *tensors, **optio
     """
     passed: list[str] = []
     try:
-        found = run(
-            lambda problem, others: kernel(problem, others, lambda: passed.append("passed")), *tensors, **options
-        )
+        found = run(lambda problem, others: kernel(problem, others, lambda: passed.append("passed")), *arguments)
         return *found, _bytes("".join(passed))
     except BaseException as error:
         if schema.validated.active:
             schema.validated.error = error
-        return *[tensors[0].new_empty((0,)) for _ in range(results)], _bytes(str(error) or type(error).__name__)
+        return *[arguments[0].new_empty((0,)) for _ in range(results)], _bytes(str(error) or type(error).__name__)
 
 
 def _bytes(text: str) -> Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
 
-def _forward(kernel: PythonForward, *tensors, save_softmax_out=True, save_quasi_out=False, **options):
-    problem = Problem.of_operator(tensors, options)
+def _forward(kernel: PythonForward, *arguments):
+    problem, residuals = schema.of_forward(arguments)
     if not schema.validated.active:
         check_problem(problem)
-    out, *results = kernel(problem, Residuals(save_softmax_out, save_quasi_out))
+    out, *results = kernel(problem, residuals)
     return out, *schema.without_none(results, problem.query)
 
 
-def _backward(kernel: PythonBackward, *tensors, **options):
-    problem, saved = schema.of_backward(tensors, options)
+def _backward(kernel: PythonBackward, *arguments):
+    problem, saved = schema.of_backward(arguments)
     if not schema.validated.active:
         check_problem(problem)
         check_saved(problem, saved, schema.row_dtype(problem.query))

@@ -8,7 +8,7 @@ kernels return None instead.
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from qacg_kernels.call.problem import (
     DIFFERENTIABLE,
+    FIELDS,
     TENSORS,
     ForwardOutputs,
     Gradients,
@@ -35,7 +36,8 @@ _INPUTS = """Tensor query, Tensor key, Tensor value, Tensor context_query, Tenso
     Tensor? gate_lambda, Tensor? gate_query, Tensor? gate_context_query, Tensor? gate_key,
     Tensor? gate_context_key, Tensor? gate_query_bias, Tensor? gate_key_bias,
     Tensor? attn_mask, Tensor? key_lengths, Tensor? cu_seqlens, Tensor? dropout_seed, Tensor? quasi_bias"""
-_OPTIONS = """*, SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
+# Not keyword-only: torch takes 2 us longer to read the options by name.
+_OPTIONS = """SymInt max_seqlen, bool is_causal, float dropout_p, float scale, float quasi_scale,
     float beta, float gamma, int gate_form"""
 
 # gate_form is an index of `gate.FORMS`. If softmax_out is saved, the backward computes delta without a pass over the
@@ -149,22 +151,27 @@ python_kernels: dict[str, Kernels] = {}
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:
     """Calls a forward operator, or a function with the same arguments, and names its results."""
-    saves = dict(save_softmax_out=residuals.save_softmax_out, save_quasi_out=residuals.save_quasi_out)
-    return ForwardOutputs(*op(*problem.tensors(), **problem.options(), **saves))
+    return ForwardOutputs(*op(*problem.tensors(), *problem.options(), *residuals))
 
 
 def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
     """Calls a backward operator, or a function with the same arguments, and names its results."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
     results = without_none(saved[len(upstream) :], problem.query)
-    return Gradients(*op(*upstream, *problem.tensors(), *results, **problem.options()))
+    return Gradients(*op(*upstream, *problem.tensors(), *results, *problem.options()))
 
 
-def of_backward(tensors: Sequence[Tensor | None], options: dict[str, object]) -> tuple[Problem, Saved]:
+def of_forward(arguments: Sequence[Any]) -> tuple[Problem, Residuals]:
+    """Returns the arguments of a forward operator as a Problem and Residuals; torch may omit the last defaults."""
+    return Problem.of_operator(arguments[: len(FIELDS)]), Residuals(*arguments[len(FIELDS) :])
+
+
+def of_backward(arguments: Sequence[Any]) -> tuple[Problem, Saved]:
     """Returns the arguments of a backward operator as a Problem and a Saved."""
-    upstream = 3
+    upstream, results = 3, len(Saved._fields) - 3
     end = upstream + len(TENSORS)
-    return Problem.of_operator(tensors[upstream:end], options), Saved(*tensors[:upstream], *tensors[end:])
+    problem = Problem.of_operator((*arguments[upstream:end], *arguments[end + results :]))
+    return problem, Saved(*arguments[:upstream], *arguments[end : end + results])
 
 
 def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
@@ -199,16 +206,16 @@ def may_exceed(length: int | torch.SymInt, limit: int) -> bool:
     return length > limit
 
 
-def fake_forward(*tensors, save_softmax_out=True, save_quasi_out=False, **options):
+def fake_forward(*arguments):
     """Fake implementation of the forward: empty tensors with the shapes, strides and dtypes of its results."""
-    p = Problem.of_operator(tensors, options)
+    p, residuals = of_forward(arguments)
     has_vectors = p.gate_query is not None
     per_row = dict(dtype=row_dtype(p.query))
     rows, key_rows = p.query.shape[:-1], (p.key if p.column_gate else p.query).shape[:-1]
     return (
         empty_dense_like(p.query),
-        empty_dense_like(p.query) if save_softmax_out else p.query.new_empty((0,)),
-        empty_dense_like(p.query) if save_quasi_out else p.query.new_empty((0,)),
+        empty_dense_like(p.query) if residuals.save_softmax_out else p.query.new_empty((0,)),
+        empty_dense_like(p.query) if residuals.save_quasi_out else p.query.new_empty((0,)),
         p.query.new_empty(rows, **per_row),
         p.query.new_empty(rows, **per_row),
         p.query.new_empty(rows if has_vectors else (0,), **per_row),
@@ -216,8 +223,8 @@ def fake_forward(*tensors, save_softmax_out=True, save_quasi_out=False, **option
     )
 
 
-def fake_backward(*tensors, **options):
+def fake_backward(*arguments):
     """Fake implementation of the backward: empty tensors with the shapes, strides and dtypes of its results."""
-    problem, saved = of_backward(tensors, options)
+    problem, saved = of_backward(arguments)
     inputs = (getattr(problem, name) for name in DIFFERENTIABLE)
     return tuple(saved.grad_out.new_empty((0,)) if t is None else empty_dense_like(t) for t in inputs)

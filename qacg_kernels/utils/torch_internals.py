@@ -157,7 +157,7 @@ def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
     keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
     call = op._op_dk
 
-    def run(*tensors: Tensor | None, **options: object) -> tuple[Tensor, ...]:
-        return call(keys[tensors[0].device.type], *tensors, **options)
+    def run(query: Tensor, *others: object) -> tuple[Tensor, ...]:
+        return call(keys[query.device.type], query, *others)
 
     return run
