@@ -46,6 +46,13 @@ def test_no_absent_rows_without_an_absent_label_warns():
     assert "--absent-label" in found({"train": clean()}, task)["no_absent_rows"].message
 
 
+def test_names_that_differ_in_case_or_spaces_warn():
+    task = replace(TASK, labels=("none", "Good", "good "), aspects=("food", "room", "Food"))
+    warning = found({"train": clean()}, task)["similar_names"]
+    assert warning.count == 2 and "written in several ways" in warning.message
+    assert warning.examples == ("labels 'Good', 'good '", "aspects 'food', 'Food'")
+
+
 @pytest.mark.parametrize(("kept", "warned"), [(0, True), (9, True), (10, False)])
 def test_rare_class_below_ten_rows_warns(kept, warned):
     rows = [one for one in clean() if one.label != BAD or one.line < 2 + 3 * kept]

@@ -27,15 +27,16 @@ class DataWarning:
     """One finding about a split.
 
     Attributes:
-        code: `no_absent_rows`, `rare_class`, `contradictory_labels`, `duplicate_rows`, `few_dev_sentences` or
-            `few_rows`. The codes do not change between releases, so that programs can compare them.
+        code: `no_absent_rows`, `similar_names`, `rare_class`, `contradictory_labels`, `duplicate_rows`,
+            `few_dev_sentences` or `few_rows`. The codes do not change between releases, so that programs can compare
+            them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: number of rows, labels, or pairs of text and aspect that have the problem; for `no_absent_rows` and
-            `few_rows` the number of all rows, for `few_dev_sentences` of all sentences.
-        examples: texts about the first SHOWN findings. For `rare_class` they are labels with their numbers of rows, for
-            `contradictory_labels` and `duplicate_rows` contexts and texts with line numbers and labels. Other codes
-            have none.
+        count: number of rows, labels, groups of names, or pairs of text and aspect that have the problem; for
+            `no_absent_rows` and `few_rows` the number of all rows, for `few_dev_sentences` of all sentences.
+        examples: texts about the first SHOWN findings. For `similar_names` they are the names of a group, for
+            `rare_class` labels with their numbers of rows, for `contradictory_labels` and `duplicate_rows` contexts and
+            texts with line numbers and labels. Other codes have none.
     """
 
     code: str
@@ -60,9 +61,10 @@ def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tu
         task: labels and aspects of the rows.
 
     Returns:
-        For train: warnings if no row has the label "no opinion", if labels have few rows, and about contradictory
-        labels and duplicate rows. For dev: about too few sentences, or else too few rows, and contradictory labels. For
-        other splits: about too few rows and contradictory labels.
+        For train: warnings if no row has the label "no opinion", if labels or aspects differ only in capitals or
+        spaces, if labels have few rows, and about contradictory labels and duplicate rows. For dev: about too few
+        sentences, or else too few rows, and contradictory labels. For other splits: about too few rows and
+        contradictory labels.
 
     Example:
         >>> from qacg_models.data import load_data, sample_directory
@@ -73,7 +75,7 @@ def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tu
     found: list[DataWarning | None] = []
     for split, rows in splits.items():
         if split == "train":
-            found += [_no_absent_rows(split, rows, task), _rare_classes(split, rows, task)]
+            found += [_no_absent_rows(split, rows, task), _similar_names(split, task), _rare_classes(split, rows, task)]
             found += _repeated_rows(split, rows, task, duplicates=True)
             continue
         few = _few_dev_sentences(split, rows) if split == "dev" else None
@@ -102,6 +104,21 @@ def _no_absent_rows(split: str, rows: Sequence[Example], task: Task) -> DataWarn
         f" aspect; add rows with the label {name} for aspects that a text does not mention"
     )
     return DataWarning("no_absent_rows", split, message, len(rows))
+
+
+def _similar_names(split: str, task: Task) -> DataWarning | None:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for kind, names in (("label", task.labels), ("aspect", task.aspects)):
+        for name in names:
+            groups.setdefault((kind, normalized(name)), []).append(name)
+    shown = [f"{kind}s {', '.join(map(repr, names))}" for (kind, _), names in groups.items() if len(names) > 1]
+    if not shown:
+        return None
+    message = (
+        f"{_counted(len(shown), 'label or aspect is', 'labels or aspects are')} written in several ways, which the"
+        " model learns as different ones; use the same capital letters and spaces in all rows"
+    )
+    return DataWarning("similar_names", split, message, len(shown), tuple(shown[:SHOWN]))
 
 
 def _rare_classes(split: str, rows: Sequence[Example], task: Task) -> DataWarning | None:
