@@ -203,6 +203,12 @@ def test_predict_aspect_column_gives_one_row_per_row(ask):
     assert ask.predict(frame, aspect="topic")["aspect"].tolist() == ["price", "service"]
 
 
+def test_predict_aspect_column_and_aspects_raise(ask):
+    frame = pd.DataFrame({"text": TEXTS[:2], "topic": ["price", "service"]})
+    with pytest.raises(InputError, match="aspect, aspects: expected one of them, got both. Omit aspects."):
+        ask.predict(frame, aspect="topic", aspects=["food"])
+
+
 def test_predict_by_sentence_numbers_sentences(ask):
     found = ask.predict(pd.Series(["The food was great. Service is slow."]), aspects=["food", "price"], by="sentence")
     assert found["sentence"].tolist() == [1, 1, 2, 2]

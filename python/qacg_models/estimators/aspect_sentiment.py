@@ -165,8 +165,10 @@ class AspectSentiment(AspectPredictor):
             aspects: names; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
             text: name of the text column of a frame; None: that of training.
-            aspect: name of the column with one aspect for each row of a frame; None: `aspects` for every row.
-            target: name of the column with one target for each row of a frame; None: `targets` for every row.
+            aspect: name of the column with one aspect for each row of a frame, instead of `aspects`; None: `aspects`
+                for every row.
+            target: name of the column with one target for each row of a frame, instead of `targets`; None: `targets`
+                for every row.
             by: unit of a prediction: "text", truncated to the maximum length of the model; "sentence", each sentence of
                 the text; or "document", one prediction from all sentences.
             batch_size: maximum number of pairs of text and context in one batch; halved when memory runs out.
@@ -190,6 +192,12 @@ class AspectSentiment(AspectPredictor):
                 "text, aspect, target: expected no column names for texts without columns, got"
                 f" {', '.join(map(repr, names))}. Omit these arguments."
             )
+        for argument, name, several, names in (
+            ("aspect", aspect, "aspects", aspects),
+            ("target", target, "targets", targets),
+        ):
+            if name is not None and names is not None:
+                raise InputError(f"{argument}, {several}: expected one of them, got both. Omit {several}.")
         if isinstance(texts, str):
             return self(texts, aspects, targets, batch_size, by)
         columns = self._columns(texts, text, aspect, target) if framed else {"text": cells(_sequence(texts))}
