@@ -193,6 +193,15 @@ def test_predict_frame_has_the_index_of_its_texts(ask):
     assert found["p(good)"].tolist() == [one.probabilities["good"] for one in expected]
 
 
+def test_predict_frame_keeps_names_and_dtype_of_the_index(ask):
+    days = pd.DatetimeIndex(["2025-05-07", "2025-05-08"], name="day")
+    found = ask.predict(pd.Series(TEXTS[:2], index=days), aspects=["food"])
+    pd.testing.assert_index_equal(found.index, days)
+    pairs = pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["hotel", "number"])
+    found = ask.predict(pd.DataFrame({"text": TEXTS[:2]}, index=pairs), aspects=["food"])
+    pd.testing.assert_index_equal(found.index, pairs)
+
+
 def test_predict_series_equals_frame(ask):
     texts = pd.Series(TEXTS[:3], name="anything")
     pd.testing.assert_frame_equal(ask.predict(texts), ask.predict(texts.to_frame("text")))

@@ -118,12 +118,13 @@ def check_empty(columns: Mapping[str, Sequence], on_empty: str, index: Sequence 
     return [row for row in range(count) if row not in empty]
 
 
-def data_frame(columns: Mapping[str, Sequence], index: Sequence) -> DataFrame:
-    """Returns a DataFrame of columns of one length.
+def data_frame(columns: Mapping[str, Sequence], places: Sequence[int], source: Any) -> DataFrame:
+    """Returns a DataFrame of columns of one length, with the index of a DataFrame or Series.
 
     Args:
         columns: values by column name.
-        index: labels of the rows.
+        places: for each row, the position of its label in the index of `source`.
+        source: a DataFrame or Series; for other values, the labels are the positions.
 
     Raises:
         InputError: pandas is not installed.
@@ -135,4 +136,5 @@ def data_frame(columns: Mapping[str, Sequence], index: Sequence) -> DataFrame:
             "pandas: expected the package, which is required to return a DataFrame, got none. Install it with pip"
             " install pandas (the extra `pandas`), or pass a list of texts."
         ) from None
-    return pandas.DataFrame(dict(columns), index=pandas.Index(index))
+    has_index = _is_pandas(source, "DataFrame") or is_series(source)
+    return pandas.DataFrame(dict(columns), index=source.index.take(places) if has_index else pandas.Index(places))

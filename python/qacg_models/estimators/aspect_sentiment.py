@@ -215,7 +215,7 @@ class AspectSentiment(AspectPredictor):
         if not (framed or is_series(texts)):
             return found
         asked_of = dict(zip(kept, map(len, asked)))
-        return self._frame(found, index, columns, {row: asked_of[row] for row in kept} if by == "sentence" else None)
+        return self._frame(found, texts, columns, {row: asked_of[row] for row in kept} if by == "sentence" else None)
 
     def _columns(self, frame: Any, text: str | None, aspect: str | None, target: str | None) -> dict[str, list]:
         given = {"text": text or self.trained.data_options.text_column, "aspect": aspect, "target": target}
@@ -226,7 +226,7 @@ class AspectSentiment(AspectPredictor):
     def _frame(
         self,
         found: list[list[AspectPrediction]],
-        index: list,
+        texts: Any,
         columns: dict[str, list],
         asked: dict[int, int] | None,
     ) -> Any:
@@ -234,7 +234,7 @@ class AspectSentiment(AspectPredictor):
 
         Args:
             found: the predictions of each text; empty for a skipped text.
-            index: the index of each text in the user's frame.
+            texts: the user's frame or Series, whose index the predictions have.
             columns: cells of the texts, by "text", "aspect" and "target", for the rows of skipped texts.
             asked: number of contexts of each text that is not skipped, by position of the text, if predictions are by
                 sentence; otherwise None.
@@ -242,7 +242,7 @@ class AspectSentiment(AspectPredictor):
         names = ["target"] if self.trained.task.has_targets else []
         names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]
         result: dict[str, list] = {name: [] for name in [*names, *(f"p({label})" for label in self.labels)]}
-        places: list = []
+        places: list[int] = []
         for row, answers in enumerate(found):
             for number, one in enumerate(answers):
                 sentence = number // asked[row] + 1 if asked is not None else 1
@@ -254,8 +254,8 @@ class AspectSentiment(AspectPredictor):
                 empty = {name: values_of_name[row] or None for name, values_of_name in columns.items()}
                 for name, values_of_name in result.items():
                     values_of_name.append(float("nan") if name.startswith("p(") else empty.get(name))
-            places += [index[row]] * max(1, len(answers))
-        return data_frame(result, places)
+            places += [row] * max(1, len(answers))
+        return data_frame(result, places, texts)
 
     def evaluate(
         self,
