@@ -100,6 +100,10 @@ def test_propose_groups_the_nouns_of_an_aspect(aspects, was, but, spell):
     assert proposals == propose([text for text, _ in texts], 4), "deterministic"
 
 
+def test_words_leave_out_contractions():
+    assert Words.of(["the room could’ve been bigger, and they'd agree"]).stems == [{"room", "bigger", "agree"}]
+
+
 def test_words_separate_nouns_from_opinions():
     texts = [*sentences_of(ENGLISH), *["The fresh soup was cold and the best of all."] * 9]
     words = Words.of(texts)

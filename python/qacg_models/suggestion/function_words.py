@@ -32,6 +32,8 @@ ENGLISH_OTHERS = _words("""
     see saw seen let put keep kept use used ask asked leave left back
     can't couldn't don't doesn't didn't isn't aren't wasn't weren't won't wouldn't shouldn't haven't hasn't hadn't
     i'm i've i'd i'll you're you've you'd you'll it's we're we've we'd we'll they're they've that's there's
+    could've would've should've must've might've he'd she'd it'd they'd that'd he'll she'll it'll they'll that'll
+    who've ain't mustn't needn't
 """)
 GERMAN_OTHERS = _words("""
     ist sind war waren wird werden wurde wurden sei wäre bin bist seid gewesen sehr so ganz ziemlich recht wirklich echt
