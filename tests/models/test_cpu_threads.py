@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,22 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
     assert main([command, str(model), *asked, *flags]) == 0
     assert capsys.readouterr().err == f"{line} threads (--batch-size, --threads)\n"
     assert seen == [(5, 2) if flags else (64, 1)]
+
+
+def test_forked_process_predicts_with_one_thread(three_threads, tmp_path):
+    ask = AspectSentiment.from_pretrained(write_model(tmp_path / "m"), threads=1)
+    torch.randn(300, 300).softmax(-1)  # starts torch's threads, which a fork lacks
+    child = os.fork()
+    if child == 0:
+        ask("good food")
+        os._exit(0)
+    deadline = time.monotonic() + 60
+    while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if not done[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert done == (child, 0)
 
 
 def test_aspect_sentiment_predicts_with_given_threads(tmp_path):

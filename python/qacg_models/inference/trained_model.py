@@ -346,6 +346,7 @@ def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,))
     """
     import torch
 
-    scores = torch.from_numpy(logits).double()
-    by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
-    return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()
+    with cpu_threads(1):  # several threads block in a process that was forked after torch has used them
+        scores = torch.from_numpy(logits).double()
+        by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
+        return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()
