@@ -212,9 +212,14 @@ def test_predict_aspect_column_gives_one_row_per_row(ask):
     assert ask.predict(frame, aspect="topic")["aspect"].tolist() == ["price", "service"]
 
 
+@pytest.mark.parametrize("kind", [np.array, pd.Series, pd.array])
+def test_predict_aspects_of_an_array_equal_those_of_a_list(ask, kind):
+    assert ask.predict(TEXTS[:1], aspects=kind(["price", "food"])) == ask.predict(TEXTS[:1], aspects=["price", "food"])
+
+
 def test_predict_aspect_column_and_aspects_raise(ask):
     frame = pd.DataFrame({"text": TEXTS[:2], "topic": ["price", "service"]})
-    with pytest.raises(InputError, match="aspect, aspects: expected one of them, got both. Omit aspects."):
+    with pytest.raises(InputError, match="aspect, aspects: expected one of them, got both"):
         ask.predict(frame, aspect="topic", aspects=["food"])
 
 

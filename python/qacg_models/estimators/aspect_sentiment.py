@@ -162,7 +162,7 @@ class AspectSentiment(AspectPredictor):
 
         Args:
             texts: a DataFrame or a mapping of columns, a Series, a sequence or array of texts, or one text.
-            aspects: names; None: all aspects of the model.
+            aspects: names, as a sequence or an array; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
             text: name of the text column of a frame; None: that of training.
             aspect: name of the column with one aspect for each row of a frame, instead of `aspects`; None: `aspects`
@@ -192,12 +192,9 @@ class AspectSentiment(AspectPredictor):
                 "text, aspect, target: expected no column names for texts without columns, got"
                 f" {', '.join(map(repr, names))}. Omit these arguments."
             )
-        for argument, name, several, names in (
-            ("aspect", aspect, "aspects", aspects),
-            ("target", target, "targets", targets),
-        ):
-            if name is not None and names is not None:
-                raise InputError(f"{argument}, {several}: expected one of them, got both. Omit {several}.")
+        for argument, name_of_column, given in (("aspect", aspect, aspects), ("target", target, targets)):
+            if name_of_column is not None and given is not None:
+                raise InputError(f"{argument}, {argument}s: expected one of them, got both. Omit {argument}s.")
         if isinstance(texts, str):
             return self(texts, aspects, targets, batch_size, by)
         columns = self._columns(texts, text, aspect, target) if framed else {"text": cells(_sequence(texts))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from qacg_models.data import Example
 from qacg_models.data.task import Task
@@ -116,7 +117,9 @@ class Questions:
         return named
 
 
-def _names(argument: str, names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:
+    if hasattr(names, "__array__"):  # a Series, or the array of Series.unique
+        names = names.tolist()
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"{argument}: expected a sequence of names, got {names!r}")
     if not names or len(set(names)) < len(names):
