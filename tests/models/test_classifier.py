@@ -129,7 +129,7 @@ def test_random_state_is_the_seed(fitted):
         ([("a", "food")], None, ValueError, "requires y to be passed"),
         ([("a", "food")], [1, 2], InputError, r"y: expected 1 labels, one for each row of X, got the shape \(2,\)"),
         ([("a", "food"), ("b", None)], [1, 2], InputError, r"got 1 rows with an empty cell: 1 \('aspect'\)"),
-        ([("a", "food"), ("b", "food")], [1, None], InputError, r"got 1 rows with an empty cell: 1 \('y'\)"),
+        ([("a", "food"), ("b", "food")], [1, None], InputError, r"1 \('y'\)\. Fill in these cells, or drop these rows"),
         (["a", "b"], [1, 2], InputError, "X: expected a DataFrame, or a sequence of pairs of text and aspect"),
         ({"text": ["a"]}, [1], InputError, "aspect: expected one column 'aspect' in the frame, got 'text'"),
     ],
@@ -137,6 +137,13 @@ def test_random_state_is_the_seed(fitted):
 def test_fit_bad_input_raises(X, y, error, message):
     with pytest.raises(error, match=message):
         AspectSentimentClassifier().fit(X, y)
+
+
+def test_failed_fit_keeps_the_fitted_model(fitted):
+    again = pickle.loads(pickle.dumps(fitted))
+    with pytest.raises(InputError, match="labels: expected at least 2, got 1"):
+        again.fit([("a", "food"), ("b", "food")], [7, 7])
+    assert again.classes_.tolist() == [1, 5]
 
 
 def test_fit_options_that_are_no_mapping_raise():

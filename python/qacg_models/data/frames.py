@@ -83,13 +83,19 @@ def is_empty(cell: object) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
-def check_empty(columns: Mapping[str, Sequence], on_empty: str, index: Sequence | None = None) -> list[int]:
+def check_empty(
+    columns: Mapping[str, Sequence],
+    on_empty: str,
+    index: Sequence | None = None,
+    advice: str = "Fill in these cells, or pass on_empty='skip'.",
+) -> list[int]:
     """Returns the numbers (from 0) of the rows without an empty cell.
 
     Args:
         columns: cells by column name; all columns have the same length.
         on_empty: "raise": an empty cell is an error; "skip": rows with an empty cell are left out.
         index: labels of the rows in the error; None: their numbers from 0.
+        advice: last sentence of the error.
 
     Raises:
         InputError: `on_empty` has another value, columns have different lengths, or with "raise" a cell is empty.
@@ -113,7 +119,7 @@ def check_empty(columns: Mapping[str, Sequence], on_empty: str, index: Sequence 
         more = f" and {len(rows) - LISTED:,} more" if len(rows) > LISTED else ""
         raise InputError(
             f"frame: expected no empty cells (NaN, None or blank text), got {len(rows):,} rows with an empty cell:"
-            f" {shown}{more}. Fill in these cells, or pass on_empty='skip'."
+            f" {shown}{more}. {advice}"
         )
     return [row for row in range(count) if row not in empty]
 

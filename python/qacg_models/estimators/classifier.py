@@ -17,6 +17,8 @@ from qacg_models.errors import InputError
 from qacg_models.estimators.aspect_sentiment import AspectSentiment
 from qacg_models.utils.progress import hidden_bars
 
+_ADVICE = "Fill in these cells, or drop these rows of X and y."  # scikit-learn requires a prediction for every row
+
 
 class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
     """A scikit-learn classifier of pairs of a text and an aspect.
@@ -92,13 +94,13 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         labels = np.asarray(y)
         if labels.shape != (len(texts),):
             raise InputError(f"y: expected {len(texts)} labels, one for each row of X, got the shape {labels.shape}.")
-        check_empty({"y": cells(y)}, "raise")
-        self.classes_ = np.unique(labels)
+        check_empty({"y": cells(y)}, "raise", advice=_ADVICE)
         frame = {"text": texts, "aspect": aspects, "label": [str(one) for one in labels.tolist()]}
         options = {"seed": self.random_state, **(self.options or {})}
         with nullcontext() if self.verbose else hidden_bars():
             say = print if self.verbose else _ignore
             self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)
+        self.classes_ = np.unique(labels)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -151,7 +153,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
                     " other values."
                 )
             found = {name: cells([row[place] for row in rows]) for place, name in enumerate(("text", "aspect"))}
-        check_empty(found, "raise", index_of(X, len(found["text"])))
+        check_empty(found, "raise", index_of(X, len(found["text"])), _ADVICE)
         return [str(one) for one in found["text"]], [str(one) for one in found["aspect"]]
 
 
