@@ -202,6 +202,13 @@ def test_predict_frame_keeps_names_and_dtype_of_the_index(ask):
     pd.testing.assert_index_equal(found.index, pairs)
 
 
+def test_predict_frame_without_rows_has_columns_of_texts(ask):
+    new = pd.DataFrame({"text": TEXTS[:1]})
+    found = ask.predict(new[:0])
+    assert found.columns.tolist() == ask.predict(new).columns.tolist()
+    assert [found[name].str.upper().tolist() for name in ("text", "aspect", "label")] == [[]] * 3
+
+
 def test_predict_series_equals_frame(ask):
     texts = pd.Series(TEXTS[:3], name="anything")
     pd.testing.assert_frame_equal(ask.predict(texts), ask.predict(texts.to_frame("text")))

@@ -252,7 +252,9 @@ class AspectSentiment(AspectPredictor):
                 for name, values_of_name in result.items():
                     values_of_name.append(float("nan") if name.startswith("p(") else empty.get(name))
             places += [row] * max(1, len(answers))
-        return data_frame(result, places, texts)
+        frame = data_frame(result, places, texts)
+        # pandas makes float64 columns of empty lists, for which its string methods raise AttributeError.
+        return frame if places else frame.astype({name: "str" for name in names if name != "sentence"})
 
     def evaluate(
         self,
