@@ -356,6 +356,21 @@ def test_cells_of_columns_have_no_missing_values():
     assert cells(pd.Series(["a", None], dtype="category")) == ["a", None]
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, None, 2], [1, None, 2]),
+        ([1.0, 2.0], [1, 2]),
+        ([1.5, 2.0], [1.5, 2.0]),
+        ([1.0, float("inf")], [1.0, float("inf")]),
+        ([], []),
+    ],
+)
+def test_cells_of_whole_floats_are_ints(values, expected):
+    found = cells(pd.Series(values, dtype=float))
+    assert list(map(repr, found)) == list(map(repr, expected))
+
+
 def test_check_empty_columns_of_two_lengths_raise():
     with pytest.raises(InputError, match="expected columns of one length, got 1 in 'a', 2 in 'b'"):
         check_empty({"a": ["x"], "b": ["x", "y"]}, "raise")

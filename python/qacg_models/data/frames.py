@@ -33,10 +33,14 @@ def _is_pandas(value: object, name: str) -> bool:
 def cells(values: Any) -> list:
     """Returns the values of a column as Python objects, with None for missing values.
 
-    Missing values are NaN, None, NA and NaT in a Series, and NaN and None in other sequences.
+    Missing values are NaN, None, NA and NaT in a Series, and NaN and None in other sequences. A Series of floats that
+    are all whole has ints: pandas stores integers as floats where a value is missing.
     """
     if is_series(values):
-        return values.astype(object).where(values.notna(), None).tolist()
+        found = values.astype(object).where(values.notna(), None).tolist()
+        if all(cell is None or (isinstance(cell, float) and cell.is_integer()) for cell in found):
+            return [None if cell is None else int(cell) for cell in found]
+        return found
     return [None if _is_nan(value) else value for value in values]
 
 
