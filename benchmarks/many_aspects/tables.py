@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,10 @@ from benchmarks.plot import pyplot, save
 
 TABLES, FIGURE = "many_aspects.md", "many_aspects.svg"
 REFERENCE = "pairs-0"
-COMPARED = (REFERENCE, "heads", "sum-5", "pairs-4", "pairs-5", "quasi-4-released")  # differences to these are printed
+# Differences to these rows are printed.
+COMPARED = (
+    REFERENCE, "heads", "sum-5", "sum-5 1e-4-x10", "pairs-4", "pairs-5", "quasi-4-released", "quasi-4-released 1e-4-x10"
+)  # fmt: skip
 ASPECTS = "8"  # of the figure
 
 
@@ -62,9 +65,10 @@ def cost(speed: Mapping, name: str) -> float | None:
 def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | None:
     """A table of mean and standard deviation over seeds on test, with differences to COMPARED; None without results."""
     found: dict[str, list[Result]] = {}
+    titles = {_row(name, setting): title for name, setting, title in _titles()}
     for one in results.values():
         if one.trial.data == data and one.scores is not None:
-            found.setdefault(one.trial.arm, []).append(one)
+            found.setdefault(_row(one.trial.arm, one.trial.setting), []).append(one)
     if not found:
         return None
     dataset = load_data(folder / data, ("train", "test"), DATA[data])
@@ -76,7 +80,7 @@ def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | 
     draws = Draws(judges, [row.sentence for row in rows], [metric])
     others = [name for name in COMPARED if name in found]
     lines = []
-    for name in (name for name in ARMS if name in found):
+    for name in (name for name in titles if name in found):
         deviation = draws.deviation(name, metric)
         text = f"{100 * draws.mean(name, metric):.1f}"
         cells = [text if math.isnan(deviation) else f"{text} ± {100 * deviation:.1f}"]
@@ -85,10 +89,23 @@ def test_table(data: str, results: Mapping[str, Result], folder: Path) -> str | 
             cells.append(
                 "" if name == other else f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
             )
-        lines.append([ARMS[name].title, str(len(found[name])), *cells])
+        lines.append([titles[name], str(len(found[name])), *cells])
     title = METRIC_CLASSES[dataset.task.metrics].TITLES[metric]
-    header = ["arm", "seeds", title, *(f"minus {ARMS[name].title}" for name in others)]
+    header = ["arm", "seeds", title, *(f"minus {titles[name]}" for name in others)]
     return markdown_table(header, lines, texts=1)
+
+
+def _titles() -> Iterator[tuple[str, str, str]]:
+    """Yields arm, setting and title of every row that a table of test results may have."""
+    for name, arm in ARMS.items():
+        for setting in SETTINGS:
+            yield name, setting, arm.title
+        for setting, one in OTHER_SETTINGS.items():
+            yield name, setting, f"{arm.title}, new x {one.factor:g}"
+
+
+def _row(arm: str, setting: str) -> str:
+    return arm if setting in SETTINGS else f"{arm} {setting}"
 
 
 def speed_table(speed: Mapping) -> str:

@@ -193,6 +193,15 @@ def test_best_setting_is_evaluated(monkeypatch):
     ]
 
 
+def test_other_setting_that_is_better_on_dev_is_evaluated_too():
+    first, other = next(iter(SETTINGS)), next(iter(arms.OTHER_SETTINGS))
+    better, worse = arms.OTHER_SETTINGS_OF[:2]
+    dev = {Trial("sentihood", arm, first, 0).name: 0.5 for arm in (better, worse)}
+    dev |= {Trial("sentihood", arm, other, 0).name: value for arm, value in ((better, 0.6), (worse, 0.4))}
+    found = [one for one in arms.evaluated(dev) if one.setting == other]
+    assert found == [Trial("sentihood", better, other, seed) for seed in SEEDS]
+
+
 def test_context_enters_at_every_layer():
     assert {arm.from_layer for arm in ARMS.values() if arm.kind == QUASI} == set(range(LAYERS))
 
