@@ -45,7 +45,7 @@ def save(figure, path: str) -> None:
 
 
 class Palette(NamedTuple):
-    """The colours of a plot: saturated for the kernels, grey for the baselines."""
+    """The colours of a plot: grey for the baselines in `greys`, saturated for up to four other implementations."""
 
     greys: dict[str, str]
     kernels: tuple[str, ...]

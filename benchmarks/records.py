@@ -259,14 +259,14 @@ def from_line(line: str) -> Record:
     """Parses a record from a line of JSON.
 
     Raises:
-        ValueError: the line is not a record; the message lists missing and unknown fields.
+        ValueError: the line is not a record; for a known kind, the message lists missing and unknown fields.
     """
     return _from_json(json.loads(line))
 
 
 def _from_json(found: object) -> Record:
     kind = found.get("kind") if isinstance(found, dict) else None
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind: expected one of {', '.join(map(repr, KINDS))}, got {kind!r}")
     _check_fields(KINDS[kind], found)
     _check_fields(Origin, found["origin"])

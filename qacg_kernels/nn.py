@@ -521,10 +521,10 @@ def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
     """Checks the dtype of a tensor that is the input of a linear layer.
 
     Layers of other classes, layers with pre-hooks or a replaced forward, and weights of other classes may convert their
-    input, so they are not checked. Autocast converts floating inputs of up to 32 bits.
+    input, so they are not checked. With autocast, float32, float16 and bfloat16 may be mixed.
 
     Raises:
-        TypeError: the tensor does not have the dtype of the layer's weight, and autocast does not convert it.
+        TypeError: the tensor does not have the dtype of the layer's weight, and autocast does not permit the mixture.
     """
     if type(layer) is not nn.Linear or t.dtype == layer.weight.dtype:
         return

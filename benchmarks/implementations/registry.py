@@ -83,7 +83,7 @@ def _build_backend(name: str, case: Case) -> Call:
 
 
 def _build_graphed(name: str, case: Case) -> Call:
-    """Builds a call with one CUDA graph per set of operands, since a replay reads from the captured addresses."""
+    """Builds a call with one graphed callable per set of operands and gradient mode; others would be copied."""
     call = _build_backend(name, case)
     graphs: dict[tuple[int, ...], Call] = {}
 

@@ -22,8 +22,8 @@ class Chip:
         multiprocessors: number of multiprocessors.
         shared_bytes: shared memory of a multiprocessor, in bytes.
         shared_bytes_of_block: the most shared memory that a block may have, in bytes.
-        gigahertz: the clock rate during matrix products, not the maximum. For the H200 it follows from the 770 to 800
-            TFLOP/s that a product of 8192^3 reached there, at 132 x 4096 FLOP per clock.
+        gigahertz: the clock rate during matrix products, not the maximum. At 132 x 4096 FLOP per clock, the 770 to 800
+            TFLOP/s that a product of 8192^3 reached on an H200 are 0.89 to 0.92 of the peak at this rate.
         tensor_flops: dense 16-bit FLOP per clock and multiprocessor.
         warp_product_clocks: clocks of a scheduler's tensor core for one m16n8k16 product of mma.sync. On Hopper,
             mma.sync reaches about 63 % of the rate of wgmma (Luo et al., 2024).

@@ -166,7 +166,7 @@ def work(program: Sequence[Instruction], loop: Loop) -> int:
 
 
 def main_loop(program: Sequence[Instruction]) -> Loop | None:
-    """The outermost loop with the most work; None if there is no loop."""
+    """The outermost loop with the most work; None if no loop has work."""
     loops = loops_of(program)
     outermost = [loop for loop in loops if not any(loop in other for other in loops)]
     return max(outermost, key=lambda loop: work(program, loop), default=None)

@@ -252,6 +252,10 @@ NAN = float("nan")
         ),
         "ValueError: num_inter_layers: expected at least 0, got -1": lambda: TransformerInterEncoder(8, 32, 2, 0.1, -1),
         "ValueError: dropout: expected a probability in [0, 1], got 2": lambda: TransformerInterEncoder(8, 32, 2, 2),
+        "ValueError: d_model: expected a multiple of heads = 3, got 10": lambda: TransformerInterEncoder(10, 32, 3, 0),
+        "ValueError: blind_queries: expected one of 'zeros', 'average', got 'x'": lambda: TransformerInterEncoder(
+            8, 32, 2, 0, blind_queries="x"
+        ),
     }
 )
 def test_bertsum_layers_bad_settings_raise(error, given):

@@ -274,10 +274,10 @@ def test_convert_json_kind_none_rejects_a_number():
         convert_json(None, 3, "step")
 
 
-@pytest.mark.parametrize("kind", [bytes, bytes | None, list[int]])
+@pytest.mark.parametrize("kind", [bytes, bytes | None, list[int], dict[int, str]])
 def test_convert_json_unsupported_kind_raises(kind):
     with raises("TypeError: kind: expected a type that JSON can store, got ..."):
-        convert_json(kind, 3)
+        convert_json(kind, {})
 
 
 def test_run_file_too_large_raises(endless, monkeypatch):

@@ -116,7 +116,7 @@ def test_plots_have_captions_as_names(pages, browser):
     beside = browser.value(
         "[...document.querySelectorAll('[role=img]')].map((one) => one.previousElementSibling.innerText)"
     )
-    assert output == beside and len(output) == 2 + 1  # two layers; the loss
+    assert output == beside and len(output) == 1 + 1  # the last layer; the loss
     assert all(text.endswith(".") for text in output)
 
 

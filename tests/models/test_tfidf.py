@@ -143,8 +143,9 @@ def test_tfidf_without_a_regression_gives_label_shares(monkeypatch, joint):
         rows(("soup", "food", 1), ("bread", "wine", 2), ("wine", "food", 0)),
         rows((" ", "food", 1), ("  ", "food", 0), ("   ", "food", 0)),
         rows(*((f"soup {n}", "food", 0) for n in range(9)), ("bread", "food", 2)),
+        rows(("soup " * 90_000, "food", 1)),
     ],
-    ids=["one row", "one sentence", "one label", "three rows", "no words", "a class with one row"],
+    ids=["one row", "one sentence", "one label", "three rows", "no words", "a class with one row", "one long text"],
 )
 def test_tfidf_of_degenerate_rows_gives_probabilities(known):
     found = TfidfBaseline(known, TASK).probabilities([*known, *rows(("unseen", "price", 0))])

@@ -1,4 +1,4 @@
-"""Counts of the texts that the tokenizer of the model truncates, and of the words that its vocabulary lacks."""
+"""Counts of the texts that the model's tokenizer truncates, and of the tokens and unknown tokens of their words."""
 
 from __future__ import annotations
 

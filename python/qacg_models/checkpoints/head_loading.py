@@ -108,6 +108,7 @@ class HeadCheckpointLoading(ReportedLoading):
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
+            TypeError, ValueError: another argument is invalid.
             OSError: a file cannot be read.
         """
         found = read_tensors(weights)

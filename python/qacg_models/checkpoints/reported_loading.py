@@ -106,7 +106,7 @@ def _check_sources(name: object, weights_only: bool, options: Mapping[str, objec
         raise ValueError("weights_only: expected True, got False. Pickled code never runs.")
     for other in ("state_dict", "gguf_file"):
         if name is not None and options.get(other) is not None:
-            raise ValueError(f"{other}: expected None with the checkpoint {name}, got a value. Pass one of the two.")
+            raise ValueError(f"{other}: expected None with the checkpoint {name}, got a value. Omit {other}.")
 
 
 def _freeze_unread(model: nn.Module) -> None:

@@ -21,7 +21,7 @@ _TARGET = re.compile(r"LOCATION[0-9]+")
 
 
 def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
-    """Yields a row for every target that a sentence names or has an opinion on, and every aspect.
+    """Yields a row for each pair of an aspect and a target that the sentence names or has an opinion on.
 
     Raises:
         DataError: the file cannot be opened, violates the format, or has two opinions that contradict each other.

@@ -41,7 +41,7 @@ class TextProgress(Protocol):
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """Called with a number of finished texts, which is fractional if a batch has only some rows of a text."""
+        """Called with an estimated, fractional number of texts that a batch, or another process, has finished."""
 
     def skip(self, texts: int) -> None:
         """Called with the number of texts that an earlier run finished."""

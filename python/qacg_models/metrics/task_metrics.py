@@ -19,8 +19,15 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
 
 
 def titles_of(names: Collection[str]) -> dict[str, str]:
-    """Returns the titles by metric of the first class in METRIC_CLASSES whose metrics are all among `names`."""
-    return next(kind.TITLES for kind in METRIC_CLASSES.values() if kind.TITLES.keys() <= set(names))
+    """Returns the titles by metric of the first class in METRIC_CLASSES whose metrics are all among `names`.
+
+    Raises:
+        ValueError: there is no such class.
+    """
+    for kind in METRIC_CLASSES.values():
+        if kind.TITLES.keys() <= set(names):
+            return kind.TITLES
+    raise ValueError(f"names: expected all metrics of one of {', '.join(METRIC_CLASSES)}, got {sorted(names)}")
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:

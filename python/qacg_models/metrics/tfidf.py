@@ -226,7 +226,7 @@ def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     few = _some_sentences(rows, _stride(rows, TUNED))
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
     folds = fold_numbers(few)
-    if folds.max() < 1 or len(settings) < 2:
+    if not few or folds.max() < 1 or len(settings) < 2:
         return settings[0], None
     found = {one: np.zeros((len(few), len(task.labels))) for one in settings}
     for fold in range(folds.max() + 1):

@@ -11,6 +11,7 @@ from transformers.utils import ModelOutput
 
 from qacg_kernels.nn import check_choice, check_input_dtype
 from qacg_kernels.utils.torch_internals import values_readable
+from qacg_models.configs.bertsum import BLIND_QUERIES
 from qacg_models.configs.field_checks import check_dropout, check_integer
 from qacg_models.modules.multi_headed_attention import IMPLEMENTATIONS, MultiHeadedAttention
 
@@ -285,6 +286,9 @@ class TransformerInterEncoder(nn.Module):
             check_integer(name, size, 1)
         check_dropout("dropout", dropout)
         check_integer("num_inter_layers", num_inter_layers, 0)
+        if d_model % heads:
+            raise ValueError(f"d_model: expected a multiple of heads = {heads}, got {d_model}")
+        check_choice("blind_queries", blind_queries, BLIND_QUERIES)
         self.d_model = d_model
         self.num_inter_layers = num_inter_layers
         self.pos_emb = PositionalEncoding(dropout, d_model)

@@ -53,7 +53,7 @@ class SheetRow:
 
 
 def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
-    """Returns distinct texts, or distinct sentences of the texts, in order of first occurrence.
+    """Returns distinct texts, or distinct sentences of the texts, with single spaces, in order of first occurrence.
 
     Texts that differ only in case or spaces are equal; the first one is kept.
     """

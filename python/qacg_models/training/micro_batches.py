@@ -1,8 +1,8 @@
 """Splits a batch that does not fit into memory into micro-batches.
 
-Steps and gradients stay the same, except for rounding and other dropout masks. `auto_find_batch_size` of transformers
-restarts training with a smaller batch, which changes the steps. Here only the number of micro-batches grows, which
-checkpoints store in `run_state.json`.
+Steps and gradients stay the same, except for rounding and different dropout masks. `auto_find_batch_size` of
+transformers restarts training with a smaller batch, which changes the steps. Here only the number of micro-batches
+grows, which checkpoints store in `run_state.json`.
 """
 
 from collections.abc import Callable, Iterator

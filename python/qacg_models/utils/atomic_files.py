@@ -130,7 +130,7 @@ def _write(path: Path, mode: str, **options: str) -> Iterator[IO]:
 
 
 def _temporary(path: Path) -> Path:
-    """Returns the prefix of temporary folders for `path`; random letters follow."""
+    """Returns the prefix of temporary folders for `path`; random characters follow."""
     return path.absolute().with_name(f".{path.name}.")
 
 

@@ -89,6 +89,8 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     if origin is tuple:
         return _as_tuple(inner, value, path, readers)
     if origin is dict:
+        if inner[0] is not str:
+            raise TypeError(f"kind: expected a type that JSON can store, got {kind!r}. Use a dict with str keys.")
         names = _as_object(value, path)
         return {name: convert_json(inner[1], part, _join(path, name), readers) for name, part in names.items()}
     alternatives = inner if origin in (Union, types.UnionType) else (kind,)

@@ -131,7 +131,7 @@ def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl
 
 @triton.jit
 def operand_at(pointers, t, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """Returns an Operand like `operand`, from pointers to the tile that the caller's loop advances."""
+    """Returns an Operand like `operand`, from pointers to its tile; the caller's loop advances the pointers."""
     tile = rows  # placeholder, as in `operand`
     if not config.by_parts:
         tile = load_at(pointers, rows < stop, call, config, CHECKED)
