@@ -161,7 +161,7 @@ def test_train_seeds_ignores_leftovers_of_a_kill(dataset, tmp_path):
     train_seeds(dataset, output, short, [0, 1], resume=True)
     assert sorted(path.name for path in output.iterdir()) == names
     (output / ".notes").write_text("somebody's own")
-    with raises("InputError: expected only seeds"):
+    with raises("InputError: expected only folders of seeds"):
         train_seeds(dataset, output, short, [0, 1], resume=True)
 
 
