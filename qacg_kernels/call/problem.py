@@ -61,9 +61,9 @@ class Problem:
         Args:
             arguments: `tensors` and `options` in the schema's order, with `gate_form` as an index of FORMS.
         """
-        number: int = arguments[-1]
-        form: Any = FORMS[number] if 0 <= number < _FORM_COUNT else None
-        return cls(*(*arguments[:-1], form))
+        *others, number = arguments
+        fields = (*others, FORMS[number] if 0 <= number < _FORM_COUNT else None)
+        return cls(*fields)
 
     # No loop over field names, which torch.compile would take longer to trace.
     def tensors(self) -> tuple[Tensor | None, ...]:

@@ -162,7 +162,10 @@ def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
 
 
 def of_forward(arguments: Sequence[Any]) -> tuple[Problem, Residuals]:
-    """Returns the arguments of a forward operator as a Problem and Residuals; torch may omit the last defaults."""
+    """Returns the arguments of a forward operator as a Problem and Residuals.
+
+    At the end torch may omit arguments with default values, which are those of Residuals.
+    """
     return Problem.of_operator(arguments[: len(FIELDS)]), Residuals(*arguments[len(FIELDS) :])
 
 

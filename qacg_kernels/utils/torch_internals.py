@@ -157,7 +157,7 @@ def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
     keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
     call = op._op_dk
 
-    def run(query: Tensor, *others: object) -> tuple[Tensor, ...]:
-        return call(keys[query.device.type], query, *others)
+    def run(first: Tensor, *others: object) -> tuple[Tensor, ...]:
+        return call(keys[first.device.type], first, *others)
 
     return run
