@@ -318,6 +318,14 @@ def test_fold_context_of_unsupported_model_raises():
     assert not any(isinstance(module, ContextFold) for module in model.modules())
 
 
+@pytest.mark.parametrize("role", ["value", "context_query"])
+def test_fold_context_of_hooked_projection_raises(role):
+    model = build("qacg")
+    model.bert.encoder.layer[0].attention.self.layer(role).register_forward_hook(lambda module, args, out: 2 * out)
+    with raises(f"TypeError: {role}: expected a plain nn.Linear to fold, got one with hooks"):
+        fold_context(model)
+
+
 def test_hooked_projection_is_called_for_large_batches():
     model = build("qacg")
     called = []

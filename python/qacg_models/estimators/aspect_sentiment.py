@@ -34,7 +34,7 @@ class AspectSentiment(AspectPredictor):
             is folded in place (`fold_context`).
 
     Raises:
-        TypeError: `trained` is not a TrainedModel, or a projection of its context path is not a plain nn.Linear.
+        TypeError: `trained` is not a TrainedModel, or a projection of its context path has a wrapper or a hook.
 
     Example:
         >>> reviews = {

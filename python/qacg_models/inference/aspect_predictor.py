@@ -59,7 +59,7 @@ class AspectPredictor:
             is folded in place (`fold_context`).
 
     Raises:
-        TypeError: `trained` is not a TrainedModel, or a projection of its context path is not a plain nn.Linear.
+        TypeError: `trained` is not a TrainedModel, or a projection of its context path has a wrapper or a hook.
 
     Example:
         >>> ask = AspectPredictor.from_pretrained("runs/mine")  # doctest: +SKIP

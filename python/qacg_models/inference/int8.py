@@ -33,7 +33,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
     Raises:
         InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or the CPU
             has no exact int8 products.
-        TypeError: a projection of the context path is not a plain nn.Linear.
+        TypeError: a projection of the context path has a wrapper or a hook.
     """
     device = trained.model.device.type
     if device != "cpu":

@@ -86,7 +86,7 @@ class ContextFold(nn.Module):
         context_layer: the context layer before it, W (hidden, 2 hidden) and b (hidden).
 
     Raises:
-        TypeError: a projection or the context layer is not a plain nn.Linear, for example because an adapter wraps it.
+        TypeError: a projection or the context layer has a wrapper or a hook, such as an adapter.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
@@ -101,9 +101,10 @@ class ContextFold(nn.Module):
         super().__init__()
         layers = {role: attention.layer(role) for role in (*_OWN_ROLES, *CONTEXT_ROLES)}
         for name, layer in {**layers, "context layer": context_layer}.items():
-            if type(layer) is not nn.Linear:
+            if not _is_plain(layer):
+                found = "one with hooks" if type(layer) is nn.Linear else type(layer).__name__
                 raise TypeError(
-                    f"{name}: expected a plain nn.Linear to fold, got {type(layer).__name__}. Merge or remove adapters."
+                    f"{name}: expected a plain nn.Linear to fold, got {found}. Remove hooks, and merge adapters."
                 )
         self.num_heads = attention.num_heads
         own, context = ([layers[role] for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
@@ -252,7 +253,8 @@ def fold_context(model: nn.Module) -> int:
 
     Results stay the same up to rounding. The folded weights are used where no gradients are recorded and no attention
     maps are requested. `model.train()` and `load_state_dict` drop them. After any other change of the weights call this
-    function again. Parameters, state dict and saved files stay as they are.
+    function again. Later hooks on the folded layers are not called. Parameters, state dict and saved files stay as they
+    are.
 
     Args:
         model: any module that contains the encoder of a QACG-BERT or CG-BERT, in evaluation mode.
@@ -262,7 +264,7 @@ def fold_context(model: nn.Module) -> int:
 
     Raises:
         ValueError: the model is in training mode, or has no context layers.
-        TypeError: a projection or a context layer is not a plain nn.Linear.
+        TypeError: a projection or a context layer has a wrapper or a hook, such as an adapter.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
