@@ -216,7 +216,7 @@ def test_inter_encoder_compiles_without_graph_breaks():
         "TypeError: step: expected an integer, got 1.5": lambda m, x: m.pos_emb(x[:, :1], step=1.5),
         "ValueError: step: expected at least 0, got -1": lambda m, x: m.pos_emb(x[:, :1], step=-1),
         "ValueError: step: expected at least 0, got -5": lambda m, x: m.pos_emb(x[:, :1], step=-5),
-        "ValueError: length: expected at most max_len = 5000 ..., got": lambda m, x: m.pos_emb(x, step=5000),
+        "ValueError: step: expected less than 5000, got 5000": lambda m, x: m.pos_emb(x, step=5000),
     },
 )
 def test_inter_encoder_bad_input_raises(error, given):

@@ -134,12 +134,11 @@ class PositionalEncoding(nn.Module):
         _check_last_dimension("emb", emb, self.dim)
         if emb.dim() != 3:
             raise ValueError(f"emb: expected shape (B, L, {self.dim}), got shape {tuple(emb.shape)}")
-        if step is not None:
-            check_integer("step", step, 0)
         if step is None:
             table = self.positions(emb.shape[1])
         else:
-            table = self.positions(step + 1)[:, step : step + 1]
+            check_integer("step", step, 0, below=self.pe.shape[1])
+            table = self.pe[:, step : step + 1]
         return self.dropout(emb * math.sqrt(self.dim) + table)
 
 
