@@ -71,5 +71,5 @@ def nvcc_version(path: str) -> tuple[int, int]:
     text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
     release = re.search(r"release (\d+)\.(\d+)", text)
     if release is None:
-        raise RuntimeError(f"{path} --version: expected a release, got {text!r}")
+        raise RuntimeError(f"{path} --version: expected a line with 'release X.Y', got {text!r}")
     return int(release[1]), int(release[2])

@@ -32,7 +32,7 @@ def platform_tag() -> str | None:
     """
     tag = os.environ.get("QACG_BUILD_FOR")
     if tag and tag != "any" and tag not in TARGETS:
-        raise RuntimeError(f"QACG_BUILD_FOR: expected any, {', '.join(TARGETS)}, got {tag!r}")
+        raise RuntimeError(f"QACG_BUILD_FOR: expected any or one of {', '.join(TARGETS)}, got {tag!r}")
     return tag or None
 
 

@@ -168,7 +168,7 @@ def test_wheel_with_the_library_builds_from_the_sdist(sdist, tmp_path):
 
 def test_unknown_platform_raises(monkeypatch):
     monkeypatch.setenv("QACG_BUILD_FOR", "win_amd64")
-    with pytest.raises(RuntimeError, match=r"QACG_BUILD_FOR: expected any, manylinux_2_28_x86_64.*got 'win_amd64'"):
+    with pytest.raises(RuntimeError, match=r"QACG_BUILD_FOR: expected any or one of manylinux_2_28.*got 'win_amd64'"):
         platforms.platform_tag()
 
 

@@ -42,7 +42,7 @@ class EvaluationMetrics:
             RuntimeError: the labels of `prediction` are not those of the rows in their order.
         """
         if prediction.label_ids.tolist() != [row.label for row in self.rows]:
-            raise RuntimeError("the Trainer evaluated the rows in another order than expected")
+            raise RuntimeError("prediction: expected the labels of the rows in their order, got other labels")
         probabilities = probabilities_of(prediction.predictions)
         metrics = judge(self.task, self.rows, probabilities)
         counts = np.bincount(probabilities.argmax(axis=1))

@@ -70,7 +70,9 @@ def encode_splits(
         run_on_main(lambda: _write(folder, path.name, rows, encoding, say))
         table = read_features(path / ROWS_NAME, len(rows), encoding)
         if table is None:
-            raise InputError(f"{path}: expected the files of the main process. Use a disk that all processes share.")
+            raise InputError(
+                f"{path}: expected the files of the main process, got none. Use a disk that all processes share."
+            )
         return table
 
     rows = evaluation_sample(dataset.splits[split], MAX_EVALUATED, options.seed)
