@@ -120,6 +120,9 @@ def write_variant(package: dict[str, bytes], folder: Path) -> str:
 
     Returns:
         The import name.
+
+    Raises:
+        CheckError: an import has no relative form, or the package has no version.
     """
     files = {
         path: relative(data.decode(), path).encode() if path.endswith(".py") else data for path, data in package.items()

@@ -1,11 +1,11 @@
 """Builds and checks every file of a release on this machine: `make wheels OUT=dist`.
 
-For qacg-kernels these are the sdist, a wheel without a library, and a wheel for each platform in native/platforms.py,
-which Zig's clang compiles for the oldest glibc or macOS that the tag allows. For qacg-models these are the sdist and
-one wheel. All wheels are built from their sdist. `checks.py` has the requirements for each file.
+For qacg-kernels these are the sdist, a wheel without a library, and a wheel for each platform in native/platforms.py.
+Zig's clang compiles each library for the oldest glibc or macOS that the tag allows. For qacg-models these are the sdist
+and one wheel. All wheels are built from their sdist. `checks.py` has the requirements for each file.
 
-All times in the files are SOURCE_DATE_EPOCH, by default the time of the commit, so that two builds of the same commit
-are equal byte for byte.
+All times in the files are SOURCE_DATE_EPOCH, by default the time of the commit. So two builds of the same commit are
+equal byte for byte.
 """
 
 import argparse

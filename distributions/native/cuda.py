@@ -71,7 +71,7 @@ def with_hopper_instructions(gpus: list[str]) -> list[str]:
 
 
 def gpu_flags(gpus: list[str]) -> list[str]:
-    """The flags of nvcc for these GPUs, and for the list of GPUs that csrc/cuda/library_info.cu returns."""
+    """The flags of nvcc for these GPUs, and the macro with their list, which csrc/cuda/library_info.cu returns."""
     flags = [flag for gpu in gpus for flag in code_flags(gpu)]
     if "9.0a" in gpus:
         flags = [flag for flag in flags if not flag.endswith("code=sm_90")]  # one machine code per GPU

@@ -2,7 +2,7 @@
 
 - accuracy: share of correct rows;
 - macro-F1: mean F1 of the labels that occur as true labels;
-- strict accuracy: share of sentences (and targets) with all rows correct.
+- strict accuracy: share of groups (a sentence, or a sentence and a target) with all rows correct.
 
 If a label means "no opinion", there are two more:
 

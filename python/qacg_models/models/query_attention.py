@@ -237,7 +237,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return weights.to(hidden.dtype)
 
     def _head_features(self, features: Tensor) -> Tensor:
-        """Returns the input of the last layer, (B, L, hidden or 3 conv_channels), from features (B, L, hidden)."""
+        """Returns the input of the last dropout, (B, L, hidden or 3 conv_channels), from features (B, L, hidden)."""
         if self.config.head == "linear":
             return F.gelu(features)
         channels_first = features.transpose(1, 2)

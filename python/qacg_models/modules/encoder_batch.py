@@ -23,7 +23,8 @@ class EncoderBatch:
         position_ids: (*), or (1, L) if padded; None: 0 to L - 1 of a padded batch.
         layout: the packing; or, if padded, (B, L) booleans, True for tokens; or None without padding.
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
-        token_indices: (T,) int64, the index b L + l of each token in that padded batch; None if padded_shape is None.
+        token_indices: (T - filler,) int64, the index b L + l of each of the caller's tokens in that padded batch; None
+            if padded_shape is None.
         filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own,
             and their values are not returned.
     """

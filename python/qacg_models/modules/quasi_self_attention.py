@@ -66,9 +66,9 @@ class QuasiSelfAttention(FusedQuasiAttention):
             output_gates: also return the gate lambda.
 
         Returns:
-            The output (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout, the softmax
-            map P and the quasi-attention map lambda * G, each (N, H, L, L) with L = max_seqlen if packed, or None;
-            lambda (N, H, L, 1), or (T, H, 1) if packed, or None.
+            A tuple: the output (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only; three maps; lambda
+            (N, H, L, 1), or (T, H, 1) if packed. The maps are A after dropout, P and lambda * G, (N, H, L, L) each,
+            with L = max_seqlen if packed. Maps and lambda are None unless requested.
         """
         fused = self.config._attn_implementation == "fused"
         if first_only and fused and _padding_pays(mask) and not (output_attentions or output_gates):

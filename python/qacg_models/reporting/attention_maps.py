@@ -31,7 +31,7 @@ class ExampleMaps:
         softmax: P, (N, H, L, L); rows sum to 1.
         quasi: lambda * G, (N, H, L, L), signed.
         combined: A = P + lambda * G, (N, H, L, L), signed.
-        lambdas: (N, H, L), between -1 and 1.
+        lambdas: lambda, (N, H, L), signed.
     """
 
     row: Example

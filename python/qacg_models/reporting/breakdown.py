@@ -24,7 +24,7 @@ class PredictionError:
     Attributes:
         line: line number in the file.
         text: text of the row.
-        context: name of the context: the aspect, after its target if the task has targets.
+        context: name of the context, as `Task.context` returns it.
         label: the true label.
         predicted: the most probable label.
         confidence: probability of `predicted`.

@@ -35,7 +35,12 @@ def loss_caption(points: Sequence[Sequence[float]]) -> str:
 
 
 def lambda_caption(values: np.ndarray, first: int = 0) -> str:
-    """Returns the caption of the mean gate of every head, (layers, heads), in the layers from index `first` on."""
+    """Returns the caption of the mean gate by layer and head.
+
+    Args:
+        values: (layers, heads).
+        first: index of the first of these layers.
+    """
     adds, takes = int((values > 0).sum()), int((values < 0).sum())
     layer, head = np.unravel_index(int(np.abs(values).argmax()), values.shape)
     does = "adds attention" if values[layer, head] > 0 else "takes attention away"

@@ -161,7 +161,7 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
 
 
 def stored_split(record: TrainingRecord, paths: Sequence[Path], rows: int) -> str | None:
-    """Returns the split of a training that was read from these files and has `rows` rows; None if there is none."""
+    """Returns the split that training read from these files, if it has `rows` rows and metrics; else None."""
     parts = _parts_of(record, paths)
     return next((split for split in record.metrics if parts.get(split) == rows), None)
 
@@ -174,6 +174,6 @@ def baselines(trained: TrainedModel, paths: Sequence[Path], rows: Sequence[Examp
 
 
 def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
-    """Returns the number of rows of each split of a training that was read from these files."""
+    """Returns the number of rows by split, for the splits that training read from these files."""
     digest = file_digest(*paths)
     return {split: part.rows for split, part in record.data.items() if part.sha256 == digest}

@@ -1,9 +1,9 @@
 """Clusters of nouns that occur with the same words, as in "the waiter was rude" and "rude staff".
 
 The vector of a noun has its positive pointwise mutual information with other words of its sentences (Church and Hanks
-1990, with the smoothed contexts of Levy, Goldberg and Dagan 2015), reduced by a singular value decomposition. The
-leader algorithm (Hartigan 1975) clusters the vectors. It leaves out nouns that are similar to no leader, because these
-nouns would hide rare aspects.
+1990). The counts of the other words are smoothed (Levy, Goldberg and Dagan 2015), and a singular value decomposition
+reduces the vectors. The leader algorithm (Hartigan 1975) clusters the vectors. It leaves out nouns that are similar to
+no leader, because these nouns would hide rare aspects.
 """
 
 from collections import Counter

@@ -307,7 +307,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         overwrite: whether a model there may be replaced.
 
     Raises:
-        InputError: the folder exists and may not be replaced, or is neither empty nor a model folder.
+        InputError: `output` is a file, a model folder that may not be replaced, or another folder with files.
     """
     output = Path(output)
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
