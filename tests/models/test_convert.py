@@ -146,6 +146,14 @@ def test_load_different_projections_as_shared_raises(tmp_path):
         QACGBertModel.from_pretrained(tmp_path, lambda_bias=False)
 
 
+def test_load_projection_with_three_dimensions_raises(tmp_path):
+    qacg(tmp_path, **SHARED)
+    path, name = tmp_path / "model.safetensors", "bert.encoder.layer.1.attention.self.context_for_k.bias"
+    save_file(load_file(path) | {name: torch.zeros(4, 4, 4)}, path, metadata={"format": "pt"})
+    with raises("CheckpointError: context_for_k.bias: expected shape (4,), got (4, 4, 4)"):
+        QACGBertModel.from_pretrained(tmp_path)
+
+
 def test_load_expands_gates_to_every_head(tmp_path):
     model = qacg(tmp_path / "own")
     each = QACGBertForSequenceClassification.from_pretrained(tmp_path / "own", lambda_per_head=True)

@@ -130,25 +130,30 @@ def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor |
     """Converts a context projection between its two forms: D x D shared by the heads, or hidden x hidden.
 
     Returns:
-        The tensor and a note of the change; or None and advice for the error.
+        The tensor and a note of the change; or None and advice for the error, "" if there is none.
     """
-    repeated = torch.block_diag(*[tensor] * heads) if tensor.dim() == 2 else tensor.repeat(heads)
-    if repeated.shape == shape:
-        return repeated, "the projection of one head repeated for every head, the same computation"
-    if len(shape) == tensor.dim() and all(size * heads == had for size, had in zip(shape, tensor.shape)):
+    if tensor.dim() != len(shape):
+        return None, ""
+    if all(had * heads == size for size, had in zip(shape, tensor.shape)):
+        return _repeated(tensor, heads), "the projection of one head repeated for every head, the same computation"
+    if all(size * heads == had for size, had in zip(shape, tensor.shape)):
         block = tensor[tuple(slice(size) for size in shape)]
-        again = torch.block_diag(*[block] * heads) if block.dim() == 2 else block.repeat(heads)
-        if torch.equal(again, tensor):
+        if torch.equal(_repeated(block, heads), tensor):
             return block.clone(), "the projection that all heads share"
         return None, ". The heads have different projections, which one shared projection cannot replace."
     return None, ""
+
+
+def _repeated(projection: Tensor, heads: int) -> Tensor:
+    """Repeats a weight (D, D) as a block-diagonal matrix, or a bias (D), for every head."""
+    return torch.block_diag(*[projection] * heads) if projection.dim() == 2 else projection.repeat(heads)
 
 
 def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
     """Converts a layer of the gate between one row for all heads and one row per head.
 
     Returns:
-        The tensor and a note of the change; or None and advice for the error.
+        The tensor and a note of the change; or None and advice for the error, "" if there is none.
     """
     if tensor.dim() != len(shape):
         return None, ""
