@@ -269,6 +269,13 @@ def test_wide_bad_options_raise(tmp_path):
         rows_of(path, wide=True)
 
 
+@pytest.mark.parametrize("name", ["aspects", "labels", "aspect_columns"])
+@pytest.mark.parametrize("value", ["food", ["food", 1], 5])
+def test_options_of_names_other_than_a_list_of_str_raise(name, value):
+    with raises(f"InputError: {name}: expected a list of str, got {value!r}"):
+        DataOptions(**{name: value})
+
+
 # Several files
 
 

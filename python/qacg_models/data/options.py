@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,7 +75,7 @@ class DataOptions:
         for name in ("aspects", "labels", "aspect_columns"):
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, tuple(value))
+                object.__setattr__(self, name, _names(name, value))
         if self.aspect_columns is not None and not self.aspect_columns:
             raise InputError("aspect_columns: expected at least one column, got none")
         for name in ("aspect_column", "label_column"):
@@ -119,3 +119,11 @@ class DataOptions:
             wide=self.is_wide,
             aspect_columns=self.aspect_columns,
         )
+
+
+def _names(option: str, value: Any) -> tuple[str, ...]:
+    """Returns the names in a list or another iterable; raises InputError for other values, such as a single str."""
+    names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{option}: expected a list of str, got {value!r}.")
+    return names
