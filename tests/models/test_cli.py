@@ -222,7 +222,7 @@ def test_cli_from_a_csv_to_an_analysis(tmp_path, capsys):
     columns = ["--text-column", "review", "--aspect-column", "topic", "--label-column", "verdict"]
     train = ["train", "--data", str(data), "--output", model, *columns, *SIZES, "--epochs", "6"]
     wrong = [*train, "--delimiter", ","]
-    fails(capsys, wrong, f"{data}:1: columns: expected 'review', 'topic', 'verdict'", "by --delimiter ';'")
+    fails(capsys, wrong, f"{data}:1: columns: expected 'review', 'topic', 'verdict'", "with --delimiter ';'")
     assert main(train) == 0
     assert "no dev file: 10% of the training sentences are used as dev" in capsys.readouterr().out
     evaluate = ["evaluate", model, "--data", str(data), "--bootstrap", "0"]

@@ -143,7 +143,7 @@ def test_load_data_bad_folder_raises(tmp_path, write_split):
     with pytest.raises(DataError, match=re.escape("has no test.tsv or test_NLI_M.tsv")):
         load_data(tmp_path, ("train", "test"))
     (tmp_path / "train.csv").write_text("text,aspect,label\n")
-    with raises("DataError: has sentihood-tsv and columns; select one by --format"):
+    with raises("DataError: has sentihood-tsv and columns; select one with --format"):
         load_data(tmp_path, ("train",))
     write_split(FOUR, "train_NLI_M.tsv")
     with raises("DataError: has both train.tsv and train_NLI_M.tsv"):
@@ -435,7 +435,7 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
     [
         ("", None, "has no rows"),
         ("text,aspect,label\n\n", None, "has no rows"),
-        ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass other names by --text-column"),
+        ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass other names with --text-column"),
         ("text;aspect;label\n", None, "has no rows"),
         ("text;topic;label\n", 1, "expected 'aspect', got 'text', 'topic', 'label'"),
         ("text,aspect,label,label\n", 1, "expected each name once, got 'label' more than once"),
@@ -471,7 +471,7 @@ def test_own_csv_from_a_spreadsheet_is_read(tmp_path, typed):
 @pytest.mark.parametrize("mark,typed", [(";", ";"), ("\t", "\\t"), ("|", "|")])
 def test_own_csv_wrong_delimiter_names_the_flag(tmp_path, mark, typed):
     (tmp_path / "train.csv").write_text(f"text{mark}aspect{mark}label\n")
-    with pytest.raises(DataError, match=re.escape(f"pass the delimiter by --delimiter '{typed}'")):
+    with pytest.raises(DataError, match=re.escape(f"pass the delimiter with --delimiter '{typed}'")):
         load_data(tmp_path, ("train",), DataOptions(delimiter=","))
 
 

@@ -394,7 +394,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         (["--input", broken], f"{broken}:2: columns: expected 'text', got 'words'"),
         (["--input", broken, "--aspect-column=a", "--aspects=food"], "aspects: expected either --aspects or"),
         (["--input", broken, "--target-column=a"], "target-column: expected none, because this model has no targets"),
-        (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one by --input-format"),
+        (["--input", tmp_path / "in.pdf"], "suffix of a known format, got 'pdf'; select one with --input-format"),
         (["--input", tmp_path / "none.txt"], "cannot be read"),
     ):
         assert run(model, *arguments) == 2

@@ -71,7 +71,7 @@ class Columns:
         for names in (self.names(), self.required()):
             if len(set(names)) < len(names):
                 raise InputError(
-                    f"columns: expected distinct names, got {', '.join(names)}; pass other names by --text-column,"
+                    f"columns: expected distinct names, got {', '.join(names)}; pass other names with --text-column,"
                     " --aspect-column, --label-column, --id-column or --target-column"
                 )
         if self.delimiter != AUTO and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
@@ -101,7 +101,7 @@ class Columns:
         """Returns these columns for a file of texts without labels.
 
         Args:
-            names: other names of columns; the aspect, id and target columns are None unless they are given.
+            **names: names of columns by field; aspect, label, id and target are None unless they are given.
         """
         without = {"aspect": None, "label": None, "id": None, "target": None}
         return replace(self, **without | names, wide=False, aspect_columns=None)
@@ -244,7 +244,7 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
             path,
             start,
             f"is not CSV with the delimiter '{shown_delimiter(delimiter)}' ({error}); double the quotation marks inside"
-            " a quoted field, or pass another delimiter by --delimiter",
+            " a quoted field, or pass another delimiter with --delimiter",
         ) from None
 
 
@@ -335,9 +335,9 @@ def _advice(path: Path, names: list[str]) -> str:
     """Returns advice for an error about missing columns."""
     other = next((mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
-        return f"pass the delimiter by --delimiter '{shown_delimiter(other)}'"
+        return f"pass the delimiter with --delimiter '{shown_delimiter(other)}'"
     advice = (
-        "pass other names by --text-column, --aspect-column and, for labelled data, --label-column, or --wide for"
+        "pass other names with --text-column, --aspect-column and, for labelled data, --label-column, or --wide for"
         " labelled data with a column for each aspect"
     )
     if path.suffix.lower() == ".tsv":

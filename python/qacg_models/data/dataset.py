@@ -278,7 +278,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
             raise DataError(source, None, "expected each file once, got this file twice")
         if found != formats[0]:
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
-            raise DataError(source, None, f"{reason}; pass files in one format, or select the format by --format")
+            raise DataError(source, None, f"{reason}; pass files in one format, or select the format with --format")
     if formats[0].task is not None:
         given = {
             "encoding": options.encoding != UTF_8,
@@ -415,7 +415,7 @@ def _check_same_aspects(files: tuple[Path, ...], names: Columns) -> None:
         first = aspects if first is None else first
         if set(aspects) != set(first):
             reason = f"aspect columns: expected {', '.join(first)} as in {files[0]}, got {', '.join(aspects)}"
-            raise DataError(file, None, f"{reason}; name the aspect columns by --aspect-columns")
+            raise DataError(file, None, f"{reason}; name the aspect columns with --aspect-columns")
 
 
 def _notes(data_format: Format, task: Task, files: dict[str, tuple[Path, ...]]) -> list[str]:

@@ -107,7 +107,7 @@ class _AsUtf8(io.RawIOBase):
                 self._path,
                 1 + self._line_ends + before.count("\n"),
                 f"is not {self._encoding} (byte {self._bytes - pending + error.start + 1:,} of the file is"
-                f" 0x{error.object[error.start]:02x}); pass the file's encoding by --encoding",
+                f" 0x{error.object[error.start]:02x}); pass the file's encoding with --encoding",
             ) from None
         except UnicodeError:  # UTF-16 or UTF-32 without a byte order mark
             reason = f"does not begin with a byte order mark, which {self._encoding} requires"

@@ -148,7 +148,7 @@ def find_format(path: Path, name: str = "auto") -> Format:
         expected = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
         raise DataError(path, None, f"expected data in a known format (for train: {expected}), got no such file")
     if len({one.task or one.name for one in found}) > 1:
-        raise DataError(path, None, f"has {' and '.join(one.name for one in found)}; select one by --format")
+        raise DataError(path, None, f"has {' and '.join(one.name for one in found)}; select one with --format")
     return found[0]
 
 
@@ -162,5 +162,5 @@ def _format_of_file(path: Path) -> Format:
     if one is None:
         known = ",".join(NAMES)
         reason = f"expected a name or suffix of a known format, got {path.name}"
-        raise DataError(path, None, f"{reason}; select one by --format {{{known}}}")
+        raise DataError(path, None, f"{reason}; select one with --format {{{known}}}")
     return one
