@@ -38,7 +38,10 @@ def select(measured: Sequence[records.Record], implementation: str, dtype: str) 
         and not one.dropout
     ]
     if not found:
-        raise ValueError(f"records: expected times of {implementation!r} in {dtype}, got none")
+        raise ValueError(
+            f"records: expected times of {implementation!r} in {dtype} without dropout, got none. Pass files with such "
+            "records."
+        )
     records.require_one_origin(
         [replace(one, origin=replace(one.origin, machine=one.origin.machine | {"threads": None})) for one in found]
     )
@@ -105,7 +108,8 @@ def draw(measured: Sequence[records.Record], implementation: str, dtype: str, pa
     by_mode = models(times)
     if not by_mode:
         raise ValueError(
-            f"records: expected enough cases and lengths of {implementation!r} in {dtype} to fit the model, got too few"
+            f"records: expected enough cases and lengths of {implementation!r} in {dtype} to fit the model, got too "
+            "few. Pass files with more cases."
         )
     plt = pyplot()
     shown = [mode for mode in _DRAWN if mode in by_mode]

@@ -139,7 +139,10 @@ def check_problem(p: Problem) -> None:
     if p.gate_lambda is not None:
         gate: Tensor | GateParameters = p.gate_lambda
         if p.gate_form != FORMS[0]:
-            raise ValueError("gate_form: expected 0 with gate_lambda, got another. Other forms need gate vectors")
+            raise ValueError(
+                "gate_form: expected 0 with gate_lambda, got another number. Pass 0, or gate vectors instead of "
+                "gate_lambda."
+            )
     else:
         vectors = cast(_GateTensors, p.gate_parameters)  # for an absent vector, the error is that of a public call
         gate = GateParameters(*vectors, p.beta, p.gamma, p.gate_form)

@@ -144,7 +144,7 @@ def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
             ["--output", "out.csv", "--summary", "page.html", "--columns", "none", "--group-column", "hotel"],
             "a table and --columns all are required), got 'hotel'",
         ),
-        (["--output", "out.csv", "--summary", "out.csv"], "summary: expected another file than --output"),
+        (["--output", "out.csv", "--summary", "out.csv"], "summary: expected a file other than --output"),
     ],
 )
 def test_summary_bad_flags_raise(model, reviews, flags, message, capsys):

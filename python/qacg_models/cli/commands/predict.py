@@ -342,7 +342,7 @@ def _check_output(arguments: argparse.Namespace) -> None:
         if path is not None and arguments.input is not None:
             check_not_input(name, path, 0 if arguments.input == STANDARD_INPUT else arguments.input)
     if arguments.summary is not None and arguments.summary.resolve() == arguments.output.resolve():
-        raise InputError(f"summary: expected another file than --output, got {arguments.summary}.")
+        raise InputError(f"summary: expected a file other than --output, got {arguments.summary}.")
 
 
 def _form(output: Path | None) -> str:
