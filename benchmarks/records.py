@@ -326,6 +326,9 @@ class Writer:
 
         With `resume`, the records of the existing file are kept if all have the same machine, versions and commit as
         `source`. Records of a checkout with local changes are never kept, since the changes may differ.
+
+        Raises:
+            ValueError: with `resume`, the existing file has a complete line that is not a record.
         """
         self.path, self.kept = None, []
         if folder is None:

@@ -183,7 +183,7 @@ def searches() -> list[Trial]:
 
 
 def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
-    """The best setting of each contestant whose settings have all been tried.
+    """The best setting of each contestant whose settings, or those of its `settings_of`, have all been tried.
 
     Args:
         dev: the metric on dev by which weights are selected, by name of the run.

@@ -135,7 +135,7 @@ class Answers:
 
 
 def table(datasets: Mapping[str, Dataset], results: Path) -> str:
-    """A Markdown table of all stored runs, beside the arm KNOWN, which was trained on all aspects."""
+    """A Markdown table of all stored runs; the last two columns are of the arm KNOWN, trained on all aspects."""
     header = ["data", "aspect", "arm", "detection", "gain by the name", "sentiment", "trained: detection", "sentiment"]
     return markdown_table(header, list(_lines(datasets, results)), texts=3)
 

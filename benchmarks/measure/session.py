@@ -25,7 +25,7 @@ _CALLS_IN_FLIGHT = 10  # calls between two waits for the device: few, so that a 
 
 @dataclass(frozen=True)
 class Item:
-    """A case, the implementations to measure in it, interleaved, and the kind of record: TIME, OVERHEAD or MEMORY."""
+    """A case, the implementations to measure in it, and the kind of record: TIME, OVERHEAD or MEMORY."""
 
     case: Case
     implementations: tuple[str, ...]
@@ -208,7 +208,7 @@ class Session:
         """Measures an item. An implementation that fails is left out, and the other implementations are measured.
 
         Args:
-            item: what to measure; nothing is measured if its records exist.
+            item: what to measure; nothing is measured if its records exist or the time limit is reached.
             label: text that is printed before the result, to show progress.
         """
         case = item.case

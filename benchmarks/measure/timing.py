@@ -1,4 +1,4 @@
-"""Times implementations interleaved in one process, with another set of inputs in every round."""
+"""Times implementations interleaved in one process, with a different set of inputs in every round."""
 
 import gc
 import os
@@ -149,7 +149,8 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
     """Runs the steps in the order A B C A B C until `effort` is reached; returns the seconds of each round by name.
 
-    A step gets another set of inputs in each round, and adjacent steps of a round get different sets.
+    A step gets a different set of inputs in each round, and adjacent steps of a round get different sets. Warm-up
+    rounds come first and are not counted.
     """
     turns = list(enumerate(steps.items()))
     for round_index in range(effort.warmup_rounds):

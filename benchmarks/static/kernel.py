@@ -230,7 +230,7 @@ def _duplicated(body: list[Instruction], work: Work, warps: int, rounds: int) ->
 
 
 def _bound(body: list[Instruction], of_scheduler: float, clocks: float, chip: Chip, of_block: float) -> str:
-    """The busiest pipe of a scheduler if it works for most of the clocks, else "latency"."""
+    """The busiest of a scheduler's pipes, "issue" and "cache" if it works for most of the clocks, else "latency"."""
     busy = Counter({"issue": len(body)})
     for instruction in body:
         what = hardware.need(instruction, chip)

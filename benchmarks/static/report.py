@@ -18,7 +18,7 @@ FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
 def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
-    """Yields a record for each entry of a tile table, in calls with a mask of `hardware.MASKS`."""
+    """Yields a record for the entry of each key of a tile table, in calls with a mask of `hardware.MASKS`."""
     for key in keys:
         yield entry_record(estimate_entry(table, table.by_key[key], mask))
 

@@ -230,7 +230,7 @@ class PackedCost(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class TemporaryMemory(Target):
-    """Temporary memory is at most `most_mb`, or a share of inputs, output and saved tensors."""
+    """Temporary memory is at most `most_mb`, or at most `most_share` of inputs, output and saved tensors."""
 
     kind: ClassVar[str] = MEMORY
     most_mb: float | None = None
@@ -305,7 +305,7 @@ class StepSpeedUp:
 
 
 def merged_items(targets: Sequence[Target | StepSpeedUp], backend: str) -> list[Item]:
-    """The items to measure for a list of targets: one per case and kind, with baselines first."""
+    """The items to measure for a list of targets: one per case and kind, times first, each with its baselines first."""
     merged: dict[tuple[Case, str], dict[str, None]] = {}
     for target in targets:
         for item in target.items(backend):
