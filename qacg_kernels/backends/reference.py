@@ -58,7 +58,7 @@ def _sequences(p: Problem) -> Iterator[tuple[slice, Problem, Position]]:
 
 
 def _dense(t: Tensor | None, tokens: slice) -> Tensor | None:
-    """A range of L tokens of a packed tensor (T, H, ...) as a dense one (1, H, L, ...)."""
+    """A range of L tokens of a packed tensor (T, H, ...) as a dense one (1, H, L, ...); None stays None."""
     return None if t is None else t[tokens].transpose(0, 1).unsqueeze(0)
 
 

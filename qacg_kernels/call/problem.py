@@ -134,7 +134,7 @@ class Problem:
 
     @property
     def gate_parameters(self) -> tuple[Tensor | None, ...]:
-        """The four gate vectors and the two biases."""
+        """The four gate vectors and the two biases; None if absent."""
         vectors = (self.gate_query, self.gate_context_query, self.gate_key, self.gate_context_key)
         return (*vectors, self.gate_query_bias, self.gate_key_bias)
 

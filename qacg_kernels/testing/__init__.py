@@ -316,7 +316,7 @@ def assert_within_budget(
         where: text for the message, such as the names of case and backend.
 
     Raises:
-        AssertionError: the tensor is outside its budget, or has another shape than `exact`.
+        AssertionError: the tensor is outside its budget, or the shapes of `got` and `exact` differ.
     """
     verdict = judge(name, got, eager, exact, scale)
     if verdict.ok:

@@ -17,7 +17,10 @@ from torch import Tensor
 
 
 class Strided(NamedTuple):
-    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor. Packed tensors have batch stride 0."""
+    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor, with its other strides.
+
+    Packed tensors have batch stride 0.
+    """
 
     data: Tensor
     batch: int

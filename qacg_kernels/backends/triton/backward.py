@@ -149,7 +149,7 @@ def _add_queries(
     """Returns dk, dck, dv and key_logit plus the contributions of queries start to stop, eq. 9 to 13.
 
     key_logit accumulates dlk of a column gate; with a row gate and single-tile rows it accumulates tk at the keys' own
-    positions.
+    positions. For single-tile rows, also stores dQ, dQc and the terms of `store_gate_terms` of these queries.
     """
     BLOCK_N: tl.constexpr = dk.shape[0]
     keys = first_key + tl.arange(0, BLOCK_N)

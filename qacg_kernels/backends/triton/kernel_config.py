@@ -21,7 +21,7 @@ def power_of_two(n: int) -> int:
 class Traits(NamedTuple):
     """The properties of a call, except sizes, that determine the configuration of all its kernels.
 
-    All fields except `uneven` are fields of `arguments.KernelConfig` too, which describes them.
+    All fields except `uneven` are also fields of `arguments.KernelConfig`; see there.
     """
 
     uneven: bool  # sequences may differ in their number of visible keys: packed, key_lengths or a key mask
