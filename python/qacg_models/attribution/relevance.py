@@ -85,8 +85,8 @@ def attention_relevance(
         (..., S, D) relevance of the values.
 
     Raises:
-        TypeError: an argument is no floating tensor, `attention` has another dtype than `output` and `relevance`, or
-            `eps` is no number.
+        TypeError: an argument is no floating tensor, `eps` is no number, or outside autocast `attention` does not have
+            the promoted dtype of `output` and `relevance`.
         ValueError: a tensor has another shape, or `eps` is negative or not finite.
 
     Example:

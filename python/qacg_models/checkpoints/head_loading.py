@@ -136,7 +136,21 @@ class HeadCheckpointLoading(ReportedLoading):
     ) -> tuple[dict[str, Tensor], Report]:
         """Returns the tensors for a model of this class from the tensors of a checkpoint.
 
-        The constructor gets `config` and `model_args`. `fit_head` describes the other arguments, the result and errors.
+        Args:
+            found: tensors of the checkpoint by their names in it.
+            config: the model's configuration.
+            *model_args: arguments of the constructor after the configuration.
+            source: path of the checkpoint, for messages and the report.
+            initialize_missing: allow missing tensors, which keep their random initial values.
+            ignore_mismatched_sizes: allow tensors of the head that are missing or have another size; they keep their
+                random initial values.
+
+        Returns:
+            The tensors that the checkpoint has, by their names in this package, and the report.
+
+        Raises:
+            CheckpointError: the encoder or the head is incomplete, the encoder has unused tensors, or a tensor does not
+                fit; the message names it.
         """
         with torch.device("meta"):
             skeleton = cls(copy.deepcopy(config), *model_args)

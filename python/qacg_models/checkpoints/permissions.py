@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-# Flags of `qacg convert` that have another name than the argument, or a value.
+# Flags of `qacg convert` that take a value, or whose name differs from the argument.
 _FLAGS = {
     "ignore_mismatched_sizes": "--new-head",
     "resize_vocabulary": "--resize-vocabulary N",

@@ -223,7 +223,7 @@ class EncoderConfig(PreTrainedConfig):
         """Removes from `given` the model type, the fields with a fixed value, and sizes of other poolers.
 
         Raises:
-            ValueError: a field has another value than the fixed one, or the model type is that of another model.
+            ValueError: a field differs from its fixed value, or the model type is that of another model.
             TypeError: a field is unknown.
         """
         kind = given.pop("model_type", self.model_type)

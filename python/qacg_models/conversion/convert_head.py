@@ -37,14 +37,14 @@ def write_head(
         config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
         permissions: what the user permits for tensors that are missing or have another size.
-        seed: seed of torch's generator, which the report names if it gave values to missing tensors.
+        seed: seed of torch's generator, for the report's note on missing tensors.
 
     Returns:
         The report about every tensor.
 
     Raises:
         CheckpointError: the source cannot be read or converted, the format `to` does not support the model, or
-            `permissions` permits to resize embedding tables.
+            `permissions` permits resizing embedding tables.
     """
     options = {
         "initialize_missing": permissions.initialize_missing,

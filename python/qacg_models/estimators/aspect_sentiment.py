@@ -274,7 +274,7 @@ class AspectSentiment(AspectPredictor):
             aspect: name of the column of aspects; None: that of training. Not for a wide frame.
             label: name of the column of labels; None: that of training. Not for a wide frame.
             on_empty: for rows with NaN, None or an empty text in one of these columns: "raise" InputError, or "skip"
-                the rows.
+                the rows. In a wide frame, an empty cell of an aspect is skipped alone.
 
         Returns:
             The metrics of the task on which the model was trained.

@@ -83,8 +83,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             TypeError: an option is unknown or applies to files only, or `options` is no mapping.
-            InputError: y is None or has another length than X, X has another form, a cell is empty, or the options or
-                the data cannot be used.
+            InputError: y is None or not as long as X, X has an unsupported form, a cell is empty, or the options or the
+                data cannot be used.
         """
         if y is None:
             raise InputError("y: expected labels, got None. This estimator requires y to be passed.")
@@ -114,7 +114,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             NotFittedError: `fit` has not been called.
-            InputError: X has another form, a cell is empty, or an aspect was not in the training rows.
+            InputError: X has an unsupported form, a cell is empty, or an aspect was not in the training rows.
         """
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
@@ -130,7 +130,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             NotFittedError: `fit` has not been called.
-            InputError: X has another form, a cell is empty, or an aspect was not in the training rows.
+            InputError: X has an unsupported form, a cell is empty, or an aspect was not in the training rows.
         """
         check_is_fitted(self)
         questions = self.sentiment_.questions()
@@ -142,7 +142,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         return np.array(found).reshape(len(rows), len(names))
 
     def _pairs(self, X: Any) -> tuple[list[str], list[str]]:
-        """Returns the texts and the aspects of X as str; raises InputError for another form of X or an empty cell."""
+        """Returns the texts and the aspects of X as str; raises InputError for an unsupported form or empty cell."""
         if is_frame(X):
             found = {name: column(X, getattr(self, name), name) for name in ("text", "aspect")}
         else:

@@ -36,8 +36,8 @@ def frames_as_data(
 
     Raises:
         TypeError: a frame is neither a DataFrame nor a mapping.
-        InputError: a column is missing, a cell is empty and `on_empty` is "raise", no row is left, or the data cannot
-            be used.
+        InputError: a column is missing, `on_empty` has another value, a cell is empty and `on_empty` is "raise", no row
+            is left, or the data cannot be used.
     """
     with TemporaryDirectory() as folder:
         for split, frame in frames.items():
@@ -55,12 +55,13 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
         trained: the model.
         frame: a DataFrame, or a mapping of column names to sequences.
         options: options for reading the data, with the names of the columns.
-        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty cell of
+            an aspect is skipped alone.
 
     Raises:
         TypeError: `frame` is neither a DataFrame nor a mapping.
-        InputError: a column is missing, a cell is empty and `on_empty` is "raise", no row is left, or the model does
-            not have a label or an aspect of the rows.
+        InputError: a column is missing, `on_empty` has another value, a cell is empty and `on_empty` is "raise", no row
+            is left, or the model does not have a label or an aspect of the rows.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "frame.jsonl"
