@@ -152,7 +152,7 @@ def _step_cell(record: records.StepRecord | None) -> str:
 
 
 def _three_digits(number: float) -> str:
-    """Formats a number with three digits, or with all digits before the decimal point if there are more."""
+    """Formats a number with up to three digits, or with all digits before the decimal point if there are more."""
     return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
