@@ -265,7 +265,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
             has other options or an unreadable plan.
     """
     if output.is_dir():
-        raise InputError(f"{output}: expected a file to write, got a folder")
+        raise InputError(f"output: expected a file, got the folder {output}")
     if overwrite or not parts.exists():
         remove_folder(parts)
     replaces = overwrite and output.exists()
