@@ -53,7 +53,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     if len(sentences) < LEAST_SENTENCES:
         raise InputError(
             f"input: expected at least {LEAST_SENTENCES} sentences to propose aspects, got {len(sentences)}. Add"
-            " texts, or define aspects by --keep NAME=WORD,WORD."
+            " texts, or define aspects with --keep NAME=WORD,WORD."
         )
     words = Words.of(sentences)
     least = max(LEAST_COUNT, len(sentences) // LEAST_SHARE)
@@ -61,7 +61,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     if not nouns:
         raise InputError(
             f"input: expected English or German texts with a noun in at least {least} sentences, got none. Define"
-            " aspects by --keep NAME=WORD,WORD."
+            " aspects with --keep NAME=WORD,WORD."
         )
     clusters = cluster_nouns(words, nouns, least, ASPECTS if count is None else count, fill=count is not None)
     found = [_proposal(words, cluster) for cluster in clusters]
