@@ -150,6 +150,22 @@ def test_fit_skips_empty_rows_and_prints_their_number():
     assert sum(part.rows for part in ask.trained.record.data.values()) == 118
 
 
+def test_fit_warning_names_rows_by_index():
+    frame, lines = reviews().astype(object), []
+    frame.loc["row 7", "verdict"] = None  # a skipped row does not shift the later ones
+    frame.loc["row 12", list(NAMES.values())] = frame.loc["row 10"]
+    AspectSentiment.fit(frame, dev=reviews(10), **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
+    (warning,) = (line for line in lines if "repeats the text" in line)
+    assert warning.endswith(": index 'row 10' 'none', index 'row 12' 'none')")
+
+
+def test_fit_repeated_id_raises_with_both_rows_by_index():
+    frame = reviews().assign(id=[f"review {number // 3}" for number in range(120)])
+    frame.loc["row 8", "topic"] = frame.loc["row 6", "topic"]
+    with pytest.raises(InputError, match=r"^frame: index 'row 8': .* already has a row for .* at index 'row 6'; "):
+        AspectSentiment.fit(frame, **NAMES, **OPTIONS, id_column="id", say=quiet)
+
+
 def test_fit_number_labels_become_names():
     frame = reviews().replace({"verdict": {"good": 5, "bad": 1, "none": 3}})
     assert AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet).labels == ("1", "3", "5")
@@ -167,7 +183,7 @@ def test_fit_number_labels_become_names():
         (
             {"aspects": ["food"]},
             InputError,
-            r"frame: row 2, counted from 1 .*aspect: expected one of food, got 'price'",
+            r"frame: index 'row 1': .*aspect: expected one of food, got 'price'",
         ),
     ],
 )
@@ -296,7 +312,7 @@ def test_evaluate_equals_qacg_evaluate(ask, tmp_path):
 
 def test_evaluate_unknown_label_raises(ask):
     frame = {"text": TEXTS[:2], "aspect": ["food"] * 2, "label": ["good", "great"]}
-    with pytest.raises(InputError, match=r"frame: row 2.*label: expected one of none, good, bad, got 'great'"):
+    with pytest.raises(InputError, match=r"frame: index 1: label: expected one of none, good, bad, got 'great'"):
         ask.evaluate(frame)
 
 

@@ -36,7 +36,7 @@ class DataWarning:
             `no_absent_rows` and `few_rows` the number of all rows, for `few_dev_sentences` of all sentences.
         examples: texts about the first SHOWN findings. For `similar_names` they are the names of a group, for
             `rare_class` labels with their numbers of rows, for `contradictory_labels` and `duplicate_rows` contexts and
-            texts with line numbers and labels. Other codes have none.
+            texts with line numbers (or the index of a DataFrame) and labels. Other codes have none.
     """
 
     code: str
@@ -51,7 +51,9 @@ class DataWarning:
         return f"warning: {self.split}: {self.message}{shown if self.examples else ''}"
 
 
-def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tuple[DataWarning, ...]:
+def training_warnings(
+    splits: Mapping[str, Sequence[Example]], task: Task, indices: Mapping[str, Sequence[object]] | None = None
+) -> tuple[DataWarning, ...]:
     """Returns warnings about training data.
 
     Rows are read in blocks; about 60 bytes per row of a split are in memory.
@@ -59,6 +61,8 @@ def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tu
     Args:
         splits: labelled rows by split name; train, dev and test are optional.
         task: labels and aspects of the rows.
+        indices: for rows of DataFrames, by split name: the index of the frame, in which line N is entry N - 1. Messages
+            name rows by it. None: messages name rows by their lines.
 
     Returns:
         For train: warnings if no row has the label "no opinion", if labels or aspects differ only in capitals or
@@ -76,10 +80,11 @@ def training_warnings(splits: Mapping[str, Sequence[Example]], task: Task) -> tu
     for split, rows in splits.items():
         if split == "train":
             found += [_no_absent_rows(split, rows, task), _similar_names(split, task), _rare_classes(split, rows, task)]
-            found += _repeated_rows(split, rows, task, duplicates=True)
+            found += _repeated_rows(split, rows, task, (indices or {}).get(split), duplicates=True)
             continue
         few = _few_dev_sentences(split, rows) if split == "dev" else None
-        found += [few or _few_rows(split, rows), *_repeated_rows(split, rows, task, duplicates=False)]
+        found += [few or _few_rows(split, rows)]
+        found += _repeated_rows(split, rows, task, (indices or {}).get(split), duplicates=False)
     return tuple(one for one in found if one is not None)
 
 
@@ -160,7 +165,9 @@ def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
     return DataWarning("few_rows", split, message, len(rows))
 
 
-def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicates: bool) -> Iterator[DataWarning]:
+def _repeated_rows(
+    split: str, rows: Sequence[Example], task: Task, index: Sequence[object] | None = None, *, duplicates: bool
+) -> Iterator[DataWarning]:
     """Yields at most one warning about contradictory labels and, with `duplicates`, one about duplicate rows.
 
     Rows are compared if they have the same context and, ignoring case and repeated spaces, the same text.
@@ -176,7 +183,7 @@ def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicate
         shown = []
         for first in _first_rows(np.flatnonzero(np.isin(keys, contradicted)), keys):
             group = np.flatnonzero(keys == keys[first])
-            shown.append(_shown(rows, group[np.unique(labels[group], return_index=True)[1]], task))
+            shown.append(_shown(rows, group[np.unique(labels[group], return_index=True)[1]], task, index))
         message = (
             f"{_counted(len(contradicted), 'pair of text and aspect has', 'pairs of text and aspect have')} different"
             " labels in different rows, and at most one of these labels is right; keep the right rows and delete the"
@@ -187,7 +194,7 @@ def _repeated_rows(split: str, rows: Sequence[Example], task: Task, *, duplicate
     if duplicates and len(repeats):
         shown = []
         for first in _first_rows(repeats, keys):
-            shown.append(_shown(rows, np.flatnonzero((keys == keys[first]) & (labels == labels[first])), task))
+            shown.append(_shown(rows, np.flatnonzero((keys == keys[first]) & (labels == labels[first])), task, index))
         message = (
             f"{_counted(len(repeats), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row, so"
             " that this text has more weight; delete copies, unless different people wrote the same text"
@@ -207,13 +214,14 @@ def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return found[np.sort(np.unique(keys[found], return_index=True)[1])[:SHOWN]]
 
 
-def _shown(rows: Sequence[Example], indices: np.ndarray, task: Task) -> str:
-    """Formats the text and context that some rows share, with line and label of the first SHOWN rows."""
-    group = [rows[int(index)] for index in sorted(indices)[:SHOWN]]
+def _shown(rows: Sequence[Example], numbers: np.ndarray, task: Task, index: Sequence[object] | None) -> str:
+    """Formats the text and context that some rows share, with line or index, and label, of the first SHOWN rows."""
+    group = [rows[int(number)] for number in sorted(numbers)[:SHOWN]]
     text = " ".join(group[0].sentence.split())
     text = text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
-    lines = ", ".join(f"line {row.line} {task.labels[row.label]!r}" for row in group if row.label is not None)
-    return f"{group[0].context!r} of {text!r}: {lines}"
+    places = [f"line {row.line}" if index is None else f"index {index[row.line - 1]!r}" for row in group]
+    named = (f"{place} {task.labels[row.label]!r}" for place, row in zip(places, group) if row.label is not None)
+    return f"{group[0].context!r} of {text!r}: {', '.join(named)}"
 
 
 def _keys(rows: Sequence[Example]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations
 from pathlib import Path
@@ -53,6 +53,7 @@ class Dataset:
         skipped: the notes about skipped rows.
         dev_origin: how the training file was divided into training and dev rows, and what the dev metric estimates;
             empty if the file was not divided.
+        indices: the index of the DataFrame of each split, in which line N is entry N - 1; empty for files.
     """
 
     task: Task
@@ -65,11 +66,12 @@ class Dataset:
     notes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     dev_origin: str = ""
+    indices: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
         """The warnings of `training_warnings` about the splits."""
-        return training_warnings(self.splits, self.task)
+        return training_warnings(self.splits, self.task, self.indices)
 
 
 def sample_directory() -> Path:

@@ -10,10 +10,15 @@ from qacg_models.errors import InputError
 
 
 class DataError(InputError):
-    """A data file or folder that cannot be used; the message begins with the path and, if known, the line."""
+    """A data file or folder that cannot be used; the message begins with the path and, if known, the line.
 
-    def __init__(self, path: Path | str, line: int | None, reason: str):
-        self.path, self.line, self.reason = Path(path), line, reason
+    Attributes:
+        path, line, reason: the parts of the message.
+        earlier: number of another line that `reason` names as "on line N"; None if it names none.
+    """
+
+    def __init__(self, path: Path | str, line: int | None, reason: str, earlier: int | None = None):
+        self.path, self.line, self.reason, self.earlier = Path(path), line, reason, earlier
         super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
 
 
@@ -105,10 +110,11 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
         if aspect in group.lines:
             earlier = group.lines[aspect]
             reason = f"id {row.id!r} already has a row for {row.context!r} on line {earlier}"
-            raise DataError(path, row.line, f"{reason}; delete one of the rows, or give each sentence its own id")
+            advice = "delete one of the rows, or give each sentence its own id"
+            raise DataError(path, row.line, f"{reason}; {advice}", earlier)
         if group.sentence != sentence:
             reason = f"id {row.id!r} has another sentence on line {group.line}"
-            raise DataError(path, row.line, f"{reason}; give each sentence its own id")
+            raise DataError(path, row.line, f"{reason}; give each sentence its own id", group.line)
         group.lines[aspect] = row.line
         yield row
     if not groups:

@@ -40,12 +40,20 @@ def frames_as_data(
             is left, or the data cannot be used.
     """
     with TemporaryDirectory() as folder:
+        indices = {}
         for split, frame in frames.items():
-            _write(frame, Path(folder) / f"{split}.jsonl", split, options, on_empty, say)
+            file = Path(folder) / f"{split}.jsonl"
+            indices[file] = _write(frame, file, split, options, on_empty, say)
         path = Path(folder) if len(frames) > 1 else Path(folder) / "train.jsonl"
         reading = _reading(options, on_empty)
-        dataset = _with_rows_named(lambda: load_data(path, options=reading, optional=("test",)))
-        yield replace(dataset, sources=(), options=options, notes=dataset.notes[1:])  # the first note names the file
+        dataset = _with_rows_named(lambda: load_data(path, options=reading, optional=("test",)), indices)
+        yield replace(
+            dataset,
+            sources=(),
+            options=options,
+            notes=dataset.notes[1:],  # the first note names the file
+            indices={split: indices[file] for split, (file,) in dataset.files.items()},
+        )
 
 
 def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_empty: str) -> Sequence[Example]:
@@ -65,9 +73,9 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "frame.jsonl"
-        _write(frame, path, "frame", options, on_empty, lambda line: None)
+        index = _write(frame, path, "frame", options, on_empty, lambda line: None)
         return _with_rows_named(
-            lambda: load_file(path, trained.task, _reading(options, on_empty), contexts=trained.contexts)
+            lambda: load_file(path, trained.task, _reading(options, on_empty), contexts=trained.contexts), {path: index}
         )
 
 
@@ -88,12 +96,14 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
     return DataOptions(**given)  # type: ignore[arg-type]
 
 
-def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: str, say: Callable[[str], None]) -> None:
+def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: str, say: Callable[[str], None]) -> list:
+    """Writes a line for each row of a frame, a blank one for a skipped row; returns the index of the frame."""
     columns = _columns(frame, options)
     aspects = _aspects(frame, options) if on_empty == "skip" else ()  # each cell becomes a row when the file is read
     required = {name: values for name, values in columns.items() if name not in (SPLIT_COLUMN, *aspects)}
-    kept = check_empty(required, on_empty, index_of(frame, len(next(iter(columns.values())))))
     count = len(next(iter(columns.values())))
+    index = index_of(frame, count)
+    kept = set(check_empty(required, on_empty, index))
     if not kept:
         raise InputError(
             f"frame: expected at least one row without empty cells, got none among {count:,} rows. Pass a"
@@ -102,9 +112,10 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
     if len(kept) < count:
         say(f"left out of {split}: {count - len(kept):,} of {count:,} rows, because they have an empty cell")
     with path.open("w", encoding="utf-8") as handle:
-        for row in kept:
-            record = {name: values[row] for name, values in columns.items()}
-            handle.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+        for row in range(count):
+            record = {name: values[row] for name, values in columns.items()} if row in kept else None
+            handle.write("\n" if record is None else json.dumps(record, ensure_ascii=False, default=str) + "\n")
+    return index
 
 
 def _columns(frame: Any, options: DataOptions) -> dict[str, list]:
@@ -133,10 +144,22 @@ def _reading(options: DataOptions, on_empty: str) -> DataOptions:
     return replace(options, skip_empty=options.is_wide and on_empty == "skip")
 
 
-def _with_rows_named(load: Callable[[], Any]) -> Any:
-    """Returns `load()`. A DataError becomes an InputError with the row of the frame instead of the line in the file."""
+def _with_rows_named(load: Callable[[], Any], indices: Mapping[Path, list]) -> Any:
+    """Returns `load()`. A DataError becomes an InputError that names rows by the index of the frame.
+
+    Args:
+        load: function that reads the files.
+        indices: the index of the frame in each file, in which line N is entry N - 1.
+
+    Raises:
+        InputError: `load` raises DataError.
+    """
     try:
         return load()
     except DataError as error:
-        place = "frame" if error.line is None else f"frame: row {error.line}, counted from 1 without skipped rows"
-        raise InputError(f"{place}: {error.reason}") from None
+        index = indices.get(error.path, [])
+        place = "frame" if error.line is None else f"frame: index {index[error.line - 1]!r}"
+        reason = error.reason
+        if error.earlier is not None:
+            reason = reason.replace(f"on line {error.earlier}", f"at index {index[error.earlier - 1]!r}")
+        raise InputError(f"{place}: {reason}") from None
