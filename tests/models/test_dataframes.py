@@ -166,6 +166,12 @@ def test_fit_repeated_id_raises_with_both_rows_by_index():
         AspectSentiment.fit(frame, **NAMES, **OPTIONS, id_column="id", say=quiet)
 
 
+@pytest.mark.parametrize("bars", [True, False], ids=["print", "callback"])
+def test_fit_progress_is_shown_only_beside_print(bars, capsys):
+    AspectSentiment.fit(reviews(), **NAMES, **OPTIONS, **({} if bars else {"say": quiet}))
+    assert ("training:" in capsys.readouterr().err) == bars
+
+
 def test_fit_number_labels_become_names():
     frame = reviews().replace({"verdict": {"good": 5, "bad": 1, "none": 3}})
     assert AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet).labels == ("1", "3", "5")

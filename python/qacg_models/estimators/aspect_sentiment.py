@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredi
 from qacg_models.inference.saving import download, save_trained, upload
 from qacg_models.metrics import Metrics
 from qacg_models.runs.options import TrainingOptions
+from qacg_models.utils.progress import hidden_bars
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -78,7 +80,7 @@ class AspectSentiment(AspectPredictor):
             output: folder to create for the model; None: keep the model in memory only.
             on_empty: for rows with an empty cell (NaN, None or blank text): "raise" InputError, or "skip" the rows. In
                 a wide frame, an empty cell of an aspect is skipped alone.
-            say: called with each log line.
+            say: called with each log line. The progress bar on stderr is shown only if `say` is `print`.
             **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`
                 for a wide frame, `id_column` or `absent_label`.
 
@@ -98,6 +100,7 @@ class AspectSentiment(AspectPredictor):
         chosen = TrainingOptions(from_checkpoint=None if start is None else str(start), **training)
         frames = {"train": frame} if dev is None else {"train": frame, "dev": dev}
         with (
+            nullcontext() if say is print else hidden_bars(),
             frames_as_data(frames, data_options(names | reading), on_empty, say) as dataset,
             TemporaryDirectory() as folder,
         ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from qacg_models.data import Example
 from qacg_models.data.frames import cells, check_empty, column, index_of, is_frame
 from qacg_models.errors import InputError
 from qacg_models.estimators.aspect_sentiment import AspectSentiment
-from qacg_models.utils.progress import hidden_bars
 
 _ADVICE = "Fill in these cells, or drop these rows of X and y."  # scikit-learn requires a prediction for every row
 
@@ -97,9 +95,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         check_empty({"y": cells(y)}, "raise", advice=_ADVICE)
         frame = {"text": texts, "aspect": aspects, "label": [str(one) for one in labels.tolist()]}
         options = {"seed": self.random_state, **(self.options or {})}
-        with nullcontext() if self.verbose else hidden_bars():
-            say = print if self.verbose else _ignore
-            self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)
+        say = print if self.verbose else _ignore  # the latter also hides the progress bar
+        self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)
         self.classes_ = np.unique(labels)
         return self
 
