@@ -72,7 +72,7 @@ def test_check_prints_every_finding(faulty, capsys):
         "tokens: the longest of",
         "1 texts",
         "are longer than 128 tokens and are truncated",
-        "expected macro-F1 with about 100 sentences: TF-IDF 33 to 58 %",
+        "expected macro-F1, as measured with 100 sentences: TF-IDF 33 to 58 %",
         "doubtful labels: ",
     ):
         assert part in out, part
@@ -170,11 +170,15 @@ def test_expected_quality_equals_the_committed_curves():
     assert found == CURVES
 
 
+def test_expected_quality_equal_bounds_are_one_number():
+    assert expected_quality(5000).endswith(" sentences: TF-IDF 61 %, scratch 78 %")
+
+
 @pytest.mark.parametrize(
     ("sentences", "nearest"), [(-3, "50"), (0, "50"), (1, "50"), (72, "100"), (549, "1,000"), (10**6, "5,000")]
 )
 def test_expected_quality_takes_the_nearest_size(sentences, nearest):
-    assert expected_quality(sentences).startswith(f"expected macro-F1 with about {nearest} sentences: TF-IDF ")
+    assert expected_quality(sentences).startswith(f"expected macro-F1, as measured with {nearest} sentences: TF-IDF ")
 
 
 # Thresholds, the mean probability of a label over its rows: 0.6 for label 0 and 0.55 for label 1; none has label 2.

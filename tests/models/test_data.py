@@ -435,7 +435,7 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
     [
         ("", None, "has no rows"),
         ("text,aspect,label\n\n", None, "has no rows"),
-        ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass other names with --text-column"),
+        ("text,aspect\nx,y\n", 1, "expected 'label', got 'text', 'aspect'; pass another name with --label-column"),
         ("text;aspect;label\n", None, "has no rows"),
         ("text;topic;label\n", 1, "expected 'aspect', got 'text', 'topic', 'label'"),
         ("text,aspect,label,label\n", 1, "expected each name once, got 'label' more than once"),

@@ -249,18 +249,28 @@ def test_wide_column_that_is_no_aspect_raises(tmp_path, name, value, reason):
     assert len(rows_of(path, aspect_columns=["food", "price"])) == 60
 
 
+def test_wide_table_with_a_row_for_each_aspect_raises(tmp_path):
+    rows = [("text", "aspect", "label"), ("dear", "price", "bad"), ("tasty", "food", "good")]
+    path = write_table(tmp_path / "train.csv", rows)
+    with raises("DataError: shares no label with the other columns; name the aspect columns by --aspect-columns, or"):
+        rows_of(path, wide=True)
+    assert len(rows_of(path)) == 2
+
+
 def test_wide_bad_options_raise(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     for options, reason in (
-        ({"aspect_columns": ["food", "view"]}, "expected 'view', got 'text', 'food', 'price'"),
+        ({"aspect_columns": ["food", "view"]}, "expected 'view', got .*'price'; pass another name by --aspect-columns"),
         (
             {},
-            "expected 'aspect', 'label', got 'text', 'food', 'price'; .*--wide for labelled data with a column",
+            "got 'text', 'food', 'price'; for a table with a column for each aspect, pass --wide; otherwise pass other"
+            " names by --aspect-column and --label-column$",
         ),
         ({"wide": True, "label_column": "price"}, "label_column: expected none for a wide table"),
         ({"aspect_columns": []}, "aspect_columns: expected at least one column, got none"),
         ({"aspect_columns": ["food", "food"]}, "columns: expected distinct names"),
-        ({"wide": True, "text_column": "view"}, "expected 'view'"),
+        ({"wide": True, "text_column": "view"}, "expected 'view', .*; pass another name by --text-column$"),
+        ({"text_column": "view"}, "pass --text-column and --wide; otherwise pass other names by --text-column, --asp"),
     ):
         with pytest.raises(InputError, match=reason):
             rows_of(path, **options)

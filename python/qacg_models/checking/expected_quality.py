@@ -24,8 +24,9 @@ def expected_quality(sentences: int) -> str:
 
     Example:
         >>> expected_quality(320)
-        'expected macro-F1 with about 300 sentences: TF-IDF 40 to 69 %, scratch 37 to 79 %, minilm 55 to 66 %'
+        'expected macro-F1, as measured with 300 sentences: TF-IDF 40 to 69 %, scratch 37 to 79 %, minilm 55 to 66 %'
     """
     nearest = min(CURVES, key=lambda size: abs(math.log(size / max(1, sentences))))
-    parts = [f"{name} {low} to {high} %" for name, (low, high) in CURVES[nearest].items()]
-    return f"expected macro-F1 with about {nearest:,} sentences: {', '.join(parts)}"
+    shares = {name: f"{low}" if low == high else f"{low} to {high}" for name, (low, high) in CURVES[nearest].items()}
+    parts = [f"{name} {share} %" for name, share in shares.items()]
+    return f"expected macro-F1, as measured with {nearest:,} sentences: {', '.join(parts)}"

@@ -317,7 +317,7 @@ def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> N
     if missing:
         has = ", ".join(map(repr, names)) or "nothing"
         expected = ", ".join(map(repr, missing))
-        raise DataError(path, line, f"columns: expected {expected}, got {has}; {_advice(path, names)}")
+        raise DataError(path, line, f"columns: expected {expected}, got {has}; {_advice(path, names, columns)}")
     twice = [name for name in columns.required() if names.count(name) > 1]
     if twice:
         shown = ", ".join(map(repr, twice))
@@ -331,16 +331,31 @@ def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> N
         )
 
 
-def _advice(path: Path, names: list[str]) -> str:
+def _advice(path: Path, names: list[str], columns: Columns) -> str:
     """Returns advice for an error about missing columns."""
     other = next((mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
         return f"pass the delimiter with --delimiter '{shown_delimiter(other)}'"
-    advice = (
-        "pass other names with --text-column, --aspect-column and, for labelled data, --label-column, or --wide for"
-        " labelled data with a column for each aspect"
-    )
+    flags = {
+        "--text-column": [columns.text],
+        "--aspect-column": [] if columns.wide else [columns.aspect],
+        "--label-column": [] if columns.wide else [columns.label],
+        "--aspect-columns": columns.aspect_columns or [],
+        "--id-column": [columns.id],
+        "--target-column": [columns.target],
+    }
+    missing = [flag for flag, given in flags.items() if any(name not in (None, *names) for name in given)]
+    advice = f"pass {'other names' if missing[1:] else 'another name'} with {_listed(missing)}"
+    if {"--aspect-column", "--label-column"} <= {*missing}:
+        wide = _listed([flag for flag in missing if flag == "--text-column"] + ["--wide"])
+        advice = f"for a table with a column for each aspect, pass {wide}; otherwise {advice}"
+    if "--aspect-columns" in missing:
+        advice += "; or, for a table with a row for each aspect, omit --aspect-columns and pass --no-wide"
     if path.suffix.lower() == ".tsv":
         published = ", ".join(SENTIHOOD_COLUMNS)
         advice += f"; a .tsv file is in SentiHood's format only if its header is {published}"
     return advice
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

@@ -14,6 +14,7 @@ from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
 MOST_LABELS = 20  # maximum number of distinct values of a column that is detected as an aspect
+_NOT_WIDE = "name the aspect columns by --aspect-columns, or pass --no-wide for a table with a row for each aspect"
 
 
 def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Columns) -> Iterator[Example]:
@@ -27,7 +28,7 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
         target = record[columns.target] if columns.target else ""
         if aspect not in task.aspects:
-            advice = "; select columns with --aspect-columns, or pass --no-wide for a table with a row for each aspect"
+            advice = f"; {_NOT_WIDE}"
             reason = f"aspect: expected one of {', '.join(task.aspects)}, got {aspect!r}"
             raise DataError(path, line, reason + (advice if columns.wide else ""))
         index = class_index(label, task, path, line)
@@ -72,7 +73,7 @@ def discover(
             values.add(record[columns.label])
             if columns.wide and columns.aspect_columns is None and len(values) > MOST_LABELS:
                 reason = f"column {record[columns.aspect]!r} has more than {MOST_LABELS} different values"
-                raise DataError(path, None, f"{reason}; name the aspect columns with --aspect-columns")
+                raise DataError(path, None, f"{reason}; {_NOT_WIDE}")
         if columns.wide and columns.aspect_columns is None:
             _check_shared(path, by_aspect)
         found_aspects |= by_aspect.keys()
@@ -104,7 +105,7 @@ def _check_shared(path: Path, by_aspect: dict[str, set[str]]) -> None:
         if others and not values & others:
             shown = ", ".join(sorted(values, key=natural_key)[:3])
             reason = f"column {aspect!r} ({shown}) shares no label with the other columns"
-            raise DataError(path, None, f"{reason}; name the aspect columns with --aspect-columns")
+            raise DataError(path, None, f"{reason}; {_NOT_WIDE}")
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
