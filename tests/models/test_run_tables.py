@@ -66,6 +66,15 @@ def test_table_merges_seeds_of_a_run():
     assert "selected on dev" in text and "optimistic" not in text
 
 
+def test_table_of_last_steps_states_no_selection():
+    selected, last = record(0), record(1, eval_every=3)
+    last = replace(last, selected=replace(last.selected, step=last.steps))
+    text = markdown([row_of(last)])
+    assert "\n\nWeights of the last step, without selection. abacus" in text and "selected on" not in text
+    mixed = "Checkpoints selected on dev. Weights of the last step, without selection, in 1 of 2 runs. abacus"
+    assert mixed in markdown([row_of(one) for one in (selected, last)])
+
+
 def test_table_lists_every_torch_version():
     rows = [row_of(record(seed)) for seed in range(3)]
     rows[2] |= {"versions": rows[2]["versions"] | {"torch": "2.14"}}

@@ -30,7 +30,7 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 def row_title(record: TrainingRecord, split: str) -> str:
     """Returns the title of the model in a table of `split`, with a mark for test if test selected the checkpoint."""
     title = BACKBONES[record.options.model].title
-    chosen_on_test = split == "test" and record.selected.split == "test"
+    chosen_on_test = split == "test" and record.selected.split == "test" and record.has_selection
     return f"{title} (chosen on test)" if chosen_on_test else title
 
 
@@ -76,7 +76,7 @@ def selection_note(record: TrainingRecord) -> str:
     elif selected.step == record.steps and record.ended in _ENDINGS:
         note += f"; this was the last checkpoint, and the metric on {selected.split} was still improving"
         note += f" {_ENDINGS[record.ended]}"
-    if selected.split == "test":
+    if selected.split == "test" and record.has_selection:
         note += "; selected on test, as in the released recipe, so the metrics on test are optimistic"
     return note
 

@@ -186,19 +186,36 @@ def _mean_and_deviation(values: Sequence[float | None], scale: float) -> str:
 
 
 def _source(rows: Sequence[dict]) -> str:
-    """Returns one line with machine, versions, commits, and the split on which checkpoints were selected."""
+    """Returns one line with the selection of the checkpoints, machine, versions and commits."""
     machine = rows[0]["machine"]  # of all records; `markdown` checks this
     devices = machine["cuda"]["devices"] or [machine["cpu"]["model"]]
     versions = ", ".join(dict.fromkeys(row["versions"]["torch"] for row in rows))
     commits = ", ".join(dict.fromkeys(_short(row["commit"]) for row in rows))
-    chosen = ", ".join(dict.fromkeys(row["selected"]["split"] for row in rows))
     dates = sorted(row["written"][:10] for row in rows)
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    note = " Metrics on test are optimistic if the checkpoint was selected on test." if "test" in chosen else ""
     return (
-        f"Checkpoints selected on {chosen}.{note} {', '.join(map(str, devices))}, {machine['threads']} threads,"
+        f"{_selection(rows)} {', '.join(map(str, devices))}, {machine['threads']} threads,"
         f" torch {versions}, commit {commits}, {days}. Minutes include the evaluations."
     )
+
+
+def _selection(rows: Sequence[dict]) -> str:
+    """Returns sentences about the splits on which checkpoints were selected, and runs without selection."""
+    selected = [row for row in rows if _has_selection(row)]
+    if not selected:
+        return "Weights of the last step, without selection."
+    splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))
+    parts = [f"Checkpoints selected on {', '.join(splits)}."]
+    if others := len(rows) - len(selected):
+        parts.append(f"Weights of the last step, without selection, in {others} of {len(rows)} runs.")
+    if "test" in splits:
+        parts.append("Metrics on test are optimistic if the checkpoint was selected on test.")
+    return " ".join(parts)
+
+
+def _has_selection(row: dict) -> bool:
+    """Returns `TrainingRecord.has_selection` of the training of a run record; True for old records without `steps`."""
+    return not row["options"].get("eval_every") == row["selected"]["step"] == row.get("steps")
 
 
 def _short(commit: str | None) -> str:
