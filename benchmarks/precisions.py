@@ -31,7 +31,7 @@ from qacg_models.export.check_rows import spread
 from qacg_models.export.traced import trace
 from qacg_models.inference.int8 import in_int8
 from qacg_models.inference.trained_model import TrainedModel, load_trained, probabilities_of
-from qacg_models.utils.cells import markdown_table
+from qacg_models.utils.cells import counted, markdown_table
 from qacg_models.utils.provenance import now, origin
 
 from benchmarks.command import exit_status
@@ -133,17 +133,13 @@ def table(records: Sequence[dict]) -> str:
     lines = []
     for (title, layers, hidden, threads, precision), one in newest.items():
         base = newest[title, layers, hidden, threads, "float32"]["examples_per_second"]
-        name = f"{title}, {_counted(layers, 'layer')} of {hidden}, {_counted(threads, 'thread')}"
+        name = f"{title}, {counted(layers, 'layer')} of {hidden}, {counted(threads, 'thread')}"
         speed = f"{one['examples_per_second']:,.0f} ({one['examples_per_second'] / base:.1f}x)"
         off = ["", ""]
         if precision != "float32":
             off = [f"{100 * one['equal_labels']:.1f}", f"{one['largest_difference']:.2g}"]
         lines.append([name, precision, speed, *off])
     return markdown_table(header, lines, texts=2)
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def _model(record: dict) -> tuple[str, int, int, int]:

@@ -70,8 +70,9 @@ class Origin:
         machine, sets = self.machine, self.instruction_sets
         kernels = "kernels on " + ", ".join(sets) if sets else "no compiled kernels"
         changed = ", with local changes" if self.dirty else ""
+        threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
         return (
-            f"{machine['cpu']}, {machine['threads']} threads, {kernels}, torch {self.versions['torch']}, "
+            f"{machine['cpu']}, {threads}, {kernels}, torch {self.versions['torch']}, "
             f"commit {self.commit}{changed}, {self.measured_at[:10]}."
         )
 

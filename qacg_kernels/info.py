@@ -60,7 +60,7 @@ def render(facts: dict[str, object]) -> str:
         f"torch         {facts['torch']}",
         f"triton        {facts['triton']}",
         f"system        {facts['os']}",
-        f"cpu           {host['model']}; {host['cores']} cores, {host['threads']} threads; "
+        f"cpu           {host['model']}; {_counted(host['cores'], 'core')}, {_counted(host['threads'], 'thread')}; "
         f"torch uses {host['torch_instruction_set']}",
         f"cpu library   {_library_line(library)}",
     ]
@@ -75,6 +75,10 @@ def render(facts: dict[str, object]) -> str:
         for index, device in enumerate(cuda["devices"]):
             lines.append(f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB")
     return "\n".join(lines)
+
+
+def _counted(count: object, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _probe(find: Callable[[], object]) -> object:

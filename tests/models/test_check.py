@@ -70,8 +70,8 @@ def test_check_prints_every_finding(faulty, capsys):
         "the text, aspect and label of an earlier row",
         "start: random weights",
         "tokens: the longest of",
-        "1 texts",
-        "are longer than 128 tokens and are truncated",
+        "warning: 1 text is longer than 128 tokens",
+        " and truncated",
         "expected macro-F1, as measured with 100 sentences: TF-IDF 33 to 58 %",
         "doubtful labels: ",
     ):

@@ -110,14 +110,14 @@ def test_train_prints_and_records_its_thread_count(cgroup, three_threads, small_
     cgroup(max="100000 100000")
     flags = ["--hidden-size=8", "--layers=1", "--heads=2", "--intermediate-size=16", "--max-steps=1", "--threads=0"]
     assert main(["train", "--data", str(small_data), "--output", str(tmp_path / "model"), *flags]) == 0
-    assert capsys.readouterr().out.count(", 1 CPU threads (--batch-size, --threads)\n") == 1
+    assert capsys.readouterr().out.count(", 1 CPU thread (--batch-size, --threads)\n") == 1
     assert json.loads((tmp_path / "model" / "training.json").read_text())["machine"]["threads"] == 1
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 @pytest.mark.parametrize(
     ("flags", "line"),
-    [([], "64 rows per batch, 1 CPU"), (["--threads=2", "--batch-size=5"], "5 rows per batch, 2 CPU")],
+    [([], "64 rows per batch, 1 CPU thread"), (["--threads=2", "--batch-size=5"], "5 rows per batch, 2 CPU threads")],
 )
 def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, capsys, monkeypatch):
     seen, plain = [], trained_model.predict_logits
@@ -135,7 +135,7 @@ def test_batch_and_threads_are_printed_once(command, flags, line, tmp_path, caps
     (model / "training.json").write_text(json.dumps(record))
     asked = {"predict": ["--text", "good food"], "evaluate": ["--data", str(data), "--bootstrap", "0"]}[command]
     assert main([command, str(model), *asked, *flags]) == 0
-    assert capsys.readouterr().err == f"{line} threads (--batch-size, --threads)\n"
+    assert capsys.readouterr().err == f"{line} (--batch-size, --threads)\n"
     assert seen == [(5, 2) if flags else (64, 1)]
 
 

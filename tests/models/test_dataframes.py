@@ -137,7 +137,7 @@ def test_fit_wide_frame_reads_aspect_columns(tmp_path):
 def test_fit_empty_cell_raises_with_its_row(empty):
     frame = reviews().astype(object)
     frame.loc["row 7", "verdict"] = empty
-    with pytest.raises(InputError, match=r"got 1 rows with an empty cell: 'row 7' \('verdict'\).*on_empty='skip'"):
+    with pytest.raises(InputError, match=r"got 1 row with an empty cell: 'row 7' \('verdict'\).*on_empty='skip'"):
         AspectSentiment.fit(frame, **NAMES, **OPTIONS, say=quiet)
 
 
@@ -146,7 +146,7 @@ def test_fit_skips_empty_rows_and_prints_their_number():
     frame.loc["row 7", "verdict"] = None
     frame.loc["row 9", "review"] = " "
     ask = AspectSentiment.fit(frame, **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
-    assert lines[0] == "left out of train: 2 of 120 rows, because they have an empty cell"
+    assert lines[0] == "left out of train: 2 of 120 rows, because of an empty cell"
     assert sum(part.rows for part in ask.trained.record.data.values()) == 118
 
 

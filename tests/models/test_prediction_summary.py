@@ -105,7 +105,7 @@ def test_summary_skipped_and_uncertain_are_counted(model, reviews):
     more = ["--skip-empty", "--min-confidence", "1", "--escape-formulas"]
     assert predict(model, "--output", "out.csv", "--summary", "page.html", *more) == 0
     page = Path("page.html").read_text(encoding="utf-8")
-    assert "1 texts were skipped" in page and "90 of the predictions are uncertain" in page
+    assert "1 text was skipped" in page and "90 of the predictions are uncertain" in page
 
 
 def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):

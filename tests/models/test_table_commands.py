@@ -173,7 +173,7 @@ def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):
 def test_evaluate_prints_what_it_skipped(model, tmp_path, capsys):
     path = write_table(tmp_path / "a.csv", [*WIDE, ("", "good", "bad")])
     assert main(["evaluate", str(model), "--data", str(path), "--bootstrap=0", "--wide", "--skip-empty"]) == 0
-    assert "left out of a.csv: 1 rows (1 with an empty 'text')" in capsys.readouterr().out
+    assert "left out of a.csv: 1 row (1 with an empty 'text')" in capsys.readouterr().out
 
 
 def test_evaluate_of_a_wide_model_reads_a_long_table(trained_on, tmp_path, capsys):
@@ -193,7 +193,7 @@ def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
     flags += ["--output", tmp_path / "sheet.csv", "--by", "text"]
     assert f"{path}:3: has an empty 'review'; fill them in, or pass --skip-empty" in error_of(capsys, *flags)
     assert main([*map(str, flags), "--skip-empty"]) == 0
-    assert "skipped 1 rows (1 with an empty 'review')" in capsys.readouterr().err
+    assert "skipped 1 row (1 with an empty 'review')" in capsys.readouterr().err
     with (tmp_path / "sheet.csv").open(encoding="utf-8") as handle:
         assert {row["review"] for row in csv.DictReader(handle)} == {"Das Café ist gut", "Der Tee war kalt"}
 

@@ -13,7 +13,7 @@ def error_of(capsys, *arguments) -> str:
     assert main(list(map(str, arguments))) == 2
     output, error = capsys.readouterr()
     assert output == "" or arguments[0] in ("train", "suggest")
-    lines = [line for line in error.splitlines() if " rows per batch" not in line]
+    lines = [line for line in error.splitlines() if " per batch" not in line]
     assert len(lines) == 1 or arguments[0] == "suggest", error
     assert "Traceback" not in error
     return error

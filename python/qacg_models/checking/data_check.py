@@ -20,6 +20,7 @@ from qacg_models.metrics.doubts import Doubt
 from qacg_models.reporting.tables import text_table
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.cells import counted
 from qacg_models.utils.plain_text import escape_formula
 
 FIELDS = ("line", "text", "aspect", "label", "suggested", "probability", "probability of label")
@@ -70,8 +71,8 @@ class DataCheck:
     @staticmethod
     def _leak(one: str, other: str, count: int) -> str:
         return (
-            f"warning: {count:,} sentences of {one} are in {other} too, so the metrics on {other} are too high; delete"
-            f" these sentences from {one}"
+            f"warning: {counted(count, f'sentence of {one} is', f'sentences of {one} are')} in {other} too, so the"
+            f" metrics on {other} are too high; delete {'it' if count == 1 else 'them'} from {one}"
         )
 
     def _doubt_line(self) -> str:

@@ -10,6 +10,7 @@ from qacg_models.data.example_table import distinct
 from qacg_models.runs.options import SCRATCH, TrainingOptions
 from qacg_models.training.model_setup import begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options
+from qacg_models.utils.cells import counted
 
 EXAMINED = 20_000  # maximum number of examined texts
 MOST_PIECES = 2.0  # tokens per word above which a vocabulary does not suit the texts; English reviews have 1.1 to 1.3
@@ -48,13 +49,14 @@ class TokenCheck:
         per_word, unknown = self.pieces / max(1, self.words), self.unknown / max(1, self.pieces)
         found = [
             self.start,
-            f"tokens: the longest of {self.texts:,} texts has {self.longest:,}; the model reads {self.max_length}",
+            f"tokens: the longest of {counted(self.texts, 'text')} has {self.longest:,}; the model reads"
+            f" {self.max_length}",
             f"vocabulary ({self.vocabulary}): {per_word:.2f} pieces per word, {unknown:.2%} of the pieces unknown",
         ]
         if self.cut:
             found.append(
-                f"warning: {self.cut:,} texts ({self.cut / self.texts:.1%}) are longer than {self.max_length} tokens"
-                " and are truncated; pass a larger --max-length, or split the texts"
+                f"warning: {counted(self.cut, 'text is', 'texts are')} longer than {self.max_length} tokens"
+                f" ({self.cut / self.texts:.1%}) and truncated; pass a larger --max-length, or split the texts"
             )
         if per_word > MOST_PIECES or unknown > 0.01:
             found.append(

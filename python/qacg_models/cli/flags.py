@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from qacg_models.errors import InputError
+from qacg_models.utils.cells import counted
 from qacg_models.utils.distributed import is_main
 from qacg_models.utils.option_fields import format_value, help_text
 
@@ -118,9 +119,9 @@ def check_machine_flags(arguments: argparse.Namespace) -> None:
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
     """Prints the batch size, the CPU threads of a model on the CPU, and their flags to stderr; main process only."""
     if is_main():
-        threads = "" if trained.model.device.type != "cpu" else f", {trained.thread_count} CPU threads"
+        threads = "" if trained.model.device.type != "cpu" else f", {counted(trained.thread_count, 'CPU thread')}"
         flags = "--batch-size, --threads" if threads else "--batch-size"
-        print(f"{batch_size} rows per batch{threads} ({flags})", file=sys.stderr)
+        print(f"{counted(batch_size, 'row')} per batch{threads} ({flags})", file=sys.stderr)
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:

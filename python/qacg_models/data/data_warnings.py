@@ -11,6 +11,7 @@ from qacg_models.data.example import Example
 from qacg_models.data.example_table import column_values, counts, distinct
 from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
+from qacg_models.utils.cells import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,7 +121,7 @@ def _similar_names(split: str, task: Task) -> DataWarning | None:
     if not shown:
         return None
     message = (
-        f"{_counted(len(shown), 'label or aspect is', 'labels or aspects are')} written in several ways, which the"
+        f"{counted(len(shown), 'label or aspect is', 'labels or aspects are')} written in several ways, which the"
         " model learns as different ones; use the same capital letters and spaces in all rows"
     )
     return DataWarning("similar_names", split, message, len(shown), tuple(shown[:SHOWN]))
@@ -135,10 +136,10 @@ def _rare_classes(split: str, rows: Sequence[Example], task: Task) -> DataWarnin
     if not rare:
         return None
     message = (
-        f"{_counted(len(rare), 'label has', 'labels have')} fewer than {LEAST_CLASS_ROWS} rows, too few for training;"
+        f"{counted(len(rare), 'label has', 'labels have')} fewer than {LEAST_CLASS_ROWS} rows, too few for training;"
         " label more rows, or merge labels"
     )
-    shown = [f"{name!r}: {_counted(count, 'row', 'rows')}" for name, count in list(rare.items())[:SHOWN]]
+    shown = [f"{name!r}: {counted(count, 'row')}" for name, count in list(rare.items())[:SHOWN]]
     return DataWarning("rare_class", split, message, len(rare), tuple(shown))
 
 
@@ -147,7 +148,7 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
     if count >= LEAST_DEV_SENTENCES:
         return None
     message = (
-        f"only {_counted(count, 'sentence', 'sentences')}, so checkpoint selection and metrics on {split} depend partly"
+        f"only {counted(count, 'sentence')}, so checkpoint selection and metrics on {split} depend partly"
         f" on chance; label more sentences, or enlarge {split} to at least {LEAST_DEV_SENTENCES} sentences"
         " (--dev-fraction, or a separate file)"
     )
@@ -159,7 +160,7 @@ def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
         return None
     error = 50 / max(len(rows), 1) ** 0.5  # of a share of one half, in percentage points
     message = (
-        f"metrics on {_counted(len(rows), 'row', 'rows')} are imprecise: the standard error of an accuracy is up to"
+        f"metrics on {counted(len(rows), 'row')} are imprecise: the standard error of an accuracy is up to"
         f" {error:.0f} percentage points; evaluate on at least {LEAST_ROWS} rows, preferably on hundreds"
     )
     return DataWarning("few_rows", split, message, len(rows))
@@ -185,7 +186,7 @@ def _repeated_rows(
             group = np.flatnonzero(keys == keys[first])
             shown.append(_shown(rows, group[np.unique(labels[group], return_index=True)[1]], task, index))
         message = (
-            f"{_counted(len(contradicted), 'pair of text and aspect has', 'pairs of text and aspect have')} different"
+            f"{counted(len(contradicted), 'pair of text and aspect has', 'pairs of text and aspect have')} different"
             " labels in different rows, and at most one of these labels is right; keep the right rows and delete the"
             " others"
         )
@@ -196,7 +197,7 @@ def _repeated_rows(
         for first in _first_rows(repeats, keys):
             shown.append(_shown(rows, np.flatnonzero((keys == keys[first]) & (labels == labels[first])), task, index))
         message = (
-            f"{_counted(len(repeats), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row, so"
+            f"{counted(len(repeats), 'row repeats', 'rows repeat')} the text, aspect and label of an earlier row, so"
             " that this text has more weight; delete copies, unless different people wrote the same text"
         )
         yield DataWarning("duplicate_rows", split, message, len(repeats), tuple(shown))
@@ -238,7 +239,3 @@ def _keys(rows: Sequence[Example]) -> np.ndarray:
             yield int.from_bytes(row_hash.digest(), "little")
 
     return np.fromiter(hashes(), np.uint64, len(rows))
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"

@@ -20,6 +20,7 @@ from qacg_models.data.sentences import normalized
 from qacg_models.data.splitting import split_by_column, split_dev
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
+from qacg_models.utils.cells import counted
 
 Sources = Path | str | Sequence[Path | str]
 
@@ -199,7 +200,9 @@ def load_file(
 
 def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
     """Returns a line for each file with skipped rows."""
-    return [f"left out of {one.path.name}: {one.total:,} rows ({one.summary()})" for one in skipped if one.total]
+    return [
+        f"left out of {one.path.name}: {counted(one.total, 'row')} ({one.summary()})" for one in skipped if one.total
+    ]
 
 
 def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
@@ -239,7 +242,8 @@ def describe_examples(split: str, rows: Sequence[Example], task: Task) -> str:
     """Returns one line with the size and the label shares of a split, which must have rows."""
     shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(task.labels, label_shares(rows, task)))
     sentences, groups = len(distinct(rows, "sentence")), len(distinct(rows, "id", "target"))
-    return f"{split}: {sentences} sentences, {groups} groups, {len(rows)} rows ({shares})"
+    sizes = ", ".join([counted(sentences, "sentence"), counted(groups, "group"), counted(len(rows), "row")])
+    return f"{split}: {sizes} ({shares})"
 
 
 def count_overlap(splits: Mapping[str, Sequence[Example]]) -> dict[tuple[str, str], int]:

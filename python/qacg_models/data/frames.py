@@ -8,6 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from qacg_models.errors import InputError
+from qacg_models.utils.cells import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -122,8 +123,8 @@ def check_empty(
         shown = ", ".join(f"{labels[row]!r} ({empty[row]!r})" for row in rows[:LISTED])
         more = f" and {len(rows) - LISTED:,} more" if len(rows) > LISTED else ""
         raise InputError(
-            f"frame: expected no empty cells (NaN, None or blank text), got {len(rows):,} rows with an empty cell:"
-            f" {shown}{more}. {advice}"
+            "frame: expected no empty cells (NaN, None or blank text), got"
+            f" {counted(len(rows), 'row')} with an empty cell: {shown}{more}. {advice}"
         )
     return [row for row in range(count) if row not in empty]
 

@@ -15,6 +15,7 @@ from qacg_models.data.columns import SPLIT_COLUMN
 from qacg_models.data.frames import check_empty, column, column_names, index_of
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import TrainedModel
+from qacg_models.utils.cells import counted
 
 # Options that apply to files only.
 _OF_FILES = ("format", "delimiter", "encoding", "skip_empty")
@@ -106,11 +107,11 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
     kept = set(check_empty(required, on_empty, index))
     if not kept:
         raise InputError(
-            f"frame: expected at least one row without empty cells, got none among {count:,} rows. Pass a"
+            f"frame: expected at least one row without empty cells, got none among {counted(count, 'row')}. Pass a"
             f" frame with rows, or fill in the columns {', '.join(required)}."
         )
     if len(kept) < count:
-        say(f"left out of {split}: {count - len(kept):,} of {count:,} rows, because they have an empty cell")
+        say(f"left out of {split}: {count - len(kept):,} of {counted(count, 'row')}, because of an empty cell")
     with path.open("w", encoding="utf-8") as handle:
         for row in range(count):
             record = {name: values[row] for name, values in columns.items()} if row in kept else None

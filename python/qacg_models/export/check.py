@@ -8,6 +8,7 @@ import numpy as np
 from qacg_models.data import Example
 from qacg_models.data.collators import PaddingCollator
 from qacg_models.inference.trained_model import TrainedModel, probabilities_of
+from qacg_models.utils.cells import counted
 
 Run = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 
@@ -61,7 +62,7 @@ class Check:
     def __str__(self) -> str:
         required = f"{self.limits.labels:.0%}" if self.limits.labels < 1 else "all"
         return (
-            f"run by {self.runtime}: {self.rows:,} examples of {self.lengths[0]} to {self.lengths[1]} tokens, "
+            f"run by {self.runtime}: {counted(self.rows, 'example')} of {self.lengths[0]} to {self.lengths[1]} tokens, "
             f"in batches of at most {LARGEST_BATCH}\n"
             f"largest difference of a probability: {self.largest:.2g}, allowed {self.limits.probability:g}\n"
             f"equal labels: {self.equal:,} of {self.rows:,}, required {required}"

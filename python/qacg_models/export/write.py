@@ -14,6 +14,7 @@ from qacg_models.export.traced import trace
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.atomic_files import explain_write_errors, staged_file
+from qacg_models.utils.cells import counted
 from qacg_models.utils.devices import cpu_threads
 from qacg_models.utils.outputs import check_writable
 
@@ -85,7 +86,7 @@ def export(
         with explain_write_errors(output.absolute().parent):
             (file.write_int8 if int8 else file.write)(traced, made.path)
         checked = with_longest(rows, trained.record.max_length)
-        say(f"comparing the file with the model on {len(checked):,} examples")
+        say(f"comparing the file with the model on {counted(len(checked), 'example')}")
         found = compare(trained, checked, file.load(made.path), file.RUNTIME, INT8 if int8 else EXACT)
         if found.passed:
             made.publish()

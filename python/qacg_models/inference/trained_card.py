@@ -9,7 +9,7 @@ from qacg_models.metrics.class_scores import class_scores
 from qacg_models.models.model_card import ASPECT_SENTIMENT, CARD_NAME
 from qacg_models.runs.calibration import VALIDITY
 from qacg_models.utils.atomic_files import atomic_write
-from qacg_models.utils.cells import markdown_table, percent
+from qacg_models.utils.cells import counted, markdown_table, percent
 
 
 def write_card(folder: Path, trained: TrainedModel) -> None:
@@ -34,7 +34,7 @@ def _usage(trained: TrainedModel) -> str:
 
 def _facts(trained: TrainedModel) -> str:
     record, task = trained.record, trained.task
-    rows = ", ".join(f"{part.rows:,} rows of {split}" for split, part in record.data.items())
+    rows = ", ".join(f"{counted(part.rows, 'row')} of {split}" for split, part in record.data.items())
     chosen = f"Weights of the last step, {record.steps}, without selection."
     if record.has_selection:
         metric = record.selected.metric.replace("_", " ")

@@ -11,7 +11,7 @@ from qacg_models.metrics import titles_of
 from qacg_models.models.auto import BACKBONES
 from qacg_models.reporting.result_tables import MAJORITY, TFIDF
 from qacg_models.runs.record import TrainingRecord
-from qacg_models.utils.cells import markdown_table, mean_and_deviation
+from qacg_models.utils.cells import counted, markdown_table, mean_and_deviation
 from qacg_models.utils.plain_text import parse_json, read_text
 
 # Options that are not listed as differences, because they have their own columns.
@@ -194,7 +194,7 @@ def _source(rows: Sequence[dict]) -> str:
     dates = sorted(row["written"][:10] for row in rows)
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return (
-        f"{_selection(rows)} {', '.join(map(str, devices))}, {machine['threads']} threads,"
+        f"{_selection(rows)} {', '.join(map(str, devices))}, {counted(machine['threads'], 'thread')},"
         f" torch {versions}, commit {commits}, {days}. Minutes include the evaluations."
     )
 

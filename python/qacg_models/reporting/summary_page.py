@@ -10,6 +10,7 @@ from pathlib import Path
 from qacg_models.reporting.html_report import Section, framed, page_html
 from qacg_models.reporting.prediction_summary import EMPTY, NO_DATE, OTHER, Share, Summary
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.cells import counted
 
 SHOWN_GROUPS = 30  # maximum number of values of the group column on the page
 READING = (
@@ -50,16 +51,19 @@ def write_summary(path: Path, summary: Summary, source: str, unit: str = "text")
 
 def _overview(summary: Summary, unit: str) -> Section:
     section = Section("Aspects and labels")
-    facts = [f"{summary.total:,} predictions, one for each {unit} and aspect"]
-    facts += [f"{summary.skipped:,} texts were skipped, since a cell was empty"] if summary.skipped else []
-    facts += [f"{summary.uncertain:,} of the predictions are uncertain"] if summary.uncertain else []
+    facts = [f"{counted(summary.total, 'prediction')}, one for each {unit} and aspect"]
+    if summary.skipped:
+        facts.append(f"{counted(summary.skipped, 'text was', 'texts were')} skipped, since a cell was empty")
+    if summary.uncertain:
+        facts.append(counted(summary.uncertain, "of the predictions is uncertain", "of the predictions are uncertain"))
     section.text(f"{'; '.join(facts)}.")
     for context, counts in summary.counts.items():
         section.heading(context)
         shares = summary.shares(counts)
         if summary.has_absent:
             mentioned = counts.total() - counts[summary.labels[0]]
-            section.text(f"{mentioned:,} of {counts.total():,} {unit}s have an opinion on {context}.")
+            verb = "has" if mentioned == 1 else "have"
+            section.text(f"{mentioned:,} of {counted(counts.total(), unit)} {verb} an opinion on {context}.")
         section.markup(framed(_share_table(shares), f"shares of {context}"))
     section.text(READING, "note")
     return section
@@ -106,7 +110,8 @@ def _months(summary: Summary) -> Section:
     if unread := summary.by_month.get(NO_DATE):
         count = sum(one.total() for one in unread.values())
         section.text(
-            f"{count:,} predictions have a date that could not be read. Readable: 2024-05-31 and 31.05.2024.",
+            f"{counted(count, 'prediction has', 'predictions have')} a date that could not be read. Readable:"
+            " 2024-05-31 and 31.05.2024.",
             "note",
         )
     return section

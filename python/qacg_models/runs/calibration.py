@@ -7,6 +7,7 @@ from pathlib import Path
 from qacg_models.errors import InputError
 from qacg_models.metrics.temperature import LEAST, MOST
 from qacg_models.utils.atomic_files import atomic_write
+from qacg_models.utils.cells import counted
 from qacg_models.utils.json_fields import convert_json, read_model_file
 
 CALIBRATION_NAME = "calibration.json"
@@ -98,7 +99,7 @@ class Calibration:
         if self.fit is None:
             return f"temperatures: not fitted, {self.skipped}"
         fit = self.fit
-        rows = f"{fit.rows:,} rows of {fit.split}"
+        rows = f"{counted(fit.rows, 'row')} of {fit.split}"
         if self.skipped is not None:
             line = f"temperatures: fitted on {rows}, but not kept, {self.skipped}"
         else:

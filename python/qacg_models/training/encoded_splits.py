@@ -13,6 +13,7 @@ from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.training.run_folder import RunFolder, find_damage
 from qacg_models.utils.atomic_files import remove_folder
+from qacg_models.utils.cells import counted
 from qacg_models.utils.distributed import run_on_main
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _write(
         writing.mkdir(parents=True)
         cut = write_features(writing / ROWS_NAME, rows, encoding)
     if cut:
-        say(f"truncated to {encoding.max_length} tokens: {cut} rows of {name.removeprefix('features-')}")
+        say(f"truncated to {encoding.max_length} tokens: {counted(cut, 'row')} of {name.removeprefix('features-')}")
 
 
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:

@@ -28,6 +28,7 @@ from qacg_models.training.model_setup import begin_model, begin_tokenizer
 from qacg_models.training.resolve_options import choose_start, resolve_options
 from qacg_models.training.run_folder import DIGESTS_NAME, MODEL, RunFolder, check_output, find_damage
 from qacg_models.utils.atomic_files import explain_write_errors
+from qacg_models.utils.cells import counted
 from qacg_models.utils.devices import cpu_threads, is_out_of_memory, local_device
 from qacg_models.utils.distributed import is_main, join_group, main_only, run_on_main, wait_for_all, world_size
 from qacg_models.utils.output_lock import lock_output
@@ -170,7 +171,8 @@ def _train(run: _Run, checkpoint: Path | None) -> None:
     run.say(make_batch.describe(padding))
     run.say(plan(run.options, len(splits.train), run.split))
     threads = run.options.threads or made_with["machine"]["threads"]
-    run.say(f"{run.options.batch_size} rows per batch, {threads} CPU threads (--batch-size, --threads)")
+    sizes = f"{counted(run.options.batch_size, 'row')} per batch, {counted(threads, 'CPU thread')}"
+    run.say(f"{sizes} (--batch-size, --threads)")
     if run.split == "test":
         run.say("protocol released: the checkpoint is selected on test, so the metrics on test are optimistic")
     trainer = _make_trainer(run, model, tokenizer, splits, make_batch, checkpoint)
@@ -190,7 +192,7 @@ def _train(run: _Run, checkpoint: Path | None) -> None:
 def _describe_model(model: EncoderPreTrainedModel, options: TrainingOptions) -> str:
     weights = sum(parameter.numel() for parameter in model.parameters())
     return (
-        f"model: {BACKBONES[options.model].title}, {model.config.num_hidden_layers} layers,"
+        f"model: {BACKBONES[options.model].title}, {counted(model.config.num_hidden_layers, 'layer')},"
         f" hidden {model.config.hidden_size}, {weights:,} weights, {options.attention} attention"
     )
 
@@ -204,13 +206,13 @@ def plan(options: TrainingOptions, rows: int, split: str) -> str:
         split: name of the split that selects the checkpoint.
     """
     limit = step_limit(rows, options)
-    parts = [] if limit is None else [f"{limit:,} steps"]
+    parts = [] if limit is None else [counted(limit, "step")]
     if options.minutes:
         improving = f"while {split} improves, " if options.patience and limit is None else ""
-        parts.append(f"{improving}at most {options.minutes:g} minutes (--minutes)")
+        parts.append(f"{improving}at most {options.minutes:g} minute{'' if options.minutes == 1 else 's'} (--minutes)")
     if options.patience:
-        parts.append(f"until {options.patience} evaluations in a row are no better")
-    every = f"every {options.eval_every} steps" if options.eval_every else "once per epoch"
+        parts.append(f"until {counted(options.patience, 'evaluation is', 'evaluations in a row are')} no better")
+    every = f"every {counted(options.eval_every, 'step')}" if options.eval_every else "once per epoch"
     if options.eval_every == limit:
         every = "after the last step, whose weights are kept"
     return f"training: {', '.join(parts)}; {split} is evaluated {every}"

@@ -1,8 +1,19 @@
-"""Cells of tables: numbers as text, and tables in Markdown."""
+"""Numbers and counted nouns as text, and tables in Markdown."""
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Returns a count with its noun, as "1 row" and "2,000 rows".
+
+    Args:
+        count: the number.
+        one: the noun, and possibly a verb, for the number 1.
+        many: the same for other numbers; None: `one` with an s.
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def percent(share: float | None) -> str:

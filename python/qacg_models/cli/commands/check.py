@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.data import load_data
     from qacg_models.metrics.doubts import baseline_doubts
     from qacg_models.runs.options import TrainingOptions
+    from qacg_models.utils.cells import counted
     from qacg_models.utils.outputs import check_not_input, check_writable
 
     check_range("doubts", arguments.doubts, 0, 1_000_000)
@@ -84,5 +85,5 @@ def run(arguments: argparse.Namespace) -> int:
         found.write_doubts(arguments.output)
     print(json.dumps(found.to_json(), indent=1) if arguments.json else found.text(arguments.doubts))
     if arguments.output is not None and not arguments.json:
-        print(f"{len(found.doubts):,} doubtful labels in {arguments.output}")
+        print(f"{counted(len(found.doubts), 'doubtful label')} in {arguments.output}")
     return 0

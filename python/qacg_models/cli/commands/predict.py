@@ -20,6 +20,7 @@ from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
+from qacg_models.utils.cells import counted
 from qacg_models.utils.output_lock import parts_path
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _write(
         )
     if not is_main():
         return
-    note = f"; the main process reused {reused} windows of the interrupted run" if reused else ""
+    note = f"; the main process reused {counted(reused, 'window')} of the interrupted run" if reused else ""
     print(f"predictions in {arguments.output}{note}")
     if skipped.total:
         print(_describe_skipped(skipped))
@@ -255,11 +256,16 @@ def _print(bulk: BulkPrediction, requests: Iterator[Request], skipped: RowProble
 
 
 def _describe_uncertain(least: float, uncertain: int, total: int) -> str:
-    return f"{uncertain:,} of {total:,} predictions are uncertain: the probability of their label is below {least:g}"
+    are, their = ("is", "its") if uncertain == 1 else ("are", "their")
+    return (
+        f"{uncertain:,} of {counted(total, 'prediction')} {are} uncertain: the probability of {their} label is below"
+        f" {least:g}"
+    )
 
 
 def _describe_skipped(skipped: RowProblems) -> str:
-    return f"skipped {skipped.total:,} rows ({skipped.summary()}); each has a line with an empty label in the output"
+    rows = f"{counted(skipped.total, 'row')} ({skipped.summary()})"
+    return f"skipped {rows}; each has a line with an empty label in the output"
 
 
 def _keeps_columns(columns: str | None, data_format: str) -> bool:

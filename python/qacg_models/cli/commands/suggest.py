@@ -12,6 +12,7 @@ from qacg_models.cli.flags import check_range
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
+from qacg_models.utils.cells import counted
 
 if TYPE_CHECKING:
     from qacg_models.data.columns import Columns
@@ -111,8 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
     requests = read_requests(arguments.input, data_format, reading, skipped=skipped if arguments.skip_empty else None)
     texts = distinct((one.text for one in requests if not one.skipped), arguments.by == "sentence")
     if skipped.total:
-        _say(f"skipped {skipped.total:,} rows ({skipped.summary()})")
-    _say(f"{len(texts):,} distinct {arguments.by}s")
+        _say(f"skipped {counted(skipped.total, 'row')} ({skipped.summary()})")
+    _say(counted(len(texts), f"distinct {arguments.by}"))
     if model is None:
         asked: AspectPredictor | list[Proposal] = _proposals(arguments, texts)
     else:
@@ -150,7 +151,7 @@ def _new_rows(
     else:
         total = len(texts)
         chosen = most_uncertain(
-            asked, texts, count, exclude, seen=lambda number: _say(f"predicted {number:,} of {total:,} texts")
+            asked, texts, count, exclude, seen=lambda number: _say(f"predicted {number:,} of {counted(total, 'text')}")
         )
     drawn = random_rows(texts, names, count_random, arguments.seed, exclude | {row.pair for row in chosen})
     return [*dev, *mixed(chosen, drawn)]
@@ -176,10 +177,11 @@ def _print_next_steps(
 ) -> None:
     texts, done = len({row.text for row in to_label}), sum(bool(row.label) for row in labelled)
     dev = sum(row.split == "dev" for row in to_label)
-    print(f"{len(to_label):,} rows to label, of {texts:,} {arguments.by}s, in {arguments.output}", end="")
-    print(f", followed by {done:,} labelled rows of {arguments.labelled}" if labelled else "")
+    print(f"{counted(len(to_label), 'row')} to label, of {counted(texts, arguments.by)}, in {arguments.output}", end="")
+    print(f", followed by {counted(done, 'labelled row')} of {arguments.labelled}" if labelled else "")
     if dev:
-        print(f"Label the {dev:,} rows marked dev first: they are a random sample, on which metrics are measured.")
+        marked = "row marked dev first: it is" if dev == 1 else f"{dev:,} rows marked dev first: they are"
+        print(f"Label the {marked} a random sample, on which metrics are measured.")
     elif not any(row.split == "dev" for row in labelled):
         print(
             "No row is marked dev: qacg train takes dev from the sheet, and metrics on dev are not valid for new texts."
@@ -208,7 +210,8 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
         for place in one.picked[:2]:
             print(f"   - {sentences[place]}")
     if len(proposals) < (arguments.aspects or 0):
-        print(f"requested {arguments.aspects} aspects; only {len(proposals)} nouns are frequent enough.")
+        nouns = counted(len(proposals), "noun is", "nouns are")
+        print(f"requested {counted(arguments.aspects, 'aspect')}; only {nouns} frequent enough.")
     if arguments.keep is not None:
         return choose(sentences, proposals, arguments.keep)
     if len(proposals) > MAX_ASPECTS:
