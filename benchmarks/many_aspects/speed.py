@@ -1,5 +1,6 @@
 """Texts per second of the arms by the number of aspects, with the arms interleaved in one run."""
 
+import itertools
 import json
 import statistics
 import time
@@ -57,7 +58,10 @@ def measure(data: Path, out: Path, effort: Effort = EFFORT) -> dict:
 
 
 def _step(name: str, rows: Sequence[Example], contexts: Sequence[str], classes: int):
-    """Returns a function that answers all questions about one of BATCHES sets of texts and returns seconds per text."""
+    """Returns a function that answers all questions about one of BATCHES sets of texts and returns seconds per text.
+
+    Its n-th call uses the n-th set, so that all arms of a round get the same texts.
+    """
     arm, tokenizer = ARMS[name], load_tokenizer(located("minilm"))
     model = AspectModel(arm, classes, contexts, tokenizer).eval()
     if arm.kind == QUASI:
@@ -74,8 +78,10 @@ def _step(name: str, rows: Sequence[Example], contexts: Sequence[str], classes: 
         questions = Questions(asked, tokenizer, contexts, arm.kind == PAIRS and arm.from_layer == 0)
         sets.append((len(questions.texts), list(questions.by_length(ROWS))))
 
-    def step(number: int) -> float:
-        count, batches = sets[number % len(sets)]
+    rounds = itertools.cycle(sets)
+
+    def step(_turn: int) -> float:
+        count, batches = next(rounds)
         begun = time.perf_counter()
         with torch.inference_mode():
             for batch in batches:

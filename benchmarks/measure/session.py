@@ -83,7 +83,7 @@ def time_calls(
     Args:
         case: the case.
         calls: the calls, by name of the implementation.
-        sets: sets of inputs, which the rounds use one after another.
+        sets: sets of inputs, which the calls use one after another.
         effort: how long to measure.
         source: origin of the records.
         product: the matrix product, or None.

@@ -1,6 +1,7 @@
-"""Times implementations interleaved in one process, with a different set of inputs in every round."""
+"""Times implementations interleaved in one process, with a different set of inputs in every call."""
 
 import gc
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -149,13 +150,13 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
     """Runs the steps in the order A B C A B C until `effort` is reached; returns the seconds of each round by name.
 
-    A step gets a different set of inputs in each round, and adjacent steps of a round get different sets. Warm-up
-    rounds come first and are not counted.
+    Each call gets the next set of inputs. The calls between two uses of a set are then as many for every step, and no
+    step finds its inputs in a cache because the step before it has just read them. Warm-up rounds come first and are not counted.
     """
-    turns = list(enumerate(steps.items()))
-    for round_index in range(effort.warmup_rounds):
-        for place, (_, step) in turns:
-            step(round_index + place)
+    turns = itertools.count()
+    for _ in range(effort.warmup_rounds):
+        for step in steps.values():
+            step(next(turns))
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     gc.collect()
     gc.disable()
@@ -164,8 +165,8 @@ def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]
         for round_index in range(effort.most_rounds):
             if round_index >= effort.fewest_rounds and time.perf_counter() > deadline:
                 break
-            for place, (name, step) in turns:
-                seconds[name].append(step(round_index + place))
+            for name, step in steps.items():
+                seconds[name].append(step(next(turns)))
     finally:
         gc.enable()
     return seconds

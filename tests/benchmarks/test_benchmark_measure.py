@@ -96,7 +96,7 @@ def test_saved_bytes_count_each_map_of_eager_once():
     assert memory.saved_bytes(IMPLEMENTATIONS[EAGER].build(case), inputs) == 3 * one_map
 
 
-def test_interleave_rotates_steps_and_inputs():
+def test_interleave_gives_each_call_the_next_inputs():
     log = []
 
     def step(name):
@@ -104,7 +104,7 @@ def test_interleave_rotates_steps_and_inputs():
 
     effort = timing.Effort(seconds=0, fewest_rounds=2, most_rounds=5, warmup_rounds=1)
     seconds = timing.interleave({"a": step("a"), "b": step("b")}, effort)
-    assert log == [("a", 0), ("b", 1), ("a", 0), ("b", 1), ("a", 1), ("b", 2)]
+    assert log == [("a", 0), ("b", 1), ("a", 2), ("b", 3), ("a", 4), ("b", 5)]
     assert seconds == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
 
 

@@ -14,7 +14,7 @@ from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
 MOST_LABELS = 20  # maximum number of distinct values of a column that is detected as an aspect
-_NOT_WIDE = "name the aspect columns by --aspect-columns, or pass --no-wide for a table with a row for each aspect"
+_NOT_WIDE = "name the aspect columns with --aspect-columns, or pass --no-wide for a table with a row for each aspect"
 
 
 def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Columns) -> Iterator[Example]:
