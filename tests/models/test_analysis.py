@@ -117,6 +117,12 @@ def test_gradient_rule_equals_the_formula():
     torch.testing.assert_close(found.sum(-1), relevance.sum(-1), rtol=1e-5, atol=1e-5)
 
 
+def test_gradient_rule_without_gradients_is_zero():
+    x = -torch.ones(2, 3)
+    x.requires_grad_()
+    assert gradient_relevance(x.relu(), x, torch.ones(2, 3)).tolist() == [[0.0] * 3] * 2
+
+
 def test_attention_rule_equals_the_formula():
     value, attention, relevance = random(2, 3, 7, 4), random(2, 3, 6, 7), random(2, 3, 6, 4)
     output = attention @ value

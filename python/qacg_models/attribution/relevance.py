@@ -29,11 +29,11 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to x, to y and to the divisor of the scaling; prevents divisions by zero.
+        eps: added to x, to y and to the divisor of the scaling; prevents divisions by zero, which with 0 give NaN.
 
     Returns:
         (..., M) relevance, without gradient. Its sum over the last dimension equals the sum of `relevance`, up to
-        `eps`.
+        `eps`. If all gradients are 0, so is the relevance, because the inputs do not change the outputs.
 
     Raises:
         TypeError: an argument is no floating tensor, or `eps` is no number.
