@@ -135,7 +135,8 @@ def changes(old: Sequence[records.Record], new: Sequence[records.Record]) -> lis
     """
     if old and new and not {_place(record) for record in old} & {_place(record) for record in new}:
         raise ValueError(
-            f"OLD and NEW: expected a machine and thread count in common, got {_machines(old)}; {_machines(new)}"
+            f"OLD and NEW: expected records of the same machine and threads, got {_differences(old, new)}. Measure both"
+            " commits on one machine, with the same --threads."
         )
     before = _latest(old)
     found = []
@@ -153,7 +154,20 @@ def changes(old: Sequence[records.Record], new: Sequence[records.Record]) -> lis
 
 def _machines(measured: Sequence[records.Record]) -> str:
     machines = (record.origin.machine for record in measured)
-    return ", ".join(dict.fromkeys(f"{m.get('cpu')} with {m.get('threads')} threads" for m in machines))
+    named = (f"{m.get('cpu')} with {m.get('threads')} thread{'' if m.get('threads') == 1 else 's'}" for m in machines)
+    return ", ".join(dict.fromkeys(named))
+
+
+def _differences(old: Sequence[records.Record], new: Sequence[records.Record]) -> str:
+    """The facts about machines that are not equal in all records, as "threads 2 in OLD, threads 1 in NEW"."""
+    places = {name: [json.loads(_place(one)) for one in part] for name, part in (("OLD", old), ("NEW", new))}
+    every = [place for part in places.values() for place in part]
+    facts = [fact for fact in {**every[0], **every[-1]} if any(one.get(fact) != every[0].get(fact) for one in every)]
+    shown = {
+        name: dict.fromkeys(", ".join(f"{fact} {one.get(fact)}" for fact in facts) for one in part)
+        for name, part in places.items()
+    }
+    return ", ".join(f"{' and '.join(part)} in {name}" for name, part in shown.items())
 
 
 def noise_between_runs(found: Sequence[Change]) -> float:
@@ -174,14 +188,19 @@ def lines(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[
         ValueError: the sets have no measurement, or no machine and thread count, in common.
     """
     found = changes(old, new)
+    compared = [(name, list(_latest(part).values())) for name, part in (("OLD", old), ("NEW", new))]
     if not found:
-        raise ValueError("OLD and NEW: expected a measurement in common, got none. Measure the same cases again.")
+        got = [f"{_name(part[0])} and others in {name}" if part else f"none in {name}" for name, part in compared]
+        raise ValueError(
+            f"OLD and NEW: expected a measurement in common, got {', '.join(got)}. Measure the same cases in both."
+        )
     noise = noise_between_runs(found)
     controls = sum(change.control for change in found)
+    counted_controls = f"{controls} control{'' if controls == 1 else 's'}"
     text = [f"old: {_sources(old)}", f"new: {_sources(new)}"]
     text.append(
         f"noise between the runs: {math.expm1(noise):.1%}, "
-        + (f"from {controls} controls" if controls else "assumed, since no implementation is the same in both")
+        + (f"from {counted_controls}" if controls else "assumed, since no implementation is the same in both")
     )
     for change in found:
         mark = " (other processes used the CPU)" if change.contended else ""
@@ -191,11 +210,11 @@ def lines(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[
         )
     verdicts = [change.verdict(noise) for change in found if not change.control]
     counts = ", ".join(f"{verdicts.count(word)} {word.lower()}" for word in ("better", "WORSE", "within noise"))
-    text.append(f"{counts}; {controls} controls")
+    text.append(f"{counts}; {counted_controls}")
     for name, here, there in (("OLD", old, new), ("NEW", new, old)):
         alone = [record for key, record in _latest(here).items() if key not in _latest(there)]
         if alone:
-            text.append(f"only in {name}: {len(alone)} measurements on {_machines(alone)}")
+            text.append(f"only in {name}: {len(alone)} measurement{'s' if alone[1:] else ''} on {_machines(alone)}")
     return text
 
 

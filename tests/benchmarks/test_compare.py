@@ -73,14 +73,17 @@ def test_changes_of_torch_have_no_controls():
 
 def test_other_machines_and_threads_raise_or_are_listed():
     single = replace(OTHER_COMMIT, machine=ORIGIN.machine | {"threads": 1})
+    cores = replace(OTHER_COMMIT, machine=ORIGIN.machine | {"cores": 99})
+    with pytest.raises(ValueError, match=r"threads, got cores \d+ in OLD, cores 99 in NEW\. "):
+        compare.changes(times(cpu=QUIET), with_origin(cores, times(cpu=QUIET)))
     old = times(cpu=QUIET)
-    with pytest.raises(ValueError, match=r"Some CPU \(R\) 9000 with 2 threads; Some CPU \(R\) 9000 with 1 threads"):
+    with pytest.raises(ValueError, match=r"got threads 2 in OLD, threads 1 in NEW\. Measure both commits"):
         compare.lines(old, with_origin(single, old))
     text = compare.lines(old, [*with_origin(OTHER_COMMIT, old), *with_origin(single, old)])
-    assert text[-1] == "only in NEW: 1 measurements on Some CPU (R) 9000 with 1 threads"
+    assert text[-1] == "only in NEW: 1 measurement on Some CPU (R) 9000 with 1 thread"
     amx = replace(OTHER_COMMIT, machine=ORIGIN.machine | {"instruction_sets": {"float32": "amx"}})
     assert len(compare.changes(old, with_origin(amx, old))) == 1  # instructions are the kernels' choice
-    with pytest.raises(ValueError, match="expected a measurement in common"):
+    with pytest.raises(ValueError, match=r"expected a measurement in common, got .*, cpu and others in OLD, .* in NEW"):
         compare.lines(old, with_origin(OTHER_COMMIT, times(replace(SMALL, dropout=0.1), cpu=QUIET)))
 
 
@@ -116,5 +119,5 @@ def test_compare_reads_files_and_folders(tmp_path, capsys):
     assert "fedcba987654" in text
     assert "0.50 [" in text
     assert "better" in text
-    assert "1 better, 0 worse, 0 within noise; 1 controls" in text
+    assert "1 better, 0 worse, 0 within noise; 1 control\n" in text
     assert compare.main([str(file), str(tmp_path / "no such")]) == 1
