@@ -116,7 +116,9 @@ class RunFolder:
 
         Raises:
             InputError: there is an unfinished run and neither flag is given; the run to resume has other choices,
-                another number of processes or an unreadable choices.json; or the folder is not that of a run.
+                another number of processes, an unreadable choices.json or an unreadable state of the Trainer; the
+                folder is not that of a run; or choices.json cannot be written.
+            OSError: the folder cannot be created, or the one to replace or a damaged one cannot be renamed.
         """
         choices = as_json(choices)
         exists = self.path.exists() and not self._is_empty_start()
@@ -202,6 +204,10 @@ class RunFolder:
 
         Args:
             say: called with a log line for each renamed folder.
+
+        Raises:
+            InputError: the Trainer's state in a checkpoint has its digest, but cannot be read.
+            OSError: a folder cannot be renamed.
         """
         shutil.rmtree(self.path / WRITING, ignore_errors=True)
         for checkpoint in reversed(self.checkpoints()):
@@ -223,6 +229,10 @@ class RunFolder:
         Args:
             keep: number of checkpoints to keep, at least 1.
             best_step: step of the best weights so far; None before the first evaluation.
+
+        Raises:
+            InputError: the Trainer's state in a kept checkpoint cannot be read.
+            OSError: a folder cannot be renamed or deleted.
         """
         for old in self.checkpoints()[:-keep]:
             remove_folder(old)
@@ -236,6 +246,10 @@ class RunFolder:
         """Renames the complete model to the output, and deletes the rest.
 
         After an interrupted call, this method can be called again.
+
+        Raises:
+            OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
+            InputError: the previous output cannot be restored; the message has the path of its content.
         """
         (self.path / DONE).touch()
         if (self.path / MODEL).exists():
@@ -243,7 +257,12 @@ class RunFolder:
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
-        """Completes `finish`, or the deletion of the folder, for a run that was killed meanwhile."""
+        """Completes `finish`, or the deletion of the folder, for a run that was killed meanwhile.
+
+        Raises:
+            OSError: as in `finish`.
+            InputError: as in `finish`.
+        """
         if (self.path / DONE).is_file():
             self.finish()
         elif not self.path.exists():
@@ -266,7 +285,7 @@ class RunFolder:
         return self.path.is_dir() and all(path.name.startswith(f".{CHOICES_NAME}.") for path in self.path.iterdir())
 
     def _check_choices(self, choices: dict) -> None:
-        """Raises InputError unless the unfinished run has the same choices and number of processes."""
+        """Raises InputError unless choices.json has the same choices and number of processes."""
         path = self.path / CHOICES_NAME
         try:
             content = read_json_as(dict[str, object], path)
