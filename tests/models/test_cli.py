@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import runpy
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import torch
 from commands import fails
 from model_sizes import SMALL_FLAGS
 from qacg_models.cli import main
+from qacg_models.cli.program import COMMANDS
 from qacg_models.data import DataOptions, load_data, sample_directory
 from qacg_models.errors import ModelFolderError
 from qacg_models.inference.trained_model import load_trained
@@ -269,7 +271,7 @@ def test_help_is_grouped_and_shows_defaults(command, capsys, monkeypatch):
             "(default: 0.002 from scratch, 2e-05 with --protocol released)"
         )
         assert flags["--bf16"].endswith("with bfloat16 instructions, otherwise off)")
-        assert flags["--balance"].endswith("(default: 0.3, 1.0 with --protocol released)")
+        assert flags["--balance"].endswith("(default: 0.3, 1 with --protocol released)")
 
 
 def test_evaluate_fused_equals_eager(model, small_data, capsys):
@@ -386,6 +388,25 @@ def test_version_flag_prints_the_version(capsys):
     assert capsys.readouterr().out == f"qacg {qacg_kernels.__version__}\n"
 
 
+def test_package_runs_as_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["qacg_models", "--version"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("qacg_models", run_name="__main__")
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"qacg {qacg_kernels.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_describes_every_command_in_sentences(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    description = text.split("\n\n")[1]
+    assert description[0].isupper() and description.endswith(".")
+    assert "; default:" not in text
+
+
 def test_info_lists_the_backends(capsys):
     assert main(["info", "--json"]) == 0
     assert "reference" in json.loads(capsys.readouterr().out)["backends"]
@@ -453,12 +474,12 @@ def test_output_encoding_without_a_character_is_an_error(tmp_path, monkeypatch, 
     [
         (
             "word_dropout",
-            "0.1 from scratch, 0.0 with a checkpoint, "
-            "0.0 with --epochs (given or by default), --max-steps or --protocol released",
+            "0.1 from scratch, 0 with a checkpoint, "
+            "0 with --epochs (given or by default), --max-steps or --protocol released",
         ),
-        ("minutes", "60.0, 0.0 with --epochs, --max-steps or --protocol released"),
+        ("minutes", "60, 0 with --epochs, --max-steps or --protocol released"),
         ("pooler", "attention from scratch, cls with a checkpoint, cls with --protocol released"),
-        ("balance", "0.3, 1.0 with --protocol released"),
+        ("balance", "0.3, 1 with --protocol released"),
         ("vocab_size", "4000"),
         ("eval_every", None),
     ],

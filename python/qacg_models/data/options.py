@@ -36,7 +36,10 @@ class DataOptions:
     aspect_column: str = _own("aspect", "column or key of the aspect", metavar="NAME")
     label_column: str = _own("label", "column or key of the label", metavar="NAME")
     id_column: str | None = _own(
-        None, "column of the sentence's id; default: consecutive equal texts are one sentence", kind=str, metavar="NAME"
+        None,
+        "column of the sentence's id (default: consecutive equal texts share one)",
+        kind=str,
+        metavar="NAME",
     )
     target_column: str | None = _own(
         None, "column of the target, if a text can be about several targets", kind=str, metavar="NAME"
@@ -53,13 +56,13 @@ class DataOptions:
     )
     aspect_columns: tuple[str, ...] | None = _own(None, "the aspect columns of a wide table; implies --wide", kind=list)
     skip_empty: bool = _own(
-        False, "leave out and count rows with an empty text, aspect, label, id or target; default: they are an error"
+        False, "leave out and count rows with an empty text, aspect, label, id or target; otherwise they are an error"
     )
-    aspects: tuple[str, ...] | None = _own(None, "the aspects; default: those of the training split", kind=list)
-    labels: tuple[str, ...] | None = _own(None, "the labels; default: those of the training split", kind=list)
+    aspects: tuple[str, ...] | None = _own(None, "the aspects (default: those of the training split)", kind=list)
+    labels: tuple[str, ...] | None = _own(None, "the labels (default: those of the training split)", kind=list)
     absent_label: str | None = _own(
         None,
-        'the label that means "no opinion on this aspect"; default: the label named none, if there is one',
+        'the label that means "no opinion on this aspect" (default: the label named none, if there is one)',
         kind=str,
         metavar="NAME",
     )

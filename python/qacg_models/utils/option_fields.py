@@ -77,9 +77,11 @@ def convert_options(options: Any) -> None:
 
 
 def format_value(value: object) -> str:
-    """Formats a value for help texts: True as on, False as off."""
+    """Formats a value for help texts: True as on, False as off, a float that is whole without a point."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(value)
 
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="PATH",
-        help="checkpoint with which training will start, or scratch (default: as for qacg train)",
+        help="checkpoint with which training will start, or `minilm` or `scratch`, as for qacg train",
     )
     parser.add_argument(
         "--max-length",

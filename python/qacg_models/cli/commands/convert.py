@@ -61,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="omit tensors that --to huggingface does not support, such as contexts",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of initialized tensors (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of initialized tensors (default: %(default)s)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")
 

@@ -5,6 +5,10 @@ from pathlib import Path
 
 USES_MODELS = True
 HELP = "check this machine, train on bundled reviews, write a report; in a terminal, answer typed sentences"
+DESCRIPTION = (
+    "Checks this machine, trains on bundled reviews, and writes a report. In a terminal, the model then answers typed "
+    "sentences."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the model (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of training (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of training (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,11 +4,12 @@ import argparse
 import json
 
 HELP = "print versions, hardware and available backends"
+DESCRIPTION = "Prints versions, hardware and available backends; for a backend that is not available, the reasons."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(arguments: argparse.Namespace) -> int:

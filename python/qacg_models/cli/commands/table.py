@@ -7,7 +7,7 @@ HELP = "print a Markdown table of the records that qacg train --rows wrote"
 DESCRIPTION = (
     "Prints a table for each data set. Runs that differ only in their seed are one line, with the mean and standard"
     " deviation of each metric and of the time. Two more lines have the TF-IDF and majority baselines. The last line"
-    " has the machine, the versions and the commits of the trainings."
+    " has the selection of the checkpoints, the machine, and the versions and commits of the trainings."
 )
 
 
