@@ -151,7 +151,8 @@ def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]
     """Runs the steps in the order A B C A B C until `effort` is reached; returns the seconds of each round by name.
 
     Each call gets the next set of inputs. The calls between two uses of a set are then as many for every step, and no
-    step finds its inputs in a cache because the step before it has just read them. Warm-up rounds come first and are not counted.
+    step finds its inputs in a cache because the step before it has just read them. Warm-up rounds come
+    first and are not counted.
     """
     turns = itertools.count()
     for _ in range(effort.warmup_rounds):
