@@ -38,7 +38,7 @@ class Suite:
             kept = f", {len(writer.kept)} records kept" if writer.kept else ""
             if source.dirty:
                 kept = "; keeps no earlier records, since the checkout has local changes"
-            print(f"{threads} threads: {writer.path}{kept}", flush=True)
+            print(f"{threads} thread{'' if threads == 1 else 's'}: {writer.path}{kept}", flush=True)
             session = Session(writer, source, self._effort, self.budget)
             session.measure_ceilings(MAIN_DTYPES, "cpu")
             self._sessions[threads] = session
