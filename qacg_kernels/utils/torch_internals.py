@@ -30,6 +30,8 @@ _below_autograd = _private("_C._AutoDispatchBelowAutograd")
 _dispatch_keys = _private("_C._dispatch_keys")
 _functorch_active = _private("_C._are_functorch_transforms_active")
 _is_batched = _private("_C._functorch.is_batchedtensor")
+_is_wrapped = _private("_C._functorch.is_functorch_wrapped_tensor")
+_unwrapped = _private("_C._functorch.get_unwrapped")
 _FakeTensor = _private("_subclasses.fake_tensor.FakeTensor") or ()
 
 _HAS_DUAL_LEVEL = hasattr(forward_ad, "_current_level")
@@ -124,12 +126,19 @@ def is_fake(t: Tensor) -> bool:
 def has_values(t: Tensor) -> bool:
     """Whether a tensor's values can be read: not while compiling or under vmap, and not of meta or fake tensors.
 
-    Saves no time, but no public function returns whether vmap is active. Without the private name, the result is False
+    Saves no time, but no public function returns whether vmap is active. Without a private name, the result is False
     under every transform of torch.func, so values are not validated there.
     """
-    if torch.compiler.is_compiling() or t.is_meta or is_fake(t):
+    if torch.compiler.is_compiling():
         return False
-    return not functorch_active() if _is_batched is None else not _is_batched(t)
+    if _is_batched is not None and _is_wrapped is not None and _unwrapped is not None:
+        while _is_wrapped(t):  # several times, for example under vmap and torch.func.grad
+            if _is_batched(t):
+                return False
+            t = _unwrapped(t)
+    elif functorch_active():
+        return False
+    return not (t.is_meta or is_fake(t))
 
 
 def values_readable(t: Tensor) -> bool:

@@ -184,6 +184,8 @@ NAMES = (
     "_dispatch_keys",
     "_functorch_active",
     "_is_batched",
+    "_is_wrapped",
+    "_unwrapped",
     "_FakeTensor",
 )
 

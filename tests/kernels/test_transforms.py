@@ -110,6 +110,34 @@ def test_vmap_over_key_lengths_equals_separate_calls(backend, device):
     torch.testing.assert_close(torch.func.vmap(call)(lengths), torch.stack([call(n) for n in lengths]))
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_over_key_lengths_equal_separate_calls(backend, device):
+    inputs = make_inputs(Case("mapped lengths", batch=1, queries=7), device=device)
+    lengths = torch.tensor([[3], [7]], device=device)
+
+    def loss(query, lengths):
+        arguments = (query, *inputs.arguments()[1:])
+        return qk.quasi_attention(*arguments, key_lengths=lengths, backend=backend).square().sum()
+
+    of_query = torch.func.grad(loss)
+    got = torch.func.vmap(of_query, in_dims=(None, 0))(inputs.tensors["query"], lengths)
+    torch.testing.assert_close(got, torch.stack([of_query(inputs.tensors["query"], n) for n in lengths]))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_over_offsets_equal_separate_calls(backend, device):
+    inputs = make_inputs(Case("mapped offsets", sequences=(3, 4)), device=device)
+    offsets = torch.tensor([[0, 3, 7], [0, 7, 7]], device=device)
+
+    def loss(query, offsets):
+        arguments, options = (query, *inputs.arguments()[1:]), {"cu_seqlens": offsets, "max_seqlen": 7}
+        return qk.quasi_attention_varlen(*arguments, **options, backend=backend).square().sum()
+
+    of_query = torch.func.grad(loss)
+    got = torch.func.vmap(of_query, in_dims=(None, 0))(inputs.tensors["query"], offsets)
+    torch.testing.assert_close(got, torch.stack([of_query(inputs.tensors["query"], n) for n in offsets]))
+
+
 def test_second_derivatives_raise_with_advice(backend, device):
     inputs, function = of_query(GATED, backend, device)
 
