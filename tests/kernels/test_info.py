@@ -30,6 +30,13 @@ def test_every_backend_is_available_or_has_a_reason():
         assert state["available"] or state["reasons"]
 
 
+@pytest.mark.parametrize("value", ["hopper", "unknown"])
+def test_backends_are_reported_for_any_qacg_backend(value, monkeypatch):
+    expected = info.collect()["backends"]
+    monkeypatch.setattr(dispatch, "_ASKED_FOR", value)
+    assert info.collect()["backends"] == expected
+
+
 def test_gpu_without_a_backend_is_reported_with_its_reason(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(triton, "DEVICE", "cuda")
