@@ -35,8 +35,8 @@ BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
 
 VARIABLE = "QACG_BACKEND"
-# The meaning of "auto" in this process: the value of QACG_BACKEND at import, or "auto" itself if it is not set.
-_ASKED_FOR = os.environ.get(VARIABLE, AUTO)
+# The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is not set or empty.
+_ASKED_FOR = os.environ.get(VARIABLE) or AUTO
 QUIET = "QACG_QUIET"
 
 

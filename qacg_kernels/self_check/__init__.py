@@ -54,12 +54,12 @@ class SelfCheckError(RuntimeError):
 
 
 def requested_mode() -> str:
-    """The value of QACG_SELF_CHECK, FIRST if it is not set.
+    """The value of QACG_SELF_CHECK, FIRST if it is not set or empty.
 
     Raises:
         ValueError: the value is not one of CHOICES.
     """
-    value = os.environ.get(VARIABLE, FIRST)
+    value = os.environ.get(VARIABLE) or FIRST
     if value not in CHOICES:
         raise ValueError(f"{VARIABLE}: expected one of {', '.join(map(repr, CHOICES))}, got {value!r}")
     return value

@@ -5,9 +5,10 @@ import warnings
 import faked_gpu
 import pytest
 import torch
+from processes import run_python
 
 import qacg_kernels as qk
-from qacg_kernels import dispatch
+from qacg_kernels import dispatch, self_check
 from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton.tile_tables import Choice
 from qacg_kernels.functional import problem_of
@@ -159,6 +160,13 @@ def test_environment_variable_selects_the_backend_of_auto(monkeypatch, device):
     monkeypatch.setattr(dispatch, "_ASKED_FOR", "tpu")
     with pytest.raises(ValueError, match=r"QACG_BACKEND: expected one of 'auto', .*got 'tpu'"):
         qk.quasi_attention(*arguments)
+
+
+def test_empty_environment_variables_count_as_not_set(monkeypatch):
+    monkeypatch.setenv("QACG_SELF_CHECK", "")
+    assert self_check.requested_mode() == "first"
+    code = "from qacg_kernels import dispatch; print(dispatch._ASKED_FOR)"
+    assert run_python("-c", code, QACG_BACKEND="").stdout == "auto\n"
 
 
 def test_chosen_so_far_has_the_backends_of_auto(monkeypatch):
