@@ -133,7 +133,8 @@ _chosen: set[tuple[torch.device, str]] = set()  # devices, and backends that "au
 def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     """Selects the backend for a call: the named one, or with "auto" the preferred one that supports the call.
 
-    If "auto" selects the reference for an eager call, warns once per process, unless QACG_QUIET is "1".
+    If "auto" selects the reference for an eager call, warns once per process, unless QACG_QUIET is "1" or the tensors
+    are on the meta device.
 
     Args:
         problem: the call.
@@ -166,7 +167,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     module = _of_length(selection, problem)
     if name == AUTO:
         _chosen.add((key[1], module.NAME))
-        if module is reference:
+        if module is reference and not query.is_meta:
             _report_reference(problem)
     return module
 

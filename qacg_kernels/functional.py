@@ -351,7 +351,7 @@ def attention_maps(
 def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
     if not isinstance(rows, Tensor):
         try:
-            rows = torch.as_tensor(rows)
+            rows = torch.as_tensor(rows, device="cpu")
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"rows: expected a list or tensor of integers, got {rows!r}") from None
     rows = rows.to(query.device)

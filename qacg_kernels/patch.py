@@ -161,10 +161,12 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
     """Calls a module and its replacement, and compares the results; returns the replacement's class."""
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
     # Large inputs, because with initial weights small ones give almost equal scores, for which all formulas agree.
-    tokens, context = (8 * torch.randn(2, 1, 3, settings["hidden_size"], generator=generator)).to(weight)
-    mask = torch.tensor([0.0, 0.0, -10000.0]).view(1, 1, 1, 3).to(weight)
+    size = (2, 1, 3, settings["hidden_size"])
+    # On the CPU whatever torch's default device is, because the generator is there.
+    tokens, context = (8 * torch.randn(size, generator=generator, device="cpu")).to(weight)
+    mask = torch.tensor([0.0, 0.0, -10000.0], device="cpu").view(1, 1, 1, 3).to(weight)
     with torch.no_grad(), _quiet(module):
         try:
             theirs = module.forward(tokens, mask, tokens.device, context)

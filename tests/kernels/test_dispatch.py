@@ -217,6 +217,10 @@ def test_named_backend_does_not_warn(not_warned_yet):
     assert_no_warning(*call_of(), backend="reference")
 
 
+def test_call_on_meta_does_not_warn(not_warned_yet):
+    assert_no_warning(*call_of(device="meta"))
+
+
 # A selection is cached for calls of one kind
 
 

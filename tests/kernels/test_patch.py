@@ -485,3 +485,9 @@ def test_modules_on_the_meta_device_are_patched_by_kind(make):
     kind = FusedQuasiAttention if make is PublishedModel else FusedContextMixing
     blocks = model.layer if make is PublishedModel else model
     assert all(type(block.self) is kind for block in blocks)
+
+
+def test_default_device_does_not_matter_to_patching():
+    model = PublishedModel()
+    with torch.device("meta"):
+        assert apply_fused_attention(model) == 2

@@ -264,6 +264,14 @@ def test_attention_maps_on_meta_have_shapes(gate, rows):
     assert all(t.is_meta for t in there)
 
 
+def test_attention_maps_rows_ignore_the_default_device():
+    arguments = dense_arguments()
+    expected = qk.attention_maps(**arguments, rows=[0, 3])
+    with torch.device("meta"):
+        rows = qk.attention_maps(**arguments, rows=[0, 3])
+    assert all(map(torch.equal, rows, expected))
+
+
 def on_meta(arguments):
     moved = {name: t.to("meta") if isinstance(t, torch.Tensor) else t for name, t in arguments.items()}
     if isinstance(gate := arguments["gate"], qk.GateParameters):
