@@ -305,7 +305,11 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
 
 
 def _number(name: str, value: object) -> float:
-    """The value as a float; raises TypeError if it is no number, and ValueError if it is too large."""
+    """The value as a float; raises TypeError if it is no number, and ValueError if it is too large or requires grad."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise ValueError(
+            f"{name}: expected a number, which gets no gradient, got a tensor that requires grad. Pass its detach()"
+        )
     try:
         if isinstance(value, (str, bytes)) or (isinstance(value, Tensor) and value.numel() != 1):
             raise TypeError

@@ -68,6 +68,8 @@ BAD_IN_BOTH = [
     ({"quasi_scale": None}, TypeError, ["quasi_scale", "NoneType", "expected a number"]),
     ({"scale": [1.0]}, TypeError, ["scale", "list", "expected a number"]),
     ({"scale": torch.ones(2)}, TypeError, ["scale", "Tensor", "expected a number"]),
+    ({"scale": torch.ones((), requires_grad=True)}, ValueError, ["scale", "expected a number", "requires grad"]),
+    ({"gate": vectors(beta=torch.ones(1, requires_grad=True))}, ValueError, ["gate.beta", "requires grad"]),
     ({"scale": 10**400}, ValueError, ["scale", "expected a number that a float can store"]),
     ({"is_causal": "no"}, TypeError, ["is_causal", "'no'", "expected True or False"]),
     (
