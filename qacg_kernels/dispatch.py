@@ -158,10 +158,10 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
     key = name, query.device, query.dtype, query.shape[-1], *kind
     try:
         selection = _selections.get(key)
-    except TypeError:  # a part of the key is not hashable, for example a symbolic size
-        if isinstance(name, str):
-            raise
-        raise TypeError(f"backend: expected a str, got {backend!r}") from None
+    except TypeError:  # a part of the key is not hashable
+        if not isinstance(name, str):
+            raise TypeError(f"backend: expected a str, got {backend!r}") from None
+        return _of_length(_selection(problem, backend, name, differentiable), problem)  # the head size is symbolic
     if selection is None:
         selection = _selections[key] = _selection(problem, backend, name, differentiable)
     module = _of_length(selection, problem)

@@ -211,6 +211,12 @@ def test_export_with_dynamic_length_runs_at_any_length(example, strict, backend,
             torch.testing.assert_close(got, reference, rtol=1e-4, atol=1e-4)
 
 
+def test_call_traces_symbolic_sizes(backend, device):
+    inputs = make_inputs(Case("traced", queries=7, head_dim=8), device=device).arguments()
+    graph = make_fx(lambda *heads: qk.quasi_attention(*heads, backend=backend), tracing_mode="symbolic")(*inputs)
+    assert torch.equal(graph(*inputs), qk.quasi_attention(*inputs, backend=backend))
+
+
 def test_attention_maps_with_dropout_trace_symbolic_sizes():
     inputs = [*torch.randn(5, 2, 2, 5, 8).unbind(), torch.rand(2, 2, 5)]
 
