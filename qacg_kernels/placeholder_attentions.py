@@ -75,6 +75,11 @@ class PlaceholderMap(Tensor):
         return repr(self)
 
     @classmethod
-    def for_heads(cls, heads: Tensor) -> "PlaceholderMap":
-        """Returns the placeholder for a map of heads (B, H, L, D), with their device and dtype."""
-        return heads.new_empty((*heads.shape[:2], 0, 0)).as_subclass(cls)
+    def for_heads(cls, heads: Tensor) -> Tensor:
+        """Returns the placeholder for a map of heads (B, H, L, D), with their device and dtype.
+
+        For heads of another subclass of Tensor, such as the fake tensors of torch.export, it is an empty tensor of that
+        subclass, and reading it raises no error.
+        """
+        empty = heads.new_empty((*heads.shape[:2], 0, 0))
+        return empty.as_subclass(cls) if type(empty) is Tensor else empty

@@ -310,6 +310,14 @@ def test_patched_model_without_maps_compiles():
         collected[0][0].mean()
 
 
+def test_patched_model_without_maps_exports():
+    model = strengthen(PublishedModel()).eval()
+    apply_fused_attention(model)
+    x, c = inputs()
+    program = torch.export.export(model, (x, additive(), c), strict=False).module()
+    torch.testing.assert_close(program(x, additive(), c)[0], model(x, additive(), c)[0])
+
+
 class ReleasedContextGuided(ContextGuidedAttention):
     """The released attention of CG-BERT: no dropout of the context, and the output only."""
 
