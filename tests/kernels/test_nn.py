@@ -294,6 +294,13 @@ def test_compiled_module_equals_eager():
     assert bool(module.context_for_q.weight.grad.any())
 
 
+def test_gate_layer_without_weight_tensor_raises():
+    attention, x = FusedQuasiAttention(12, 3), torch.randn(2, 5, 12)
+    attention.lambda_q_query_layer = torch.nn.Sequential(attention.lambda_q_query_layer)
+    with pytest.raises(TypeError, match=r"lambda_q_query_layer: expected a layer whose weight .* got Sequential"):
+        attention(x, context=x)
+
+
 def test_deep_copy_is_independent():
     module = FusedQuasiAttention(HIDDEN, HEADS, naming="compact")
     twin = copy.deepcopy(module)
