@@ -320,10 +320,11 @@ class FusedQuasiAttention(ContextAttention):
     def _gate_vector(self, role: str, dtype: torch.dtype) -> Tensor:
         """The gate vector of a role, (D) if the heads share it, else (H, D)."""
         layer: Any = self.layer(role)
-        if not isinstance(getattr(layer, "weight", None), Tensor):
+        # Adapters and quantized layers have their own `forward`; parametrized layers have that of nn.Linear.
+        if type(layer).forward is not nn.Linear.forward:
             raise TypeError(
-                f"{NAMINGS[self.naming][role]}: expected a layer whose weight is a tensor, which the kernel reads, got "
-                f"{type(layer).__name__}. Replace or quantize only the five projections"
+                f"{NAMINGS[self.naming][role]}: expected an nn.Linear, whose weight the kernel reads, got "
+                f"{type(layer).__name__}. Merge adapters, and quantize only the five projections"
             )
         weight = layer.weight.to(dtype)
         return weight[0] if weight.shape[0] == 1 else weight
