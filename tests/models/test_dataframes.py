@@ -10,6 +10,7 @@ from pathlib import Path
 
 import huggingface_hub
 import numpy as np
+import pyarrow as pa
 import pytest
 from docs_pages import snippets
 from errors import raises
@@ -287,6 +288,16 @@ def test_predict_empty_text_raises(ask):
 def test_predict_column_names_without_columns_raise(ask):
     with pytest.raises(InputError, match="expected no column names for texts without columns"):
         ask.predict([TEXTS[0]], text="review")
+
+
+def test_predict_arrow_table_names_to_pandas(ask):
+    with raises("TypeError: texts: expected a pandas DataFrame or Series, ...got pyarrow.Table. Convert frames"):
+        ask.predict(pa.table({"text": TEXTS}))
+
+
+def test_evaluate_arrow_table_names_to_pandas(ask):
+    with raises("TypeError: frame: expected a pandas DataFrame ...got pyarrow.Table. Convert frames"):
+        ask.evaluate(pa.table({"text": TEXTS}))
 
 
 def test_predict_mapping_without_pandas_raises(ask, monkeypatch):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ON_EMPTY = ("raise", "skip")
+TO_PANDAS = "Convert frames of polars or Arrow by to_pandas()."  # advice of an error
 LISTED = 10  # maximum number of rows in an error message
 
 
@@ -29,6 +30,13 @@ def is_series(value: object) -> bool:
 
 def _is_pandas(value: object, name: str) -> bool:
     return any(kind.__name__ == name and kind.__module__.split(".")[0] == "pandas" for kind in type(value).__mro__)
+
+
+def shown_type(value: object) -> str:
+    """Returns the name of a value's type, with its package if that is not Python's own, such as `polars.DataFrame`."""
+    kind = type(value)
+    package = kind.__module__.split(".")[0]
+    return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
 
 
 def cells(values: Any) -> list:
@@ -68,7 +76,8 @@ def column(frame: Any, name: str, argument: str) -> list:
     """
     if not is_frame(frame):
         raise TypeError(
-            f"frame: expected a pandas DataFrame or a mapping of column names to sequences, got {type(frame).__name__}."
+            "frame: expected a pandas DataFrame or a mapping of column names to sequences, got"
+            f" {shown_type(frame)}. {TO_PANDAS}"
         )
     names = column_names(frame)
     if names.count(name) != 1:

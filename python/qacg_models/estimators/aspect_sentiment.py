@@ -13,7 +13,17 @@ from typing import Any
 
 from typing_extensions import Self
 
-from qacg_models.data.frames import cells, check_empty, column, data_frame, index_of, is_frame, is_series
+from qacg_models.data.frames import (
+    TO_PANDAS,
+    cells,
+    check_empty,
+    column,
+    data_frame,
+    index_of,
+    is_frame,
+    is_series,
+    shown_type,
+)
 from qacg_models.data.options import DataOptions
 from qacg_models.errors import InputError
 from qacg_models.estimators.memory_data import FRAME_OPTIONS, data_options, frames_as_data, labelled_rows
@@ -361,10 +371,11 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _sequence(texts: Any) -> Any:
     if is_series(texts) or (isinstance(texts, Sequence) and not isinstance(texts, bytes)):
         return texts
-    if hasattr(texts, "__array__"):
+    if hasattr(texts, "__array__") and hasattr(texts, "tolist"):
         return texts.tolist()
     raise TypeError(
-        f"texts: expected a DataFrame, a Series, a sequence of texts or a text, got {type(texts).__name__}."
+        "texts: expected a pandas DataFrame or Series, a sequence of texts or a text, got"
+        f" {shown_type(texts)}. {TO_PANDAS}"
     )
 
 
