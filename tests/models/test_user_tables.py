@@ -171,6 +171,21 @@ def test_skip_empty_leaves_rows_out_and_counts_them(tmp_path):
     assert data.task.labels == ("bad", "good")
 
 
+@pytest.mark.parametrize("form", ["[{}]", "[{}\n]"])
+def test_json_items_on_one_line_are_separate_sentences(tmp_path, form):
+    records = [dict(zip(GERMAN[0], row)) for row in [*GERMAN[1:], *GERMAN[1:3]]]
+    path = tmp_path / "train.json"
+    path.write_text(form.format(", ".join(map(json.dumps, records))))
+    assert sorted(rows_of(path)) == sorted([*GERMAN[1:], *GERMAN[1:3]])
+
+
+def test_json_array_on_one_line_has_numbers_of_items(tmp_path):
+    path = tmp_path / "train.json"
+    path.write_text('[{"text": "a", "aspect": "food", "label": "b"}, {"text": "a", "aspect": "food", "label": ""}]\n')
+    with raises("DataError: :2: has an empty 'label'"):
+        rows_of(path)
+
+
 @pytest.mark.parametrize("value", ["null", "NaN", '"  "'])
 def test_jsonl_null_is_an_empty_cell(tmp_path, value):
     path = tmp_path / "train.jsonl"

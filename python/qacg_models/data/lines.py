@@ -79,24 +79,27 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
 def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
     """Yields the line (from 1) on which each item of a JSON array begins, and its value; the whole text is in memory.
 
+    If the array is on one line, as pandas writes it, the number of the item (from 1) takes the place of the line.
+
     Raises:
         DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` characters, is not in that encoding, or is
             not a JSON array.
     """
     text = _whole_text(path, encoding)
     position = _SPACE.match(text).end()
-    line, seen = 1, 0
+    line, seen, number = 1, 0, 0
+    one_line = "\n" not in text.strip()
     if not text.startswith("[", position):
         raise DataError(path, None, "expected a JSON array, which begins with [, got other text")
     position = _SPACE.match(text, position + 1).end()
     more = not text.startswith("]", position)
     while more:
-        line, seen = line + text.count("\n", seen, position), position
+        line, seen, number = line + text.count("\n", seen, position), position, number + 1
         try:
             item, position = parse_json_at(text, position)
         except json.JSONDecodeError as error:
             raise DataError(path, error.lineno, f"is not JSON ({error.msg}, column {error.colno})") from None
-        yield line, item
+        yield number if one_line else line, item
         position = _SPACE.match(text, position).end()
         more = text.startswith(",", position)
         if not more and not text.startswith("]", position):

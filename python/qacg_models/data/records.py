@@ -23,7 +23,7 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
     Raises:
         DataError: at the first record with a label or an aspect that the task does not have.
     """
-    group, text_before, aspects_seen = "", None, set()
+    group, line_before, same_line, text_before, aspects_seen = "", 0, 0, None, set()
     for line, record in records:
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
         target = record[columns.target] if columns.target else ""
@@ -35,7 +35,9 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
         if columns.id:
             group = record[columns.id]
         elif text != text_before or (target, aspect) in aspects_seen:
-            group, text_before, aspects_seen = f"line {line}", text, set()
+            same_line = same_line + 1 if line == line_before else 0  # items of a JSON array can begin on one line
+            group = f"line {line} ({same_line + 1})" if same_line else f"line {line}"
+            line_before, text_before, aspects_seen = line, text, set()
         aspects_seen.add((target, aspect))
         split = record.get(columns.split, "") if columns.split else ""
         yield Example(group, text, task.context(target, aspect), target, aspect, index, line, split)
