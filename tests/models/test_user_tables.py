@@ -132,6 +132,26 @@ def test_bad_byte_beyond_the_first_block_names_its_line(tmp_path):
         list(numbered_lines(path, "utf-16"))
 
 
+@pytest.mark.parametrize(
+    ("start", "advice"),
+    [
+        (b"\x1f\x8b\x08", "this looks like a gzip file: decompress it"),
+        (b"\xff\xfe\0\0", "this looks like UTF-32: pass --encoding utf-32"),
+    ],
+)
+def test_first_bytes_of_other_files_are_recognised(tmp_path, start, advice):
+    (tmp_path / "train.csv").write_bytes(start + b"\xff rest")
+    with raises(f"DataError: {advice}"):
+        rows_of(tmp_path / "train.csv")
+
+
+@pytest.mark.parametrize("text", ["text,aspect,label\ra,b,c\r", "text,aspect,label\na,b,c\rd,e,f\n"])
+def test_csv_carriage_return_as_line_end_is_explained(tmp_path, text):
+    (tmp_path / "train.csv").write_bytes(text.encode())
+    with raises("DataError: expected line feeds as line ends, got a carriage return"):
+        rows_of(tmp_path / "train.csv")
+
+
 def test_workbook_named_csv_is_recognised(tmp_path):
     (tmp_path / "train.csv").write_bytes(b"PK\x03\x04\x14\x00\x06\xff\xfe rest")
     with raises("DataError: this looks like an Excel workbook"):
@@ -431,6 +451,15 @@ def test_excel_gives_the_rows_of_the_sheet(tmp_path):
     with raises("DataError: xlsx:16: has an empty 'label'"):
         rows_of(tmp_path / "train.xlsx")
     assert rows_of(tmp_path / "train.xlsx", skip_empty=True) == [*GERMAN[1:], ("acht", "Essen", "8")]
+
+
+def test_excel_without_the_columns_names_the_first_sheet(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
+    book = openpyxl.Workbook()
+    book.active.append(["cover"])
+    book.save(tmp_path / "train.xlsx")
+    with raises("DataError: columns: expected 'text', ...; only the first sheet of a workbook is read"):
+        rows_of(tmp_path / "train.xlsx")
 
 
 def test_excel_with_a_truncated_sheet_raises(tmp_path):

@@ -240,6 +240,9 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
                 f"expected fields of at most {csv.field_size_limit():,} characters, got a longer field or a quotation"
                 " mark that is not closed; close the quotation mark, shorten the text, or write the data as JSONL",
             ) from None
+        if "new-line character" in str(error):
+            expected = "expected line feeds as line ends, got a carriage return alone"
+            raise DataError(path, start, f"{expected}; save the file with the line ends of Unix or Windows") from None
         raise DataError(
             path,
             start,
@@ -351,6 +354,8 @@ def _advice(path: Path, names: list[str], columns: Columns) -> str:
         advice = f"for a table with a column for each aspect, pass {wide}; otherwise {advice}"
     if "--aspect-columns" in missing:
         advice += "; or, for a table with a row for each aspect, omit --aspect-columns and pass --no-wide"
+    if path.suffix.lower() == ".xlsx":
+        advice += "; only the first sheet of a workbook is read"
     if path.suffix.lower() == ".tsv":
         published = ", ".join(SENTIHOOD_COLUMNS)
         advice += f"; a .tsv file is in SentiHood's format only if its header is {published}"

@@ -14,6 +14,7 @@ _NOT_FOR_FILES = ("escape", "utf-7", "idna", "punycode", "undefined")
 # Words of Western languages rarely have three consecutive accented letters.
 _NOT_WESTERN = re.compile("[\u00c0-\u00ff]{3}")
 _BLOCK = 1 << 16
+_GZIP = b"\x1f\x8b"
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Single-byte Western encodings: their non-ASCII text is almost never valid UTF-8 by chance.
 _WESTERN = ("iso8859-1", "iso8859-15", "cp1252")
@@ -58,6 +59,10 @@ def encoding_advice(raw: bytes, is_first: bool) -> str:
         raw: the bytes of the line.
         is_first: whether the line is the first of the file.
     """
+    if is_first and raw.startswith(_GZIP):
+        return "this looks like a gzip file: decompress it"
+    if is_first and raw.startswith(codecs.BOM_UTF32_LE):
+        return "this looks like UTF-32: pass --encoding utf-32"
     if is_first and raw.startswith(_UTF_16_MARKS):
         return "this looks like UTF-16: pass --encoding utf-16"
     if is_first and raw.startswith(b"PK\x03\x04"):
