@@ -191,6 +191,14 @@ def test_skip_empty_leaves_rows_out_and_counts_them(tmp_path):
     assert data.task.labels == ("bad", "good")
 
 
+def test_rows_sorted_by_aspect_are_grouped_by_text(tmp_path):
+    pairs = [("a", "food", "bad"), ("b", "food", "good"), ("a", "price", "bad"), ("b", "price", "bad")]
+    path = write_table(tmp_path / "train.csv", [GERMAN[0], *pairs, ("a", "food", "bad")])
+    data = load_data(path, ("train", "dev"), DataOptions(dev_fraction=0.5))
+    rows = sorted((row for split in data.splits.values() for row in split), key=lambda row: row.line)
+    assert [row.id for row in rows] == ["line 2", "line 3", "line 2", "line 3", "line 6"]
+
+
 @pytest.mark.parametrize("form", ["[{}]", "[{}\n]"])
 def test_json_items_on_one_line_are_separate_sentences(tmp_path, form):
     records = [dict(zip(GERMAN[0], row)) for row in [*GERMAN[1:], *GERMAN[1:3]]]

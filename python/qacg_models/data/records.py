@@ -1,7 +1,7 @@
 """Examples and the task from records of your own tables.
 
-Labels and aspects can have any names; the label `None` is the text `None`. Without ids, consecutive records with the
-same text are one sentence until a pair of target and aspect repeats.
+Labels and aspects can have any names; the label `None` is the text `None`. Without ids, records with the same text are
+one sentence, in any order, until a pair of target and aspect repeats.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from qacg_models.data.columns import Columns, Record
-from qacg_models.data.example import DataError, Example, class_index
+from qacg_models.data.example import DataError, Example, class_index, text_digest
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
@@ -23,22 +23,27 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
     Raises:
         DataError: at the first record with a label or an aspect that the task does not have.
     """
-    group, line_before, same_line, text_before, aspects_seen = "", 0, 0, None, set()
+    numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
+    line_before, same_line = 0, 0
+    latest: dict[bytes, tuple[str, int]] = {}  # by text and target: the last group, and a bit for each of its aspects
     for line, record in records:
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
         target = record[columns.target] if columns.target else ""
-        if aspect not in task.aspects:
+        if aspect not in numbers:
             advice = f"; {_NOT_WIDE}"
             reason = f"aspect: expected one of {', '.join(task.aspects)}, got {aspect!r}"
             raise DataError(path, line, reason + (advice if columns.wide else ""))
         index = class_index(label, task, path, line)
         if columns.id:
             group = record[columns.id]
-        elif text != text_before or (target, aspect) in aspects_seen:
-            same_line = same_line + 1 if line == line_before else 0  # items of a JSON array can begin on one line
-            group = f"line {line} ({same_line + 1})" if same_line else f"line {line}"
-            line_before, text_before, aspects_seen = line, text, set()
-        aspects_seen.add((target, aspect))
+        else:
+            key = text_digest(f"{target}\n{text}")
+            bit = 1 << numbers[aspect]
+            group, seen = latest.get(key, ("", bit))
+            if seen & bit:
+                same_line = same_line + 1 if line == line_before else 0  # items of a JSON array can begin on one line
+                group, seen, line_before = f"line {line} ({same_line + 1})" if same_line else f"line {line}", 0, line
+            latest[key] = group, seen | bit
         split = record.get(columns.split, "") if columns.split else ""
         yield Example(group, text, task.context(target, aspect), target, aspect, index, line, split)
 
