@@ -191,6 +191,12 @@ def test_skip_empty_leaves_rows_out_and_counts_them(tmp_path):
     assert data.task.labels == ("bad", "good")
 
 
+def test_label_none_after_a_space_is_the_absent_label(tmp_path):
+    (tmp_path / "train.csv").write_text("text, aspect, label\na, food, good\nb, food, none\n")
+    task = load_data(tmp_path / "train.csv", ("train", "dev"), DataOptions(dev_fraction=0.5)).task
+    assert task.has_absent and task.labels == (" none", " good")
+
+
 def test_rows_sorted_by_aspect_are_grouped_by_text(tmp_path):
     pairs = [("a", "food", "bad"), ("b", "food", "good"), ("a", "price", "bad"), ("b", "price", "bad")]
     path = write_table(tmp_path / "train.csv", [GERMAN[0], *pairs, ("a", "food", "bad")])

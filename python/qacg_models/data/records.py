@@ -64,8 +64,8 @@ def discover(
         path: path of the file, for errors.
         columns: names of the record's fields.
         aspects, labels: names in the order of their indices; None: those of the records in natural order.
-        absent_label: the label that means "no opinion", which gets index 0; None: the label "none", ignoring case, if
-            there is one.
+        absent_label: the label that means "no opinion", which gets index 0; None: the label "none", ignoring case and
+            surrounding spaces, if there is one.
 
     Raises:
         DataError: the records have fewer than two labels; or a detected aspect column has more than MOST_LABELS
@@ -91,7 +91,7 @@ def discover(
     if len(names) < 2 and labels is None:
         reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
         raise DataError(path, None, f"{reason}; add rows with another label")
-    absent = absent_label or next((name for name in names if name.casefold() == "none"), None)
+    absent = absent_label or next((name for name in names if name.strip().casefold() == "none"), None)
     if absent is not None and absent not in names:
         raise InputError(f"absent_label: expected one of {', '.join(names)}, got {absent!r}")
     if absent is not None:
