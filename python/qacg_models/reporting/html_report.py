@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from qacg_models.errors import InputError
 from qacg_models.reporting.tables import html_table
-from qacg_models.utils.atomic_files import atomic_folder
+from qacg_models.utils.atomic_files import atomic_folder, explain_write_errors
 from qacg_models.utils.json_fields import convert_json_fields, read_json_as
 
 if TYPE_CHECKING:
@@ -155,13 +155,13 @@ class Report:
         """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
 
         Raises:
-            InputError: `folder` is a file or has files that are not part of a report, and is unchanged; or an earlier
-                report can be neither replaced nor restored, and the message has the path of its content.
-            OSError: a file cannot be written, or the new folder cannot be moved into place; an earlier report is
-                unchanged.
+            InputError: a file cannot be written; or `folder` is a file or has files that are not part of a report. An
+                earlier report is unchanged. Or an earlier report can be neither replaced nor restored, and the message
+                has the path of its content.
+            OSError: the new folder cannot be moved into place; an earlier report is unchanged.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(self.folder) as new:
+        with atomic_folder(self.folder) as new, explain_write_errors(self.folder.parent):
             (new / "figures").mkdir()
             (new / PAGE_NAME).write_text(self._page(), encoding="utf-8")
             tables = {section.title: section.data for section in self.sections if section.data}
