@@ -8,7 +8,7 @@ import torch
 from benchmarks.cases import LAMBDA
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import KernelConfig
-from qacg_kernels.backends.triton.tile_tables import KERNELS, Table, TileEntry, trial
+from qacg_kernels.backends.triton.tile_tables import KERNELS, Table, TileEntry, is_entry_mask, trial
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Residuals, Saved
 from qacg_kernels.call.validation import dense_problem
@@ -109,6 +109,12 @@ def _mask(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype) -> to
     if kind == "none":
         return None
     return torch.empty((batch, 1, length if kind.endswith("full") else 1, length), dtype=_MASK_DTYPES.get(kind, dtype))
+
+
+def is_used(entry: TileEntry, mask: str) -> bool:
+    """Whether calls with a mask of `hardware.MASKS` use a tile-table entry, which depends on whether they are busy."""
+    example = _mask(mask, (1, 1, 2, entry.head_dim), _DTYPES[entry.bits])
+    return entry.busy or not is_entry_mask(example, entry.head_dim)
 
 
 def launch_of_row(table: Table, row: TileEntry, mask: str = "none") -> Launch:

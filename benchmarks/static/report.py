@@ -8,6 +8,7 @@ from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
 from benchmarks.static import cuda_kernels, hardware, kernel
 from benchmarks.static.cuda_kernels import STAGES, EstimatedKernel
 from benchmarks.static.kernel import Estimate
+from benchmarks.static.launches import is_used
 from benchmarks.static.operator import PASSES, EstimatedEntry, call_rates, counted_rate, estimate_entry, predict
 from qacg_kernels.backends.triton.tile_tables import Key, Table
 
@@ -18,9 +19,13 @@ FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
 def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
-    """Yields a record for the entry of each key of a tile table, in calls with a mask of `hardware.MASKS`."""
+    """Yields a record for the entry of each key of a tile table, in calls with a mask of `hardware.MASKS`.
+
+    Entries that such calls do not use have no record.
+    """
     for key in keys:
-        yield entry_record(estimate_entry(table, table.by_key[key], mask))
+        if is_used(table.by_key[key], mask):
+            yield entry_record(estimate_entry(table, table.by_key[key], mask))
 
 
 def entry_record(found: EstimatedEntry) -> Record:

@@ -356,6 +356,19 @@ def test_work_of_every_tile_table_kernel(kernel_name):
     assert work.flops == 2 * row.block_m * row.block_n * 64 * kernel.PRODUCTS[kernel_name]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("mask", "head_dim", "used"),
+    [("none", 64, [False, True]), ("keys", 64, [False, True]), ("keys", 128, [True]), ("full", 64, [True])],
+)
+def test_masks_select_the_entries_that_calls_use(mask, head_dim, used):
+    from benchmarks.static.launches import is_used
+    from qacg_kernels.backends.triton.tile_tables import shipped
+
+    entries = [shipped("sm_90").by_key["whole_row_backward", 16, head_dim, busy] for busy in (False, True)]
+    assert [entry.busy for entry in entries if is_used(entry, mask)] == used
+
+
 def test_clocks_of_a_barrier_do_not_wait_for_wgmma():
     lines = ["HGMMA.64x64x16.F32.BF16 R24, gdesc[UR4], R24, gsb0"] * 8
     waits = program(*lines, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], RZ", *independent("FADD", 20))

@@ -10,6 +10,7 @@ from oracle import qacg_bert as oracle
 from parity import strengthen, weighted_sum
 from published_attention import BATCH, HEAD_DIM, HEADS, HIDDEN, LENGTH, VISIBLE, PublishedAttention, additive, inputs
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qacg_kernels as qk
@@ -294,11 +295,36 @@ def test_compiled_module_equals_eager():
     assert bool(module.context_for_q.weight.grad.any())
 
 
-def test_gate_layer_without_weight_tensor_raises():
+class Adapted(torch.nn.Module):
+    """A layer with an adapter, whose weight is that of the layer below, as in PEFT's LoRA."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        self.adapter = torch.nn.Linear(layer.in_features, layer.out_features)
+
+    @property
+    def weight(self):
+        return self.layer.weight
+
+    def forward(self, x):
+        return self.layer(x) + self.adapter(x)
+
+
+@pytest.mark.parametrize("wrapper", [torch.nn.Sequential, Adapted])
+def test_gate_layer_with_its_own_forward_raises(wrapper):
     attention, x = FusedQuasiAttention(12, 3), torch.randn(2, 5, 12)
-    attention.lambda_q_query_layer = torch.nn.Sequential(attention.lambda_q_query_layer)
-    with pytest.raises(TypeError, match=r"lambda_q_query_layer: expected a layer whose weight .* got Sequential"):
+    attention.lambda_q_query_layer = wrapper(attention.lambda_q_query_layer)
+    with pytest.raises(TypeError, match=rf"lambda_q_query_layer: expected an nn.Linear, .* got {wrapper.__name__}"):
         attention(x, context=x)
+
+
+def test_parametrized_gate_layer_is_read():
+    attention, x = FusedQuasiAttention(12, 3), torch.randn(2, 5, 12)
+    layer = attention.lambda_q_query_layer
+    parametrize.register_parametrization(layer, "weight", torch.nn.ReLU())
+    expected = layer.weight.detach().reshape(-1)
+    assert attention.gate(x).query.detach().reshape(-1).tolist() == expected.tolist()
 
 
 def test_deep_copy_is_independent():
