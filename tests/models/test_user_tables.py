@@ -301,7 +301,7 @@ def test_wide_column_that_is_no_aspect_raises(tmp_path, name, value, reason):
 def test_wide_table_with_a_row_for_each_aspect_raises(tmp_path):
     rows = [("text", "aspect", "label"), ("dear", "price", "bad"), ("tasty", "food", "good")]
     path = write_table(tmp_path / "train.csv", rows)
-    with raises("DataError: shares no label with the other columns; name the aspect columns by --aspect-columns, or"):
+    with raises("DataError: shares no label with the other columns; name the aspect columns with --aspect-columns, or"):
         rows_of(path, wide=True)
     assert len(rows_of(path)) == 2
 
@@ -309,7 +309,7 @@ def test_wide_table_with_a_row_for_each_aspect_raises(tmp_path):
 def test_wide_bad_options_raise(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     for options, reason in (
-        ({"aspect_columns": ["food", "view"]}, "expected 'view', got .*'price'; pass another name by --aspect-columns"),
+        ({"aspect_columns": ["food", "view"]}, "expected 'view', got .*'price'; pass another name with --aspect-columns"),
         (
             {},
             "got 'text', 'food', 'price'; for a table with a column for each aspect, pass --wide; otherwise pass other"
