@@ -318,7 +318,7 @@ def test_wide_bad_options_raise(tmp_path):
         ({"wide": True, "label_column": "price"}, "label_column: expected none for a wide table"),
         ({"aspect_columns": []}, "aspect_columns: expected at least one column, got none"),
         ({"aspect_columns": ["food", "food"]}, "columns: expected distinct names"),
-        ({"wide": True, "text_column": "view"}, "expected 'view', .*; pass another name by --text-column$"),
+        ({"wide": True, "text_column": "view"}, "expected 'view', .*; pass another name with --text-column$"),
         ({"text_column": "view"}, "pass --text-column and --wide; otherwise pass other names by --text-column, --asp"),
     ):
         with pytest.raises(InputError, match=reason):
