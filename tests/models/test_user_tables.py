@@ -309,17 +309,20 @@ def test_wide_table_with_a_row_for_each_aspect_raises(tmp_path):
 def test_wide_bad_options_raise(tmp_path):
     path = write_table(tmp_path / "train.csv", WIDE)
     for options, reason in (
-        ({"aspect_columns": ["food", "view"]}, "expected 'view', got .*'price'; pass another name with --aspect-columns"),
+        (
+            {"aspect_columns": ["food", "view"]},
+            "expected 'view', got .*'price'; pass another name with --aspect-columns",
+        ),
         (
             {},
             "got 'text', 'food', 'price'; for a table with a column for each aspect, pass --wide; otherwise pass other"
-            " names by --aspect-column and --label-column$",
+            " names with --aspect-column and --label-column$",
         ),
         ({"wide": True, "label_column": "price"}, "label_column: expected none for a wide table"),
         ({"aspect_columns": []}, "aspect_columns: expected at least one column, got none"),
         ({"aspect_columns": ["food", "food"]}, "columns: expected distinct names"),
         ({"wide": True, "text_column": "view"}, "expected 'view', .*; pass another name with --text-column$"),
-        ({"text_column": "view"}, "pass --text-column and --wide; otherwise pass other names by --text-column, --asp"),
+        ({"text_column": "view"}, "pass --text-column and --wide; otherwise pass other names with --text-column, --asp"),
     ):
         with pytest.raises(InputError, match=reason):
             rows_of(path, **options)
