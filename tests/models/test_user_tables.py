@@ -322,7 +322,7 @@ def test_wide_bad_options_raise(tmp_path):
         ({"aspect_columns": []}, "aspect_columns: expected at least one column, got none"),
         ({"aspect_columns": ["food", "food"]}, "columns: expected distinct names"),
         ({"wide": True, "text_column": "view"}, "expected 'view', .*; pass another name with --text-column$"),
-        ({"text_column": "view"}, "pass --text-column and --wide; otherwise pass other names with --text-column, --asp"),
+        ({"text_column": "view"}, "pass --text-column and --wide; otherwise pass other names with --text-column, --"),
     ):
         with pytest.raises(InputError, match=reason):
             rows_of(path, **options)
