@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,17 @@ from qacg_models.utils.atomic_files import atomic_write, staged_file
 from qacg_models.utils.cells import markdown_table
 
 from benchmarks.evidence.comparison import Draws
-from benchmarks.many_aspects.arms import ARMS, DATA, OTHER_SETTINGS, SETTINGS, TRIED_ON, Trial, searches
+from benchmarks.many_aspects.arms import (
+    ARMS,
+    DATA,
+    LAYERS,
+    OTHER_SETTINGS,
+    SEARCH_SEED,
+    SEEDS,
+    SETTINGS,
+    TRIED_ON,
+    Trial,
+)
 from benchmarks.many_aspects.results import Result, load
 from benchmarks.many_aspects.speed import FILE as SPEED
 from benchmarks.plot import pyplot, save
@@ -20,10 +30,16 @@ from benchmarks.plot import pyplot, save
 TABLES, FIGURE = "many_aspects.md", "many_aspects.svg"
 REFERENCE = "pairs-0"
 # Differences to these rows are printed.
-COMPARED = (
-    REFERENCE, "heads", "sum-5", "sum-5 1e-4-x10", "pairs-4", "pairs-5", "quasi-4-released", "quasi-4-released 1e-4-x10"
-)  # fmt: skip
+COMPARED = (REFERENCE, "heads", "sum-5", "pairs-4", "pairs-5", "quasi-4-released", "quasi-4-best")
 ASPECTS = "8"  # of the figure
+# The lines of the figure: their names in the legend, and their arms by decreasing cost.
+DRAWN = {
+    "sentence pairs": [f"pairs-{k}" for k in range(LAYERS)],
+    "quasi-attention": [f"quasi-{k}-best" for k in range(LAYERS)],
+    "aspect added to all tokens": [f"sum-{k}" for k in range(LAYERS)],
+    "aspect as one more token": [f"token-{k}" for k in range(LAYERS)],
+    "a classifier for each aspect": ["heads"],
+}
 
 
 def write(data: Path, out: Path) -> str:
@@ -122,25 +138,29 @@ def speed_table(speed: Mapping) -> str:
 
 
 def draw(results: Mapping[str, Result], speed: Mapping, path: Path) -> None:
-    """Draws accuracy on dev against the time of 8 aspects, with a line for each kind of arm."""
-    points: dict[str, list[tuple[float, float]]] = {}
-    for name, arm in ARMS.items():
-        found = [one.dev for one in _searches(results, name)]
-        time = cost(speed, name)
-        if found and time is not None:
-            kind = f"{arm.kind}{'' if arm.names or arm.kind != 'quasi' else ' (one change)'}"
-            points.setdefault(kind, []).append((time, 100 * max(found)))
+    """Draws accuracy against the time of 8 aspects, with a line for each way to ask about an aspect.
+
+    The accuracy is on SentiHood's dev, the mean over the stored seeds, with its standard deviation as a bar. Points are
+    labelled by the first layer that is computed for each aspect. Models without an aspect are not drawn.
+    """
     figure = pyplot().figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for kind, each in points.items():
-        axes.plot(*zip(*sorted(each)), "o-", markersize=4, label=kind)
+    for title, names in DRAWN.items():
+        points = []
+        for name in names:
+            trials = (Trial(TRIED_ON, name, setting, seed) for setting in SETTINGS for seed in (SEARCH_SEED, *SEEDS))
+            dev = [100 * results[trial.name].dev for trial in trials if trial.name in results]
+            time = cost(speed, name)
+            if dev and time is not None:
+                points.append((time, np.mean(dev), np.std(dev, ddof=1) if dev[1:] else 0.0, ARMS[name].from_layer))
+        if points:
+            x, y, deviation, layers = zip(*points)
+            axes.errorbar(x, y, deviation, fmt="o-", markersize=4, capsize=2, linewidth=1, label=title)
+            for point in zip(layers, x, y):
+                axes.annotate(str(point[0]), point[1:], textcoords="offset points", xytext=(4, 4), fontsize="x-small")
     axes.set_xlabel("time of a text with 8 aspects, sentence pairs = 1")
     axes.set_ylabel("strict accuracy on SentiHood's dev, %")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower center")
     with staged_file(path) as made:
         save(figure, str(made.path))
         made.publish()
-
-
-def _searches(results: Mapping[str, Result], arm: str) -> Sequence[Result]:
-    return [one for one in results.values() if one.trial in searches() and one.trial.arm == arm]

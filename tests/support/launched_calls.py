@@ -63,7 +63,7 @@ KINDS = (
     Kind("no gradient", gradient=False),
     Kind("quasi bias", **_ROW, quasi_bias=True),
     Kind("quasi bias, key mask", gate="row", bias=True, mask="additive keys", dropout_p=0.1, quasi_bias=True),
-    Kind("quasi bias, column gate", gate="column", **_HEAVY | dict(dropout_p=0.0), quasi_bias=True),
+    Kind("quasi bias, column gate", gate="column", **_HEAVY, quasi_bias=True),
     Kind("TF32", **_ROW, dtype=torch.float32),
 )
 
