@@ -1,7 +1,7 @@
 """Examples and the task from records of your own tables.
 
-Labels and aspects can have any names; the label `None` is the text `None`. Without ids, records with the same text are
-one sentence, in any order, until a pair of target and aspect repeats.
+Labels and aspects can have any names; the label `None` is the text `None`. Without ids, records with the same text and
+target share an id, in any order, until an aspect repeats.
 """
 
 import re
