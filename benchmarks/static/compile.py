@@ -48,6 +48,7 @@ class Resources(NamedTuple):
         spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
             instructions outside of loops. For the kernels of `cuda_kernels`, it counts the spills that the first warp
             issues.
+        mismatched: number of products that Triton compiles wrongly (`_mismatched_products`).
     """
 
     registers: int
@@ -57,6 +58,7 @@ class Resources(NamedTuple):
     wgmma: bool
     loads_in_flight: int
     spills: int
+    mismatched: int = 0
 
 
 class AbsentGPU:
@@ -165,7 +167,23 @@ def resources(kernel: object) -> Resources:
     spills = sum(program[index].stem in ("LDL", "STL") for index in looped)
     wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
     columns = getattr(kernel.metadata, "tmem_size", 0)
-    return Resources(registers, stack, kernel.metadata.shared, columns, wgmma, loads_in_flight(body), spills)
+    mismatched = _mismatched_products(kernel.asm["ttgir"])
+    shared = kernel.metadata.shared
+    return Resources(registers, stack, shared, columns, wgmma, loads_in_flight(body), spills, mismatched)
+
+
+def _mismatched_products(ttgir: str) -> int:
+    """Counts the mma.sync products whose operands Triton (3.6, 3.7) loads in different orders.
+
+    A thread reads kWidth numbers of each row of the left operand in a row, and four threads share a row. With fewer
+    than 4 kWidth columns, the left operand has fewer numbers for each thread, but the right one is loaded as if it had
+    not. On an H200 such a product was wrong. `tiles.hide_bytes` avoids it.
+    """
+    layouts = set(re.findall(r"^(#\w+) = #ttg\.nvidia_mma<\{versionMajor = 2", ttgir, re.MULTILINE))
+    left = r"tt\.dot .*?: tensor<\d+x(\d+)x\w+, #ttg\.dot_op<\{opIdx = 0, parent = (#\w+), kWidth = (\d+)\}>>"
+    return sum(
+        layout in layouts and int(columns) < 4 * int(width) for columns, layout, width in re.findall(left, ttgir)
+    )
 
 
 def _amd_resources(kernel: object) -> Resources:

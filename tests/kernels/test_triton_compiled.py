@@ -1,7 +1,7 @@
 """Machine code of the Triton kernels, without a GPU: it compiles, fits the GPU, and does not spill.
 
-The default run compiles four kernels, two of them with a quasi_bias, the full run every entry of every table at its
-heaviest call. `make check-triton` adds the other calls, dtypes and head sizes.
+The default run compiles seven kernels, five of them in kinds of call that are not the heaviest. The full run compiles
+every entry of every table at its heaviest call. `make check-triton` adds the other calls, dtypes and head sizes.
 """
 
 import importlib.util
@@ -19,17 +19,23 @@ def two_kernels(builds):
     return [found[5 * n % len(found)] for n, found in enumerate(by_kernel.values())]
 
 
-def two_with_bias(builds):
-    """A build of a forward and one of a backward with a quasi_bias, for two GPUs."""
-    pairs = ("sm_90", "tiled_forward"), ("sm_80", "key_gradients")
-    return [b for b in builds if b.variant == "quasi bias" and (b.architecture, b.kernel) in pairs]
+def other_kinds(builds):
+    """Builds with a quasi_bias, and with a boolean mask and dropout, for two GPUs."""
+    kinds = (
+        ("sm_90", "tiled_forward", "quasi bias"),
+        ("sm_80", "key_gradients", "quasi bias"),
+        ("sm_80", "key_gradients", "boolean mask, dropout"),
+        ("sm_80", "whole_row_backward", "boolean keys, dropout"),
+        ("sm_90", "whole_row_backward", "boolean keys, dropout"),
+    )
+    return [b for b in builds if (b.architecture, b.kernel, b.variant) in kinds]
 
 
 @pytest.mark.parametrize(
     "part",
     [
         member(two_kernels, id="two", fast=True),
-        member(two_with_bias, id="bias", fast=True),
+        member(other_kinds, id="kinds", fast=True),
         member(list, id="tables", fast=False),
     ],
 )

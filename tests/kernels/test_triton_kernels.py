@@ -11,6 +11,7 @@ import pytest
 import torch
 from judging import check
 
+import qacg_kernels as qk
 from qacg_kernels.testing.inputs import Case
 
 VARIANTS = {
@@ -103,3 +104,17 @@ def test_short_sequences_use_a_part_of_the_tile(width, kernel, dtype, device):
     with tiles(device, width, block_m=64, block_n=16):
         for case in cases:
             check(case, kernel, dtype, device)
+
+
+@pytest.mark.parametrize("form", ["whole", "tiled"])
+def test_large_summand_of_all_scores_keeps_float32_weights(form, kernel, device):
+    """The softmax weights of a row sum to 1 in the backward too: the gradient of all values is that of all outputs."""
+    query, key, value, context_query, context_key = torch.ones(5, 1, 1, 40, 16, device=device).unbind()
+    value.requires_grad_()
+    mask = torch.full((40, 40), 1e5, device=device)
+    with tiles(device, 64 if form == "whole" else 16, block_m=16, block_n=16):
+        out = qk.quasi_attention(
+            query, key, value, context_query, context_key, value.new_zeros(1, 1, 40), attn_mask=mask, backend=kernel
+        )
+        out.sum().backward()
+    torch.testing.assert_close(value.grad.sum(2), torch.full((1, 1, 16), 40.0, device=device), rtol=1e-5, atol=0)

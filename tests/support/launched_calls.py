@@ -54,6 +54,8 @@ KINDS = (
     Kind("boolean mask", mask="boolean"),
     Kind("key mask", gate="row", bias=True, causal=True, mask="additive keys"),
     Kind("boolean keys", mask="boolean keys"),
+    Kind("boolean mask, dropout", mask="boolean", dropout_p=0.1),
+    Kind("boolean keys, dropout", mask="boolean keys", dropout_p=0.1),
     Kind("row gate, all at once", gate="row", **_HEAVY, lambda_gradient=True),
     Kind("column gate, all at once", gate="column", **_HEAVY, head_dims=(64, 72)),
     Kind("packed, dropout", gate="row", bias=True, packed=True, dropout_p=0.1),

@@ -65,6 +65,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "boolean mask": dict(mask="boolean"),
     "key mask": dict(mask="additive_keys", gate="shared", bias="shared", is_causal=True),
     "boolean keys": dict(mask="boolean_keys"),
+    "boolean mask, dropout": dict(mask="boolean", dropout_p=0.1),
+    "boolean keys, dropout": dict(mask="boolean_keys", dropout_p=0.1),
     "row gate, all at once": dict(_HEAVY, lambda_gradient=True),
     "column gate, all at once": dict(_HEAVY, form="column"),
     "packed, dropout": dict(gate="shared", bias="shared", packed=True, dropout_p=0.1),
@@ -83,7 +85,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 # The heaviest call without and with a mask, dropout or a column gate.
 HEAVIEST = ("row gate, lengths, causal", "column gate, all at once")
-_BIASED = ("quasi bias", "quasi bias, key mask")
+_OTHERS = ("quasi bias", "quasi bias, key mask", "boolean mask, dropout", "boolean keys, dropout")
 _KEY_MASK = "key mask"
 _TF32 = ("TF32", "TF32, all at once")
 _NO_GRADIENT = "no gradient"  # saves nothing; tiled rows only, as single-tile rows never save
@@ -141,7 +143,7 @@ def every_build() -> list[Build]:
 
 
 def selected_builds() -> list[Build]:
-    """The builds of the full tests: each entry of each table at its heaviest call, and some with a quasi_bias.
+    """The builds of the full tests: each entry of each table at its heaviest call, and some other kinds of call.
 
     The 16-bit dtype alternates between entries and chips, so that every 16-bit entry is compiled in both.
     """
@@ -150,7 +152,7 @@ def selected_builds() -> list[Build]:
         for c, chip in enumerate(OWN_TABLE):
             narrow = DTYPES[(number + c) % 2]
             builds += [Build(chip, kernel, dtype, head_dim, variant) for dtype in (narrow, torch.float32)]
-    parts = itertools.product(("sm_80", "sm_90"), KERNELS, (torch.bfloat16,), (64,), _BIASED)
+    parts = itertools.product(("sm_80", "sm_90"), KERNELS, (torch.bfloat16,), (64,), _OTHERS)
     builds += [Build(*part) for part in parts]
     return [*builds, Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once")]
 
@@ -285,6 +287,8 @@ def faults(build: Build, used: dict[str, Resources]) -> list[str]:
         ):
             if value > most:
                 found.append(f"{build}: {function} takes {value} {what}, expected at most {most}")
+        if r.mismatched:
+            found.append(f"{build}: {function} has {r.mismatched} products that Triton compiles wrongly")
         if is_amd(build.architecture):
             if build.kernel in KERNELS and not r.wgmma:
                 found.append(f"{build}: {function} has no matrix instructions")

@@ -150,7 +150,8 @@ class Gradients(NamedTuple):
         query, context_query: None in the kernel over key blocks of tiled rows, which does not write them.
         query_logit, key_logit: tq and tk of eq. 14, from which the gradients of the gate's parameters are computed.
         delta: eq. 10. This and the next two are None for single-tile rows.
-        log_sum: log2 of a row's sum of exponentials.
+        shift: what is subtracted from a row's scores in powers of two: in 16 bits the maximum and log2 of the sum of
+            exponentials, in float32 the maximum.
         weight: alpha lambda of eq. 5; for a column gate alpha (1 - beta lq), the part that depends on the row.
     """
 
@@ -163,7 +164,7 @@ class Gradients(NamedTuple):
     query_logit: Strided | None
     key_logit: Strided | None
     delta: Strided | None
-    log_sum: Strided | None
+    shift: Strided | None
     weight: Strided | None
     constant: int = 1
 

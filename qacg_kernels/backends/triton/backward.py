@@ -14,6 +14,7 @@ from qacg_kernels.backends.triton.tiles import (
     add_product_over_rows,
     dropout_keeps,
     gate_vector,
+    hide_bytes,
     key_summands,
     load_quasi_bias,
     load_rows,
@@ -77,6 +78,7 @@ def _key_block(block, call, saved, grads, place, config: tl.constexpr, BLOCK_N: 
     if FULL_MASK:
         open_queries = stop
     elif config.key_mask:
+        summands = hide_bytes(summands, 1, call)
         if not config.whole_row:
             stop = tl.where(tl.max(summands, 0) > MINUS_INFINITY, stop, 0)
         open_queries = tl.where(tl.max(tl.where(summands == 0.0, 0, 1), 0) == 0, open_queries, stop)
@@ -170,13 +172,15 @@ def _add_queries(
             config,
             CHECKED,
         )
-        log_sum, row_weight, lq, lk_of_row = _row_factors(rows, present, call, saved, grads, place, config)
+        shift, row_weight, lq, lk_of_row = _row_factors(rows, present, call, saved, grads, place, config)
         if CHECKED and config.key_mask:
-            log_sum = tl.where(present, log_sum, INFINITY)  # else exp2 of a large mask value could overflow
-        p = tl.exp2(scores * factor - log_sum[None, :])
+            shift = tl.where(present, shift, INFINITY)  # else exp2 of a large mask value could overflow
+        p = tl.exp2(scores * factor - shift[None, :])
+        if not config.fast_sigmoid and not config.whole_row:
+            p *= _inverse_sum(rows, present, saved, place)[None, :]
         if config.whole_row and (not config.fast_sigmoid) and config.block_d <= 128:
-            # log_sum of large scores is rounded, so that p sums to 1 + e instead of 1, and delta carries e into dT (eq.
-            # 10). With 16-bit inputs the rounding of dT exceeds e. Wider heads would spill 168 bytes of registers here.
+            # The shift of large scores is rounded, so that p sums to 1 + e instead of 1, and delta carries e into dT
+            # (eq. 10). With 16-bit inputs the rounding of dT exceeds e. Wider heads would spill 168 bytes of registers.
             row_total = tl.sum(p, 0)
             p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
         g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
@@ -238,7 +242,7 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     q = operand(call.query, place, first_row, rows, place.queries, call, config)
     cq = operand(call.context_query, place, first_row, rows, place.queries, call, config)
     do = operand(saved.grad_out, place, first_row, rows, place.queries, call, config)
-    log_sum, row_weight, _, _ = _row_factors(rows, present, call, saved, grads, place, config)
+    shift, row_weight, _, _ = _row_factors(rows, present, call, saved, grads, place, config)
     delta = load_rows(grads.delta, place, rows, present)
     quasi_bias = load_quasi_bias(rows, present, place, call)
     dq = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
@@ -256,12 +260,12 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
     open_keys = open_keys // config.block_n * config.block_n
     if not FULL_MASK:
         dq, dcq, gate_term = _add_keys(
-            dq, dcq, gate_term, open_keys * 0, open_keys, q, cq, do, delta, log_sum, row_weight, quasi_bias, rows,
+            dq, dcq, gate_term, open_keys * 0, open_keys, q, cq, do, delta, shift, row_weight, quasi_bias, rows,
             call, saved, place, config, False,
         )  # fmt: skip
     if FULL_MASK or (not config.even_keys) or config.is_causal:
         dq, dcq, gate_term = _add_keys(
-            dq, dcq, gate_term, open_keys, stop, q, cq, do, delta, log_sum, row_weight, quasi_bias, rows, call,
+            dq, dcq, gate_term, open_keys, stop, q, cq, do, delta, shift, row_weight, quasi_bias, rows, call,
             saved, place, config, True,
         )  # fmt: skip
 
@@ -283,7 +287,7 @@ def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
 
 @triton.jit
 def _add_keys(
-    dq, dcq, gate_term, start, stop, q, cq, do, delta, log_sum, row_weight, quasi_bias, rows, call, saved, place,
+    dq, dcq, gate_term, start, stop, q, cq, do, delta, shift, row_weight, quasi_bias, rows, call, saved, place,
     config: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Returns dq, dcq and gate_term plus the contributions of keys start to stop, eq. 9 to 13."""
@@ -316,7 +320,9 @@ def _add_keys(
             config,
             CHECKED,
         )
-        p = tl.exp2(scores * factor - log_sum[:, None])
+        p = tl.exp2(scores * factor - shift[:, None])
+        if not config.fast_sigmoid:
+            p *= _inverse_sum(rows, rows < place.queries, saved, place)[:, None]
         g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
@@ -340,7 +346,7 @@ def _add_keys(
 
 @triton.jit
 def row_terms_kernel(call, saved, grads, config: tl.constexpr):
-    """Computes delta (eq. 10) of config.block_m query rows, and log_sum and weight for the next kernels.
+    """Computes delta (eq. 10) of config.block_m query rows, and shift and weight for the next kernels.
 
     Without a column gate, also computes the gradients of lambda or of the gate logits (eq. 13 and 14). Reads the saved
     branch outputs.
@@ -355,8 +361,8 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
     do = load_tile(saved.grad_out, place, rows, present, call, config).to(tl.float32)
     o1 = load_tile(saved.softmax_out, place, rows, present, call, config).to(tl.float32)
     store_rows(grads.delta, place, rows, present, tl.sum(do * o1, 1))
-    log_sum, weight, lq, lk = _new_row_factors(rows, present, call, saved, place, config)
-    store_rows(grads.log_sum, place, rows, present, log_sum)
+    shift, weight, lq, lk = _new_row_factors(rows, present, call, saved, place, config)
+    store_rows(grads.shift, place, rows, present, shift)
     store_rows(grads.weight, place, rows, present, weight)
     if not config.column_gate:
         o2 = load_tile(saved.quasi_out, place, rows, present, call, config).to(tl.float32)
@@ -365,27 +371,40 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
 
 @triton.jit
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
-    """Returns log_sum (log2 of each row's sum of exponentials), `weight` of `Gradients`, lq and lk, (M) each.
+    """Returns `shift` and `weight` of `Gradients`, lq and lk, (M) each.
 
-    P = exp2(scores - log_sum). A row without visible keys has a stored maximum and sum of 0, and its P is 0. For tiled
-    rows lq and lk are placeholders, because the kernels over blocks do not use them.
+    P = exp2(scores - shift), for tiled rows in float32 times `_inverse_sum`. A row without visible keys has a stored
+    maximum and sum of 0, and its P is 0. For tiled rows lq and lk are placeholders, because the kernels over blocks do
+    not use them.
     """
-    if grads.log_sum is not None:
-        log_sum = load_rows(grads.log_sum, place, rows, present)
+    if grads.shift is not None:
+        shift = load_rows(grads.shift, place, rows, present)
         weight = load_rows(grads.weight, place, rows, present)
         lq, lk = weight, weight
     else:
-        log_sum, weight, lq, lk = _new_row_factors(rows, present, call, saved, place, config)
-    return log_sum, weight, lq, lk
+        shift, weight, lq, lk = _new_row_factors(rows, present, call, saved, place, config)
+    return shift, weight, lq, lk
 
 
 @triton.jit
 def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
-    row_max = load_rows(saved.row_max, place, rows, present)
-    row_sum = load_rows(saved.row_sum, place, rows, present)
-    log_sum = row_max + tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum))
+    shift = load_rows(saved.row_max, place, rows, present)
+    if config.whole_row or config.fast_sigmoid:
+        row_sum = load_rows(saved.row_sum, place, rows, present)
+        shift += tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum))
     lam, lq, lk = _row_gate(rows, present, call, saved, place, config)
-    return log_sum, call.factors.quasi * lam, lq, lk
+    return shift, call.factors.quasi * lam, lq, lk
+
+
+@triton.jit
+def _inverse_sum(rows, present, saved, place):
+    """Returns 1 / the sum of exponentials of each row, (M).
+
+    A shift of the maximum and the logarithm of the sum would be rounded to the precision of the maximum, which in
+    float32 is the largest error of P.
+    """
+    row_sum = load_rows(saved.row_sum, place, rows, present)
+    return 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
 
 
 @triton.jit

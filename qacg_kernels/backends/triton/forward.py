@@ -9,6 +9,7 @@ from qacg_kernels.backends.triton.tiles import (
     MINUS_INFINITY,
     add_product_over_rows,
     dropout_keeps,
+    hide_bytes,
     key_summands,
     load_quasi_bias,
     load_rows,
@@ -91,12 +92,15 @@ def _whole_row(q, cq, lam, quasi_bias, rows, key_gate, place, call, config: tl.c
     k = operand(call.key, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
     ck = operand(call.context_key, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
     v = operand(call.value, place, 0, keys, place.seen_keys, call, config, not config.even_keys)
+    summands = key_summands(keys, place, call, config)
+    if config.key_mask:
+        summands = hide_bytes(summands, 1, call)
     scores, context_scores, factor, context_factor, visible = score_arguments(
         product_over_features(q, k, place, call, config),
         product_over_features(cq, ck, place, call, config),
         rows[:, None],
         keys[None, :],
-        key_summands(keys, place, call, config)[None, :],
+        summands[None, :],
         quasi_bias[:, None],
         place,
         call,

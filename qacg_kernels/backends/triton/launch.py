@@ -246,7 +246,7 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
         query_logit=plan.query_values() if has_vectors else None,
         key_logit=plan.key_values() if has_vectors else None,
         delta=None if whole else plan.query_values(),
-        log_sum=None if whole else plan.query_values(),
+        shift=None if whole else plan.query_values(),
         weight=None if whole else plan.query_values(),
     )
     if whole:

@@ -223,6 +223,20 @@ def key_summands(keys, place, call, config: tl.constexpr):
 
 
 @triton.jit
+def hide_bytes(values, DIMS: tl.constexpr, call):
+    """Returns int32 or float32 values with DIMS dimensions that depend on a mask, unchanged.
+
+    From a boolean mask and dropout together, Triton (3.6, 3.7) would derive a wrong product. It chooses how many
+    numbers of a row a thread reads for `tl.dot` by the least width of what the left operand depends on, here bytes, and
+    halves this width after `tl.join`, which dropout uses. Eight numbers result, and with fewer than 32 in a row the two
+    operands are read in different orders. Triton does not look beyond a reduction, nor at what a loop carries along.
+    """
+    if (call.seed is not None) and (call.mask.data.dtype.element_ty == tl.uint8):
+        values = tl.max(tl.expand_dims(values, DIMS), DIMS)
+    return values
+
+
+@triton.jit
 def masked_keys(place, call, config: tl.constexpr, SCANNED: tl.constexpr = SCANNED_KEYS):
     """Returns (first_masked, stop) of a key mask.
 
@@ -292,7 +306,8 @@ def score_arguments(
             base += place.head.to(tl.int64) * call.mask.head
             entries = base + i.to(tl.int64) * call.mask.row + j.to(tl.int64) * call.mask.column
             if call.mask.data.dtype.element_ty == tl.uint8:
-                visible &= tl.load(entries, mask=visible, other=0) != 0
+                flags = tl.load(entries, mask=visible, other=0).to(tl.int32)
+                visible &= hide_bytes(flags, 2, call) != 0
             else:
                 bias = tl.load(entries, mask=visible, other=MINUS_INFINITY).to(tl.float32)
                 visible &= _is_visible(bias, call.mask.data.dtype.element_ty)
