@@ -1,10 +1,10 @@
 """Counts the categories of labelled data sets that `qacg suggest` finds without the labels.
 
 A proposal of `qacg suggest` has nouns, and its sentences are the sentences with one of the nouns. A category is covered
-if it is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the command
-prints how many categories proposals of the same sizes with random sentences cover, as the mean of 20 draws. SentiHood
-is used twice, with the four categories of the published task and with all twelve labelled categories. The sentences
-about hotels are invented, and no choice in `qacg suggest` depended on their words.
+if it is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the command also
+draws random sentences for proposals of the same sizes, and prints the number of categories that these cover: the mean
+of 20 draws. SentiHood is used twice, with the four categories of the published task and with all twelve labelled
+categories. The sentences about hotels are invented, and no choice in `qacg suggest` depended on their words.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
@@ -27,7 +27,7 @@ Labelled = list[tuple[str, set[str]]]
 
 
 def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> set[str]:
-    """The categories that are the most frequent, without a tie, among the sentences of at least one list.
+    """The covered categories: each is the most frequent one, without a tie, in at least one list of sentences.
 
     Args:
         picked: lists of sentence indices.
@@ -74,7 +74,13 @@ def read_semeval(folder: Path) -> Labelled:
 
 
 def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set[str]]) -> str:
-    """Formats the coverage of a data set, and that of random sentences, as a line of text."""
+    """Formats as a line of text how many categories the proposals cover, and how many random sentences cover.
+
+    Args:
+        title: name of the data set.
+        proposals: the proposals of `qacg suggest`.
+        categories: the categories of each sentence.
+    """
     known = set().union(*categories)
     found = covered([one.picked for one in proposals], categories)
     chance = by_chance([len(one.picked) for one in proposals], categories)

@@ -141,7 +141,7 @@ def grid(shapes, dtypes, modes, dropouts, lengths=(FULL,)) -> list[Case]:
 
 
 _HISTOGRAM = Path(__file__).with_name("sentihood_lengths.json")
-LONGEST = 128  # the longest length in the histogram, which counts longer sentences as truncated to it
+LONGEST = 128  # the longest length in the histogram; longer sentences are counted as truncated to it
 
 
 @functools.cache
@@ -167,10 +167,13 @@ def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
 
 
 class Inputs(NamedTuple):
-    """The operands of one call, and the upstream gradient of its output. If packed, tensors are (T, H, D)."""
+    """The operands of one call, and the upstream gradient of its output.
 
-    query: Tensor  # (B, H, L, D), as context_query and grad_out
-    key: Tensor  # (B, H, S, D), as value and context_key
+    If packed, operands and gradient are (T, H, D) and lambda is (T, H), with T tokens in all sequences.
+    """
+
+    query: Tensor  # (B, H, L, D), also the shape of context_query and grad_out
+    key: Tensor  # (B, H, S, D), also the shape of value and context_key
     value: Tensor
     context_query: Tensor
     context_key: Tensor

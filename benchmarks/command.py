@@ -15,7 +15,12 @@ RESUMES = "--out has the records so far; the same command resumes"  # `advice` o
 def add_common_options(
     parser: argparse.ArgumentParser, out: str = "folder for the records; by default they are only printed"
 ) -> None:
-    """Adds the options --out, with the help text `out`, --threads and --quick of commands that measure on the CPU."""
+    """Adds the options that commands measuring on the CPU have in common: --out, --threads and --quick.
+
+    Args:
+        parser: parser of the command.
+        out: help text of --out.
+    """
     parser.add_argument("--out", metavar="DIR", help=out)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads of torch")
     parser.add_argument("--quick", action="store_true", help="few repeats, to check that everything runs")

@@ -69,7 +69,7 @@ class Change:
 
 
 def _place(record: records.Record) -> str:
-    """Describes machine and threads, without the kernels' instruction sets. Comparable times have equal texts."""
+    """Describes machine and threads, without the kernels' instruction sets; equal texts mean comparable times."""
     return json.dumps({k: v for k, v in record.origin.machine.items() if k != "instruction_sets"}, sort_keys=True)
 
 

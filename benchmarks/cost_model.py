@@ -75,7 +75,7 @@ def too_few(cases: Collection[Case]) -> str | None:
         return f"cases: expected more than the {_TERMS} constants, got {len(cases)}"
     lengths = {case.shape.length for case in cases}
     if len(lengths) < 2:
-        return f"lengths: expected at least two, since elements and entries grow alike otherwise, got {lengths}"
+        return f"lengths: expected at least two, because with one length elements and entries grow alike, got {lengths}"
     return None
 
 

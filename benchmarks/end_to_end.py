@@ -32,8 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.end_to_end", description="Whole steps of QACG-BERT, implementations side by side."
     )
     add_common_options(parser)
-    parser.add_argument("--sizes", choices=SIZES, nargs="+")
-    parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES))
+    parser.add_argument(
+        "--sizes", choices=SIZES, nargs="+", help="sizes of the model (default: all but tiny, with --quick tiny)"
+    )
+    parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES), help="kinds of steps (default: both)")
     parser.add_argument(
         "--dtypes", choices=MAIN_DTYPES, nargs="+", default=list(MAIN_DTYPES), help="bfloat16 uses autocast"
     )

@@ -89,7 +89,7 @@ def report(
         lines += map(str, results)
         lines.append(f"{backend}: {sum(one.met for one in results)} of {len(results)} targets met on {device_name}")
     lines += beside_predictions(session.records, architecture)
-    lines += ["not measured:", *session.missing] if session.missing else ["everything of the plan was measured"]
+    lines += ["not measured:", *session.missing] if session.missing else ["every case of the plan was measured"]
     print("\n".join(lines), flush=True)
     writer.path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     try:

@@ -48,7 +48,7 @@ class Step:
 
 
 def sanitizer() -> str | None:
-    """Path of compute-sanitizer, on the path or in CUDA_HOME (/usr/local/cuda if not set); None if there is none."""
+    """Path of compute-sanitizer, from PATH or CUDA_HOME/bin (default: /usr/local/cuda/bin); None if it is missing."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=str(Path(home) / "bin"))
 
@@ -131,7 +131,7 @@ def problems(folder: Path) -> list[str]:
     if not all(
         isinstance(entry, dict) and isinstance(entry.get("step"), str) and "created" in entry for entry in steps
     ):
-        return [f"{MANIFEST}: expected a list of objects with step and created as the field 'steps', got another value"]
+        return [f"{MANIFEST}: field 'steps': expected a list of objects with step and created, got another value"]
     ran = {entry["step"]: entry for entry in steps}
     found += [
         f"{MANIFEST}: expected the step {name!r}, got none"
@@ -162,7 +162,7 @@ def _record_problems(folder: Path, device_name: str) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_report", description="Makes an archive about a GPU."
+        prog="python -m benchmarks.gpu_report", description="Makes an archive with everything to report about a GPU."
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--out", type=Path, metavar="DIR", help="new folder; the archive is written to its parent")

@@ -4,10 +4,10 @@
 - For an operator in C++, a batch of 0 sequences includes parsing, checks and allocation, but no work of the kernels.
   The CPU operator represents the CUDA operator, whose schema and checks are the same.
 - A call with backend "auto" and one with a named backend show the cost of the selection.
-- PyTorch's own attention on 0 sequences shows the speed of the core.
+- PyTorch's own attention on 0 sequences shows the speed of the CPU core.
 
 Tensors are small and on the CPU. A value is the CPU time of a call in the fastest of several repeats, since other work
-on the core can only increase it.
+on the core can only increase this time.
 """
 
 import argparse

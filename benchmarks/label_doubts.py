@@ -1,7 +1,8 @@
 """Precision and recall of the doubtful labels of `qacg check`: `python -m benchmarks.label_doubts --data DIR`.
 
 Replaces the labels of randomly chosen training rows of SentiHood by other labels. Then compares the labels that the
-TF-IDF baseline doubts with the replaced labels. Other doubts may be right too, since the published labels have errors.
+TF-IDF baseline doubts with the replaced labels. Doubts about other labels may be right too, since the published labels
+have errors.
 """
 
 from __future__ import annotations

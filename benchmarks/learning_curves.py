@@ -1,9 +1,9 @@
 """Quality of the default training by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
 
 Trains with the defaults of `qacg train`, the smallest sizes first, and fits the TF-IDF baseline on the same data. Adds
-a record for each training run to DIR. The same command resumes an interrupted run, also within a training run.
-`--table` only prints the stored records. `--baseline-only` trains nothing, and fits the baseline of the records of
-`--texts` again.
+a record for each training run to DIR. The same command resumes an interrupted run, also in the middle of a training.
+`--table` only prints the stored records. `--baseline-only` trains no model; it fits the baseline again for the stored
+records of the kinds of text in `--texts`.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def append(folder: Path, row: dict) -> None:
 
 
 def replace_all(folder: Path, rows: Iterable[dict]) -> None:
-    """Replaces the records in the file of a folder atomically by `rows`."""
+    """Replaces the file of a folder atomically by a file with the records `rows`."""
     with atomic_write(folder / FILE) as handle:
         handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
@@ -118,7 +118,7 @@ def measure(out: Path, key: Key, data: Path | None, options: TrainingOptions) ->
 
 
 def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
-    """Fits the baseline of stored records again, and stores its metrics, the commit and the date in the records.
+    """Fits the baseline again for stored records, and stores its metrics, the commit and the date in the records.
 
     Args:
         out: folder of the records.
@@ -168,7 +168,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast also for training from scratch")
     parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
     parser.add_argument(
-        "--baseline-only", action="store_true", help="train nothing; fit the baseline of the records of --texts again"
+        "--baseline-only",
+        action="store_true",
+        help="train no model; fit the baseline again for the stored records of --texts",
     )
     options = parser.parse_args(arguments)
     published = [kind for kind in options.texts if kind in PUBLISHED]

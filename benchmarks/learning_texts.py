@@ -1,6 +1,6 @@
 """Texts of the learning curves: a given number of invented product reviews or of published sentences.
 
-A review has two to four clauses, each about another aspect. A clause consists of a thing and a verdict on it. All
+A review has two to four clauses, each about a different aspect. A clause consists of a thing and a verdict on it. All
 aspects have the same verdicts, so only the clause shows which aspect a word such as "flawless" praises. Some pairs of a
 thing and a verdict occur only in the test split. So a model must learn what words mean and which thing they refer to.
 """

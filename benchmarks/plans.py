@@ -81,7 +81,7 @@ def suite_shape(length: int, head_dim: int) -> Shape:
 
 
 def _with_lengths(lengths: str, dropout: float, backend: str) -> tuple[str, ...]:
-    """The implementations for padded or packed sentences: eager if padded, and the composition without dropout."""
+    """The implementations for sentences: `backend`, eager if padded, and the composition if there is no dropout."""
     eager = (EAGER,) if lengths == PADDED else ()
     composition = () if dropout else (COMPOSITION,)
     return (*eager, *composition, backend)
@@ -259,7 +259,7 @@ def gpu_items(backends: tuple[str, ...]) -> list[Item]:
         for shape in (gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in (128, 512, 4096, 16384))
     ]
     dropout += [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
-    # Compiling takes longer than all measurements, so what torch.compile is part of comes last.
+    # Compiling takes longer than all measurements, so the items that use torch.compile come last.
     composed = [
         item(gpu_shape(length, 64), mode, (COMPOSITION,)) for length in (1024, 16384, 2048, 8192) for mode in passes
     ]

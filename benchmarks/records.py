@@ -17,7 +17,7 @@ from qacg_kernels import info
 from qacg_kernels.utils.source_revision import checkout_of
 
 FORMAT = 1
-MOST_CONTENTION = 0.05  # beyond this share of the CPU in other processes, a time should not be quoted
+MOST_CONTENTION = 0.05  # if other processes used more than this share of the CPU, a time should not be quoted
 
 
 @dataclass(frozen=True)
@@ -423,7 +423,7 @@ def threads_of(record: Record) -> int:
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """The records with the most threads of their machine."""
+    """Keeps, of each machine, the records with its largest number of threads."""
     most: dict[str, int] = {}
     for record in records:
         machine = record.origin.machine["cpu"]

@@ -30,11 +30,21 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.run", description="Times of attention, implementations side by side."
     )
     add_common_options(parser)
-    parser.add_argument("--shapes", type=Shape.parse, nargs="+", metavar="B,H,L,D")
-    parser.add_argument("--dtypes", choices=DTYPES, nargs="+", default=["float32"])
-    parser.add_argument("--modes", choices=MODES, nargs="+", default=[FORWARD, FORWARD_BACKWARD])
-    parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0])
-    parser.add_argument("--lengths", choices=LENGTHS, nargs="+", default=[FULL])
+    parser.add_argument(
+        "--shapes", type=Shape.parse, nargs="+", metavar="B,H,L,D", help="sizes of the calls; three shapes by default"
+    )
+    parser.add_argument("--dtypes", choices=DTYPES, nargs="+", default=["float32"], help="float32 by default")
+    parser.add_argument(
+        "--modes",
+        choices=MODES,
+        nargs="+",
+        default=[FORWARD, FORWARD_BACKWARD],
+        help="passes to measure (default: forward forward+backward); inference with dropout is left out",
+    )
+    parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0], help="dropout probabilities; 0 by default")
+    parser.add_argument(
+        "--lengths", choices=LENGTHS, nargs="+", default=[FULL], help="lengths of the sequences (default: full)"
+    )
     parser.add_argument(
         "--implementations",
         choices=IMPLEMENTATIONS,

@@ -2,8 +2,8 @@
 
 Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants, the
 share of each term in the model's time for the main shapes, and the efficiency of threads. It also prints the model's
-prediction for packed sentences, to which it was not fitted. Draws the time over length, head size, batch, heads and
-threads. Dots are medians with their quartiles. Lines are the model; over threads, they are the time with the fewest
+predictions for packed sentences, which were not used for the fit. Draws the time over length, head size, batch, heads
+and threads. Dots are medians with their quartiles. Lines are the model; over threads, they are the time with the fewest
 threads, scaled by the inverse number of threads.
 """
 
@@ -142,8 +142,8 @@ def _per_query(record: records.TimeRecord) -> float:
 def _grouped(measured: Sequence[records.TimeRecord], by: str, along: str) -> Series:
     """Groups records into series by the field `by`; a series has one record for each value of the field `along`.
 
-    Of several records with the same value, the series has the record with the largest batch times heads. Series of one
-    record are left out. If there are more series than colours, evenly spaced series are kept.
+    Of several records with the same values of both fields, a series has the record with the largest batch times heads.
+    Series of one record are left out. If there are more series than colours, evenly spaced series are kept.
     """
     best: dict[tuple, records.TimeRecord] = {}
     for one in sorted(measured, key=lambda one: one.batch * one.heads):

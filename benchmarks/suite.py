@@ -91,7 +91,7 @@ def _measure(options: argparse.Namespace) -> int:
     suite.run(plans.suite_stages(options.backend, options.threads, tuple(options.parts)))
     measured = suite.session(options.threads).records
     print_results([target.judge(options.backend, measured) for target in TARGETS["cpu"]], measured)
-    print("\n".join(["not measured:", *suite.missing]) if suite.missing else "everything of the plan was measured")
+    print("\n".join(["not measured:", *suite.missing]) if suite.missing else "every case of the plan was measured")
     return int(bool(suite.wrong))
 
 

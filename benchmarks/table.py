@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.table", description="Prints records as Markdown tables."
     )
     parser.add_argument(
-        "files", nargs="+", help="files of records of one machine and commit; uses only those with the most threads"
+        "files", nargs="+", help="files of records of one machine and commit; only those with the most threads are used"
     )
     parser.add_argument("--machines", action="store_true", help="files of several machines: their times in one table")
     parser.add_argument("--dtypes", nargs="+", help="only times of these dtypes")

@@ -1,4 +1,4 @@
-"""Fused quasi-attention: softmax attention plus sigmoid attention, weighted by a gate lambda."""
+"""Fused quasi-attention: softmax attention plus sigmoid attention on a context, weighted by a gate lambda."""
 
 from qacg_kernels.call.dropout import draw_dropout_seed, keep_mask
 from qacg_kernels.call.gate import GateParameters

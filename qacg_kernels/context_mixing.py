@@ -12,6 +12,7 @@ class FusedContextMixing(ContextAttention):
 
         Q' = (1 - lq) Q + lq Qc,  lq = sigmoid(Q . vq + Qc . vqc + bq),  and K' in the same way.
 
+    Q and Qc are query and context query; vq, vqc and bq are the weights and the bias of the query gate.
     Follows Wu and Ong (2021) and their released code: there is no dropout on the context query and key, and `forward`
     returns one tensor. The softmax attention is torch.nn.functional.scaled_dot_product_attention.
     `apply_fused_attention` makes this module from one that has the nine layers of NAMINGS and returns one tensor.
@@ -42,8 +43,9 @@ class FusedContextMixing(ContextAttention):
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
                 broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to the scores.
-                A floating mask is converted to the dtype of the queries, which is hidden_states' without autocast.
-                A value at or below half the lowest number of either dtype (float32's for float64) hides the key.
+                A floating mask is converted to the dtype of the queries: that of hidden_states, unless autocast changes
+                it. A value at or below half the lowest finite number of its dtype, before or after this conversion,
+                hides the key (float32's number for float64).
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
             C_embed: a name of `context` in published code; pass exactly one of the three.
@@ -54,8 +56,8 @@ class FusedContextMixing(ContextAttention):
 
         Raises:
             TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
-            ValueError: an argument has the wrong shape or device, the mask has an unsupported dtype, or a key mask has
-                integers other than 0 and 1 (checked for masks on the CPU that can be read).
+            ValueError: an argument has the wrong shape or device, or the mask has an unsupported dtype. Or a key mask
+                has integers other than 0 and 1 (checked for masks on the CPU that can be read).
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)
@@ -72,12 +74,12 @@ class FusedContextMixing(ContextAttention):
         return out.transpose(1, 2).flatten(-2)
 
     def _mixed(self, side: str, x: Tensor, context: Tensor) -> Tensor:
-        """Mixes x and context, (B, H, L, D) each: (1 - l) x + l context with the gate l of one side."""
+        """Mixes x and context, (B, H, L, D) each: (1 - l) x + l context with the gate l of `side`, query or key."""
         gate = torch.sigmoid(self._logit(f"gate_{side}", x) + self._logit(f"gate_context_{side}", context))
         return torch.lerp(x, context, gate)
 
     def _logit(self, role: str, x: Tensor) -> Tensor:
-        """x . v + b for heads x (B, H, L, D), with one v for all heads or one per head: (B, H, L, 1)."""
+        """Returns x . v + b, (B, H, L, 1), for heads x (B, H, L, D), with v and b of the gate layer of a role."""
         layer = self.layer(role)
         logit = (x * layer.weight.to(x.dtype)[:, None]).sum(-1, keepdim=True)
         return logit if layer.bias is None else logit + layer.bias.to(x.dtype).view(-1, 1, 1)

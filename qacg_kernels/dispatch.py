@@ -27,8 +27,8 @@ _REGISTERED: tuple[Backend, ...] = (
 )
 _MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
-# By name of a backend, another backend whose backward replaces its own if that other backend supports the call. Both
-# backwards read the same saved tensors.
+# By name of the forward's backend, another backend whose backward runs instead if that backend supports the call. It
+# can read the tensors that the forward saves.
 _FOLLOWED_BY: dict[str, Backend] = {hopper.NAME: triton}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
@@ -124,7 +124,7 @@ def _reasons(module: Backend, problem: Problem) -> list[str]:
     return module.missing() or outside_limits(module, problem)
 
 
-# Pairs of a number of keys and the backend for calls of up to that many, in rising order. The last pair has no limit.
+# Pairs (N, the backend for calls with rows of at most N keys), by rising N. The last pair has no limit.
 _Selection = tuple[tuple[int, Backend], ...]
 _selections: dict[tuple, _Selection] = {}  # a cache, because making a selection takes several microseconds
 _chosen: set[tuple[torch.device, str]] = set()  # devices, and backends that "auto" has selected for them
@@ -173,7 +173,7 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
 
 
 def backward_of(module: Backend, problem: Problem) -> Backend:
-    """The backend whose backward follows a forward of `module`. The forward saves that backend's `residuals`."""
+    """Returns the backend whose backward follows a forward of `module`; its `residuals` are what the forward saves."""
     other = _FOLLOWED_BY.get(module.NAME)
     return module if other is None or _reasons(other, problem) else other
 
@@ -205,16 +205,16 @@ def _of_length(selection: _Selection, problem: Problem) -> Backend:
 
 
 def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
-    """Selects backends for all calls that differ from `problem` in B, H, L and S only.
+    """Selects, by number of keys, the backends for all calls that have the same key in `_selections` as `problem`.
 
     Args:
         problem: the call.
-        backend: the argument of the call, which determines whether an error names it or QACG_BACKEND.
+        backend: the call's argument `backend`. If it is "auto", errors name QACG_BACKEND instead of `backend`.
         name: `backend`, or the value of QACG_BACKEND in place of "auto".
         differentiable: whether a backward pass may follow.
 
     Returns:
-        Pairs of a number of keys and the backend for calls of up to that many, in rising order.
+        Pairs (N, the backend for calls with rows of at most N keys), by rising N. The last pair has no limit.
 
     Raises:
         ValueError: the name is unknown.
@@ -236,10 +236,13 @@ def _selection(problem: Problem, backend: str, name: str, differentiable: bool) 
 
 
 def _preferred(problem: Problem, differentiable: bool) -> _Selection:
-    """Returns for each length the backend that `tune` measured to be the fastest.
+    """Selects, by number of keys, the backend that `tune` measured to be the fastest.
 
-    Without a measurement, or if the fastest backend does not support the call, returns the first AUTOMATIC backend that
-    supports it.
+    Without a measurement, or if the fastest backend does not support the call, selects another: the first AUTOMATIC
+    backend for the call's device that supports it, or the reference if there is none.
+
+    Returns:
+        Pairs (N, the backend for calls with rows of at most N keys), by rising N. The last pair has no limit.
     """
     query = problem.query
     first: Backend = reference
@@ -265,8 +268,8 @@ def explained(problem: Problem, backend: str, differentiable: bool) -> tuple[str
         differentiable: whether a backward pass may follow.
 
     Returns:
-        The name of the selected backend. For each GPU backend that supports the call and that "auto" does not prefer,
-        the reason by its name.
+        The name of the selected backend, and a dictionary of reasons. Its keys are the names of the GPU backends that
+        support the call, but that "auto" does not prefer.
 
     Raises:
         ValueError: the name, or the value of QACG_BACKEND, is unknown.
@@ -292,7 +295,7 @@ def _note(module: Backend, problem: Problem) -> str | None:
 
 
 def chosen_so_far() -> dict[str, dict[str, object]]:
-    """By device, the backends that "auto" has selected for eager calls, and the summary of the self-checks there."""
+    """Returns, by device, the backends that "auto" has selected for eager calls, and the summary of self-checks."""
     return {
         str(device): {
             "backends": sorted(name for on, name in _chosen if on == device),

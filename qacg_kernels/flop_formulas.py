@@ -1,4 +1,4 @@
-"""Floating-point operations of the operators: import this module before you use torch's FlopCounterMode.
+"""Registers FLOP formulas of the operators; import this module before you use torch's FlopCounterMode.
 
 The package does not import this module, because torch.utils.flop_counter loads Triton.
 
@@ -12,8 +12,8 @@ Example:
     >>> counter.get_total_flops()  # 6 x 10 x 10 x 16 for each of 2 x 4 heads
     76800
 
-Per sequence and head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), whatever a kernel
-computes. Masks, key lengths and causality do not reduce the count. If the offsets of packed sequences cannot be read,
+Per sequence and head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), whatever form of kernel
+runs. Masks, key lengths and causality do not reduce the count. If the offsets of packed sequences cannot be read,
 the count is an upper bound.
 """
 

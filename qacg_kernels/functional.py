@@ -70,10 +70,10 @@ def quasi_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes quasi-attention: softmax attention plus gated sigmoid attention on a context.
 
-    The output is A value, with the attention map A = Z * (softmax(T) + lambda * quasi_scale * sigmoid(Tc)) of the
-    scores T = scale * query key^T and the context scores Tc = scale * context_query context_key^T + quasi_bias
-    (MATH.md, eq. 1 to 8). Z is 0 for entries that dropout drops, and 1 / (1 - p) for the others, where p is dropout_p
-    rounded to a multiple of 2^-16. The layout, and the meaning of True in a mask, are those of
+    The output is A @ value, with the attention map A = Z * (softmax(T) + lambda * quasi_scale * sigmoid(Tc)). The
+    scores are T = scale * query @ key^T, and the context scores Tc = scale * context_query @ context_key^T + quasi_bias
+    (MATH.md, eq. 1 to 8). Z is the dropout factor: 0 for a dropped entry, 1 / (1 - p) for a kept one. The probability p
+    is dropout_p, rounded to a multiple of 2^-16. The layout, and the meaning of True in a mask, are those of
     torch.nn.functional.scaled_dot_product_attention.
 
     Args:
@@ -86,16 +86,16 @@ def quasi_attention(
         attn_mask: up to four dimensions that broadcast to (B, H, L, S); must not require gradients. Boolean: True where
             the key is visible. In query's dtype: added to T and to Tc; values at or below half the dtype's lowest
             number (float32's for float64) hide the key.
-        key_lengths: (B,) int32 or int64; keys and values at and beyond the length are not read, except keys by a row
-            gate from GateParameters. On a GPU the lengths are not validated.
+        key_lengths: (B,) int32 or int64, S for every sequence when None. Keys and values at and beyond the length are
+            not read; only a row gate from GateParameters reads such keys. On a GPU the lengths are not validated.
         is_causal: True or False, whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
-        quasi_bias: number that is added to Tc, or "-log(keys)": minus the logarithm of the number of keys that the
-            query sees, 0 if it sees none. A key with the value m in an additive mask counts exp(m) times. Or one bias
-            per query: a tensor that broadcasts to (B, H, L), float32 (float64 for float64 inputs); must not require
-            gradients.
+        quasi_bias: number that is added to the context scores, or "-log(keys)": minus the logarithm of the number of
+            keys that the query sees, 0 if it sees none. A key with the value m in an additive mask counts exp(m) times.
+            Or one bias per query: a tensor that broadcasts to (B, H, L), float32 (float64 for float64 inputs); must not
+            require gradients.
         backend: "auto", or a name of available_backends(). The environment variable QACG_BACKEND can replace "auto" by
             a name.
         dropout_seed: int64 scalar tensor on query's device. When None and dropout_p > 0, drawn from torch's generator.
@@ -190,7 +190,7 @@ def quasi_attention_varlen(
     dropout_seed: Tensor | None = None,
     return_lambda: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Computes quasi-attention within packed sequences, without padding (MATH.md, eq. 1 to 8).
+    """Computes quasi-attention within each of several packed sequences, without padding (MATH.md, eq. 1 to 8).
 
     Args:
         query: (T, H, D), the sequences one after another, in float16, bfloat16, float32 or float64; any strides.
@@ -278,8 +278,8 @@ def attention_maps(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Computes the attention maps, which `quasi_attention` does not return (MATH.md, eq. 1 to 7).
 
-    Runs in plain PyTorch, so the maps can be differentiated any number of times. Every map takes B H L S elements of
-    memory; with `rows`, B H len(rows) S.
+    Runs in plain PyTorch, so the maps can be differentiated any number of times. Every map has B * H * L * S elements;
+    with `rows`, B * H * len(rows) * S.
 
     Args:
         query: (B, H, L, D), float16, bfloat16, float32 or float64; any strides.
@@ -291,7 +291,7 @@ def attention_maps(
         attn_mask: up to four dimensions that broadcast to (B, H, L, S); must not require gradients. Boolean: True where
             the key is visible. In query's dtype: added to both scores; values at or below half the dtype's lowest
             number (float32's for float64) hide the key.
-        key_lengths: (B,) int32 or int64; keys at and beyond the length are hidden.
+        key_lengths: (B,) int32 or int64, S for every sequence when None; keys at and beyond the length are hidden.
         is_causal: True or False, whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), with which the call of `quasi_attention` dropped attention entries.
         scale: factor on both scores, 1 / sqrt(D) when None.
@@ -303,8 +303,8 @@ def attention_maps(
 
     Returns:
         Four tensors in query's dtype (float32 for 16-bit inputs): the map A after dropout, the softmax map P before
-        dropout, the gated sigmoid map lambda * quasi_scale * sigmoid(Tc) before dropout, and lambda. The maps are
-        (B, H, L, S). Lambda is (B, H, L), or (B, H, L, S) for a column gate. With `rows`, L is len(rows).
+        dropout, the gated sigmoid map lambda * quasi_scale * sigmoid(context scores) before dropout, and lambda. The
+        maps are (B, H, L, S). Lambda is (B, H, L), or (B, H, L, S) for a column gate. With `rows`, L is len(rows).
 
     Raises:
         TypeError: an argument has the wrong type or dtype, or dropout_seed is not a scalar.
@@ -362,7 +362,7 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
         raise TypeError(f"rows: expected integers, got dtype {rows.dtype}")
     rows = rows.to(torch.int64)
     if rows.numel() and has_values(rows) and (rows.min() < 0 or rows.max() >= length):
-        raise ValueError(f"rows: expected positions 0 to {length - 1}, got {int(rows.min())} to {int(rows.max())}")
+        raise ValueError(f"rows: expected 0 <= position < {length}, got {int(rows.min())} to {int(rows.max())}")
     return rows
 
 
@@ -407,7 +407,9 @@ _DENSE_CALL, _PACKED_CALL = inspect.signature(quasi_attention), inspect.signatur
 
 
 def problem_of(*args, **kwargs) -> Problem:
-    """Returns the Problem of arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`.
+    """Returns the Problem of a call of `quasi_attention`, or of `quasi_attention_varlen` if `cu_seqlens` is given.
+
+    The arguments are those of the call; `backend` and `return_lambda` have no effect.
 
     Raises:
         TypeError: an argument is missing, unknown, or has the wrong type or dtype.

@@ -1,4 +1,4 @@
-"""Report of this installation and machine: `python -m qacg_kernels.info [--json]`.
+"""Reports on this installation and machine: `python -m qacg_kernels.info [--json]`.
 
 The report is for bug reports and benchmark records. `collect` does not raise: if a fact cannot be determined, its field
 has the text of the error.

@@ -67,9 +67,13 @@ class GateLayer(nn.Linear):
 def layer_sizes(
     hidden_size: int, head_size: int, context_projection: str, gate_rows: int
 ) -> dict[str, tuple[int, int]]:
-    """Returns the number of input and output features of the layer of each role.
+    """Returns the numbers of input and output features of the attention's nine layers, by role.
 
-    `gate_rows` is 1 if all heads share the gate's weights, or the number of heads.
+    Args:
+        hidden_size: size of hidden states and of the context.
+        head_size: D.
+        context_projection: "hidden" or "head", as in `FusedQuasiAttention`.
+        gate_rows: 1 if all heads share the gate's weights, else the number of heads.
     """
     context_size = hidden_size if context_projection == "hidden" else head_size
     return {
@@ -82,7 +86,7 @@ def layer_sizes(
 class ContextAttention(nn.Module):
     """Base class of self-attentions with a context: has the nine layers of NAMINGS and splits features into heads.
 
-    A subclass sets the four attributes below and has a submodule `dropout`.
+    A subclass sets the attributes hidden_size, num_heads, context_projection and naming, and the submodule `dropout`.
     """
 
     hidden_size: int
@@ -91,7 +95,7 @@ class ContextAttention(nn.Module):
     naming: str
 
     def layer(self, role: str) -> nn.Module:
-        """The layer of a role, a key of NAMINGS["released"]; its attribute name depends on `naming`."""
+        """Returns the layer of a role. The roles are the keys of NAMINGS["released"]."""
         return getattr(self, NAMINGS[self.naming][role])
 
     def add_layers(self, *, lambda_bias: bool, lambda_per_head: bool, **options: Any) -> None:
@@ -176,8 +180,8 @@ class FusedQuasiAttention(ContextAttention):
     """Fused multi-head self-attention with a context, A = softmax(T) + lambda * alpha * sigmoid(Tc).
 
     Projects hidden states to query, key and value, and a context to context query and context key. Then runs
-    `quasi_attention` on these five tensors (MATH.md, eq. 1 to 8). `dropout` acts on A and, as in the published code, on
-    the context query and key.
+    `quasi_attention` on these five tensors (MATH.md, eq. 1 to 8). T are the scores of query and key, Tc those of
+    context query and context key. `dropout` acts on A and, as in the published code, on the context query and key.
 
     The five projections are called as modules, so hooks and wrappers on them keep working. The gate's layers
     are not called; the kernel reads their weights and biases.
@@ -188,21 +192,21 @@ class FusedQuasiAttention(ContextAttention):
         dropout: probability in [0, 1).
         context_projection: "hidden" projects the whole context with hidden_size x hidden_size weights; "head" projects
             the slice of each head with D x D weights that all heads share.
-        lambda_bias: whether the gate's layers have biases. The biases of the two layers of the query gate are added up,
-            and so are those of the key gate.
+        lambda_bias: whether the gate's layers have biases. The query gate adds up the biases of its two layers, and the
+            key gate those of the other two.
         lambda_per_head: whether each head has its own gate weights, (H, D), instead of sharing (1, D).
         naming: attribute names of the layers: "released" (query, context_for_q, lambda_q_query_layer, ...) or
             "compact" (Wq, Wcq, lambda_Q, ...). A state dict in the other naming loads as well.
         quasi_scale: alpha, the factor on the sigmoid map.
         quasi_bias: number that is added to the context scores, or "-log(keys)": minus the logarithm of the number of
-            keys that a query sees (`quasi_attention`).
+            keys that a query sees (see `quasi_attention`).
         beta: the weight of the query gate.
         gamma: the weight of the key gate.
         backend: "auto", or a name of available_backends(). A call that the named backend does not support raises
             RuntimeError.
         output_attentions: whether forward returns the maps by default.
-        device: device of the parameters.
-        dtype: dtype of the parameters.
+        device: device of the parameters, torch's default when None.
+        dtype: dtype of the parameters, torch's default when None.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or is out of range.
@@ -361,8 +365,9 @@ class FusedQuasiAttention(ContextAttention):
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
                 broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to both scores.
-                A floating mask is converted to the dtype of the queries, which is hidden_states' without autocast.
-                A value at or below half the lowest number of either dtype (float32's for float64) hides the key.
+                A floating mask is converted to the dtype of the queries: that of hidden_states, unless autocast changes
+                it. A value at or below half the lowest finite number of its dtype, before or after this conversion,
+                hides the key (float32's number for float64).
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), packed (T, hidden_size).
             C_embed: a name of `context` in published code; pass exactly one of the three.
@@ -373,16 +378,17 @@ class FusedQuasiAttention(ContextAttention):
             output_lambda: whether to return lambda, which takes two or three more small kernels.
 
         Returns:
-            Five values: the output in the shape of hidden_states; the map A after dropout, the softmax map and the
-            gated quasi-attention map lambda * G, each (B, H, L, L), or None if not requested; and lambda (B, H, L, 1),
-            packed (T, H, 1), or None if not requested. The tensors are differentiable; maps are float32 for 16-bit
-            inputs. After apply_fused_attention, padded calls return a `PlaceholderMap` for each map that was not
-            requested.
+            Five values: the output in the shape of hidden_states; three maps (B, H, L, L), or None if not requested;
+            and lambda (B, H, L, 1), packed (T, H, 1), or None if not requested. The maps are A after dropout, the
+            softmax map, and the gated quasi-attention map lambda * alpha * sigmoid(Tc). The tensors are differentiable;
+            maps are float32 for 16-bit inputs. After apply_fused_attention, padded calls return a `PlaceholderMap` for
+            each map that was not requested.
 
         Raises:
-            TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
-            ValueError: an argument has the wrong shape, device or value, the mask has an unsupported dtype or requires
-                gradients, or an argument does not apply to packed sequences.
+            TypeError: an argument has the wrong type or dtype, the context is missing or given twice, or a layer of the
+                gate is no nn.Linear.
+            ValueError: an argument has the wrong shape, device or value, or does not apply to packed sequences. Or the
+                mask has an unsupported dtype or requires gradients.
             RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call, or
                 QACG_SELF_CHECK=strict rejects it.
         """
@@ -460,7 +466,8 @@ class FusedQuasiAttention(ContextAttention):
             returns_lambda: whether to return lambda.
 
         Returns:
-            The output (B, H, L, D); the maps A, P and lambda * G, (B, H, L, L), or None; lambda (B, H, L, 1), or None.
+            Three values: the output (B, H, L, D); the attention map, softmax map and gated quasi-attention map,
+            (B, H, L, L) each, or None; and lambda (B, H, L, 1), or None.
         """
         # The same seed for the output and the maps, so that A shows the entries that were dropped from the output.
         seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None
@@ -500,7 +507,7 @@ class FusedQuasiAttention(ContextAttention):
 
 
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Returns the output of a call, and its lambda with a last dimension of 1 added; None if lambda is absent."""
+    """Splits a result of `quasi_attention` into output and lambda, (..., 1); lambda is None if it was not returned."""
     if isinstance(attended, Tensor):
         return attended, None
     return attended[0], attended[1].unsqueeze(-1)
@@ -526,8 +533,8 @@ def autocast_enabled(device_type: str) -> bool:
 def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
     """Checks the dtype of a tensor that is the input of a linear layer.
 
-    Layers of other classes, layers with pre-hooks or a replaced forward, and weights of other classes may convert their
-    input, so they are not checked. With autocast, float32, float16 and bfloat16 may be mixed.
+    Only a plain nn.Linear is checked. Layers of other classes, and layers with pre-hooks, a replaced forward or weights
+    of another class, may convert their input. With autocast, float32, float16 and bfloat16 may be mixed.
 
     Raises:
         TypeError: the tensor does not have the dtype of the layer's weight, and autocast does not permit the mixture.
@@ -571,7 +578,7 @@ def check_order(hidden_states: object, attention_mask: object, device: object, c
 
 
 def one_context(context: Tensor | None, C_embed: Tensor | None, context_embedded: Tensor | None) -> Tensor:
-    """Returns the context from the one of its three names that was passed; raises TypeError for none or several."""
+    """Returns the one of the three arguments that is not None; raises TypeError if none or several are given."""
     given = [c for c in (context, C_embed, context_embedded) if c is not None]
     if len(given) != 1:
         raise TypeError(
@@ -602,6 +609,10 @@ def _device_type(device: object) -> str | None:
 
 def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     """Returns a mask in the operator's form: four dimensions, boolean or in query's dtype; None stays None.
+
+    Args:
+        mask: None, a key mask (B, L), or a score mask that broadcasts to (B, L, L) or (B, H, L, L).
+        query: (B, H, L, D).
 
     Raises:
         TypeError: the mask is no tensor.

@@ -1,4 +1,4 @@
-"""Replaces the context self-attentions of an existing model, which it finds by the names of their layers."""
+"""Replaces the context self-attentions of an existing model; the names of their layers identify them."""
 
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ def apply_fused_attention(
 ) -> int:
     """Replaces every context self-attention of a model by a fused one, in place.
 
-    A module is replaced if it has the nine layers of either naming in `FusedQuasiAttention`. The module is first called
+    A module is replaced if it has the nine layers of either naming of `FusedQuasiAttention`. The module is first called
     once, on three random tokens. If it returns five results, it becomes a `FusedQuasiAttention`; if it returns one
     tensor, as CG-BERT's attention does, it becomes a `FusedContextMixing`. The object stays the same, with another
     class and further attributes. So parameters, state-dict keys, device, dtype, training mode, hooks, optimizers and
@@ -158,7 +158,14 @@ _CALL = "(hidden_states, additive mask, device, context)"
 
 
 def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAttention]:
-    """Calls a module and its replacement, and compares the results; returns the replacement's class."""
+    """Calls a module and its replacement, and compares the results.
+
+    Returns:
+        The replacement's class.
+
+    Raises:
+        ValueError: the module cannot be replaced, or CG-BERT's attention does not have one of the `chosen` options.
+    """
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
     generator = torch.Generator("cpu").manual_seed(0)
@@ -201,9 +208,9 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
 
 
 def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttention]) -> None:
-    # Measured relative differences: the same formula in another order of operations, 5e-7 in float32 and 1.4e-2 in
-    # bfloat16; quasi_scale, beta or gamma halved, 4e-3 with BERT's initial weights (too small to see in 16 bits) and
-    # 0.1 with larger weights.
+    # The tolerances lie between measured relative differences. The same formula in another order of operations gives
+    # 5e-7 in float32 and 1.4e-2 in bfloat16. Half the quasi_scale, beta or gamma gives 0.1, but only 4e-3 with BERT's
+    # initial weights, which 16 bits do not show.
     tolerance = 1e-3 if mine.dtype in (torch.float32, torch.float64) else 5e-2
     error = float((theirs - mine).abs().max() / theirs.abs().max().clamp_min(1e-12))
     if not error <= tolerance:

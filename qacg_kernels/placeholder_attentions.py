@@ -76,10 +76,10 @@ class PlaceholderMap(Tensor):
 
     @classmethod
     def for_heads(cls, heads: Tensor) -> Tensor:
-        """Returns the placeholder for a map of heads (B, H, L, D), with their device and dtype.
+        """Returns the placeholder (B, H, 0, 0) for a map of `heads`, (B, H, L, D), with their device and dtype.
 
-        For heads of another subclass of Tensor, such as the fake tensors of torch.export, it is an empty tensor of that
-        subclass, and reading it raises no error.
+        If `heads` is of another subclass of Tensor, such as the fake tensors of torch.export, the result is an empty
+        tensor of that subclass. Reading it raises no error.
         """
         empty = heads.new_empty((*heads.shape[:2], 0, 0))
         return empty.as_subclass(cls) if type(empty) is Tensor else empty

@@ -1,6 +1,6 @@
 """Measures tile sizes and backends on the current GPU: `python -m qacg_kernels.tune`.
 
-The result is a table with the tile sizes of the Triton kernels, and with the fastest backend by number of keys, for
+The result is a table with the tile sizes of the Triton kernels. It also has the fastest backend by number of keys, for
 training and for inference. The table is saved after every measurement. The Triton backend and `backend="auto"` read it
 in later processes. Without measured backends `auto` prefers Triton on a GPU.
 """

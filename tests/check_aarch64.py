@@ -6,8 +6,8 @@ The tests run with torch's wheel for aarch64 under QEMU's user-mode emulation, o
 BFMMLA, "neoverse-n1" does not. Then the self-check runs, and `auto` must select the kernels. Tests that do not start in
 time are skipped, and pytest lists them with the reason. Times in the emulator mean nothing.
 
-It requires apt-get of Debian or Ubuntu and two packages, which it names when they are missing; no ARM machine, no root.
-Python, its libraries and torch for ARM are unpacked once into build/aarch64: half a gigabyte.
+It requires apt-get of Debian or Ubuntu and two packages, whose names it prints if they are missing. It requires neither
+an ARM machine nor root. Python, its libraries and torch for ARM are unpacked once into build/aarch64: half a gigabyte.
 """
 
 import argparse
@@ -29,7 +29,7 @@ WHEELS = (
 )
 # The instruction sets of each processor for float32 and bfloat16.
 PROCESSORS = {"max": ("neon", "neon_bf16"), "neoverse-n1": ("neon", "neon")}
-# The slowest files are last, so that tests without time are theirs.
+# The slowest files are last: the time limit skips their tests first.
 TESTS = (
     "test_few_queries.py",
     "test_random_calls.py",
@@ -66,9 +66,12 @@ def run(command: list[object], **options) -> None:
 
 
 def check_tools() -> None:
-    missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
+    missing = {tool: package for tool, package in TOOLS.items() if not shutil.which(tool)}
     if missing:
-        raise SystemExit(f"check-aarch64: apt-get install {' '.join(missing)}")
+        raise SystemExit(
+            f"check-aarch64: expected {' and '.join(missing)} on the path, got none. "
+            f"Run: apt-get install {' '.join(missing.values())}"
+        )
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise SystemExit(
             "check-aarch64: expected apt-get and dpkg-deb of Debian or Ubuntu, which download Python for ARM"
@@ -87,7 +90,7 @@ class Machine:
         self._once(self.site, self._unpack_wheels)
 
     def _once(self, target: Path, make) -> None:
-        """Makes a folder unless it exists; it is renamed when it is complete."""
+        """Makes the folder `target` with `make`, unless it exists; it has another name until it is complete."""
         if target.exists():
             return
         unfinished = target.with_suffix(".unfinished")
@@ -166,8 +169,10 @@ class Machine:
 def main() -> int:
     parser = argparse.ArgumentParser(description="The operator tests on ARM's kernels, in an emulator.")
     parser.add_argument("--out", type=Path, default=ROOT / "build/aarch64", help="folder (%(default)s)")
-    parser.add_argument("--processors", nargs="+", choices=PROCESSORS, default=list(PROCESSORS))
-    parser.add_argument("--seconds-each", type=float, default=900, help="start no test after this time (%(default).0f)")
+    parser.add_argument("--processors", nargs="+", choices=PROCESSORS, default=list(PROCESSORS), help="both by default")
+    parser.add_argument(
+        "--seconds-each", type=float, default=900, help="per processor, start no test after this time (%(default).0f)"
+    )
     parser.add_argument("--select", default="", metavar="WORDS", help="an expression for pytest -k")
     options = parser.parse_args()
     check_tools()

@@ -99,7 +99,7 @@ def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mount
 
 
 def check(folder: Path, seed: int, form: str) -> Report:
-    """Runs the trials of a form of FORMS."""
+    """Runs all trials in `folder` and returns their results; `form`, a key of FORMS, sets the numbers of trials."""
     kills, full_disks, damages = FORMS[form]
     generator, report = random.Random(seed), Report(folder)
     mounts = can_mount(folder)
@@ -111,9 +111,8 @@ def check(folder: Path, seed: int, form: str) -> Report:
     for subject in every:
         for _ in range(kills):
             trials.kill(subject)
-    print(
-        f"full disks: {'file systems of that size' if mounts else 'none can be mounted; a limit on files'}", flush=True
-    )
+    disks = "file systems of that size" if mounts else "cannot be mounted here; the size of files is limited"
+    print(f"full disks: {disks}", flush=True)
     for subject in several:
         for _ in range(full_disks):
             trials.fill(subject, mounts)
@@ -126,7 +125,10 @@ def check(folder: Path, seed: int, form: str) -> Report:
 
 @contextlib.contextmanager
 def working_folder(given: Path | None) -> Iterator[Path]:
-    """Yields a working folder, which is deleted afterwards unless a trial was wrong or an error was raised."""
+    """Yields a new folder in `given` (None: where the system has temporary files), and deletes it at the end.
+
+    The folder is kept if a trial was wrong or an error was raised.
+    """
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="check-faults-", dir=given)).resolve()
@@ -140,7 +142,7 @@ def working_folder(given: Path | None) -> Iterator[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--form", choices=FORMS, default="full", help="how many trials (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="of times, sizes and damage; random if not given")
+    parser.add_argument("--seed", type=int, help="seed of times, sizes and damage; random if not given")
     parser.add_argument("--out", type=Path, help="working folder; a temporary one if not given")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"

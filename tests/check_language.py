@@ -25,7 +25,7 @@ def terms(contributing: str) -> dict[str, str]:
 
 
 def exceptions(text: str) -> set[tuple[str, str]]:
-    """(file, word) of each line such as `tests/a.py: word, other word`; `#` starts a comment."""
+    """Returns the pairs (file, word) of lines such as `tests/a.py: word, other word`; `#` starts a comment."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     pairs = (line.partition(": ") for line in lines if line)
     return {(file, word.strip()) for file, _, words in pairs for word in words.split(",")}

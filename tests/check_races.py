@@ -21,7 +21,7 @@ from qacg_kernels.backends.cuda import hopper
 from qacg_kernels.testing import evaluate, through_backend
 from qacg_kernels.testing.inputs import Case, make_inputs
 
-# Shared memory of a block: on the GPU with the most, and on those where the backward takes its narrow shapes.
+# Shared memory of a block in bytes: on the GPU with the most, and on GPUs where the backward uses its narrow shapes.
 LIMIT, NARROW_LIMIT = 227 * 1024, 99 * 1024
 # Every kernel and every path that uses shared memory: single-tile and tiled rows, O1 saved or not, each gate, masks,
 # lengths, packed sequences, causality, dropout, each padded head size, blocks without a key. Heads are separate blocks,
@@ -57,7 +57,7 @@ THOROUGH = tuple(
 
 
 def run(case: Case, dtype: torch.dtype) -> str | None:
-    """The report of a race, or None."""
+    """Runs a case in this dtype; returns the report of a race, or None if there is none."""
     os.environ["QACG_EMULATOR_SHARED_LIMIT"] = str(NARROW_LIMIT if case in NARROW else LIMIT)
     inputs = make_inputs(case, dtype)
     attend = through_backend("hopper" if case in HOPPER else "cuda")

@@ -1,7 +1,7 @@
-"""Tests and commands with the lowest and the newest dependencies: `make test-versions OUT=build/versions`.
+"""Runs tests and commands with the lowest and the newest dependencies: `make test-versions OUT=build/versions`.
 
 Each entry of LINES has an environment under OUT, kept between calls. It has the versions that uv resolves from the
-metadata of both wheels, which are built here once: the tag py3-none and torch's stable ABI mean that they fit every
+metadata of both wheels. The wheels are built once: with the tag py3-none and torch's stable ABI, they fit every
 version. In each environment the files in TESTS and the commands in COMMANDS run. A table of the results is printed.
 
 The oldest and the newest Python are those of this machine, on the path or in pyenv, for which torch has a wheel;
@@ -114,7 +114,7 @@ def interpreter(text: str) -> Path:
 
 
 def requirements(wheel: Path, extras: tuple[str, ...]) -> list[str]:
-    """The requirements in a wheel's metadata, with those of some extras, and without the other distribution."""
+    """The requirements in a wheel's metadata, including those of `extras`, but without qacg-kernels."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist")
@@ -127,7 +127,7 @@ def requirements(wheel: Path, extras: tuple[str, ...]) -> list[str]:
 
 
 def environment(name: str, python: Path, files: list[Path], out: Path) -> Path:
-    """Makes an environment with the versions of a line and the wheels; returns its Python."""
+    """Makes or updates the environment of an entry of LINES, with the wheels `files`; returns its Python."""
     folder = out / name
     interpreter = folder / "bin/python"
     if interpreter.exists() and version_of(interpreter) != version_of(python):
@@ -136,7 +136,7 @@ def environment(name: str, python: Path, files: list[Path], out: Path) -> Path:
         sys.exit(f"{python} -m venv failed")
     install = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     resolve = [folder / "bin/uv", "pip", "install", "--quiet", "--python", interpreter, "--resolution", LINES[name]]
-    # As arguments of the command they are direct dependencies, to which --resolution lowest-direct applies.
+    # As arguments of uv, the requirements are direct dependencies, to which --resolution lowest-direct applies.
     direct = [line for wheel in files for line in requirements(wheel, EXTRAS[wheel.name.partition("-")[0]])]
     steps = (
         [*install, "uv", "pytest>=8", "pytest-benchmark>=5"],
@@ -202,7 +202,7 @@ def folder_with_benchmarks(out: Path) -> Path:
 
 
 def run_line(name: str, interpreter: Path, out: Path) -> Line:
-    """Runs commands and tests in an environment."""
+    """Runs commands and tests in the environment of an entry of LINES; returns the results."""
     variables = {n: v for n, v in os.environ.items() if n != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
     output = subprocess.run([interpreter, "-c", INSTALLED, *PACKAGES], env=variables, capture_output=True, check=True)
     installed = json.loads(output.stdout)
@@ -225,8 +225,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build/versions", help="folder of the environments")
     parser.add_argument("--pythons", type=interpreter, nargs="*", default=[], help="additional interpreters")
-    parser.add_argument("--only", choices=LINES, help="one line; all if not given")
-    parser.add_argument("--wheel", type=Path, help="of qacg-kernels; built here if not given")
+    parser.add_argument("--only", choices=LINES, help="one set of versions; both if not given")
+    parser.add_argument("--wheel", type=Path, help="wheel of qacg-kernels; built here if not given")
     options = parser.parse_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,7 @@
-"""Options and fixtures of all tests; `backend` and `dtype` run a test over what this machine offers."""
+"""Options and fixtures of all tests.
+
+A test with the argument `backend` runs with every backend of this machine; with `dtype` too, in each of its dtypes.
+"""
 
 import os
 
@@ -38,7 +41,11 @@ def pytest_addoption(parser):
     parser.addoption("--seconds", type=float, help="start no test after this time")
     parser.addoption("--outcomes", type=Path, metavar="FILE", help="a JSON line for each test")
     parser.addoption("--unpoisoned", action="store_true", help="do not fill new memory with NaN")
-    parser.addoption("--thorough-cuda", action="store_true", help="races: longer list, and removal of each barrier")
+    parser.addoption(
+        "--thorough-cuda",
+        action="store_true",
+        help="test_cuda_races.py: run the longer list of cases, and remove every barrier once",
+    )
     parser.addoption("--random-calls", type=int, default=60, help="number of calls of test_random_calls.py")
 
 
@@ -119,7 +126,7 @@ def fresh_selections():
 def poisoned_memory(request):
     """Fills new memory with NaN, which shows output that a kernel does not write."""
     if request.node.get_closest_marker("compiles") or request.config.getoption("--unpoisoned"):
-        yield  # not the buffers of Inductor
+        yield  # buffers of Inductor are not filled
         return
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield

@@ -1,8 +1,8 @@
-"""Runs the operator tests of the fast backends in parallel, within a time: `make test-gpu`, `make check-interpreted`.
+"""Runs the operator tests of the fast backends in parallel, within a time limit.
 
-Each test runs in one of several processes, since compiling takes most of the time. The outcome of each test is a row of
-`outcomes.jsonl`. Tests that did not start in time are rows too, and then the suite fails. Compiled Triton kernels are
-cached for the next run.
+`make test-gpu` and `make check-interpreted` run it. Each test runs in one of several processes, since compiling takes
+most of the time. The outcome of each test is a row of `outcomes.jsonl`. Tests that did not start in time are rows too,
+and then the suite fails. Compiled Triton kernels are cached for the next run.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--files", nargs="+", default=list(FILES), metavar="NAME", help="files of tests/kernels")
     options = parser.parse_args(arguments)
     if options.device != "cpu" and not torch.cuda.is_available():
-        print("test-gpu: torch sees no NVIDIA GPU on this machine; run it on one", file=sys.stderr)
+        print("test-gpu: expected an NVIDIA GPU, got none. Run it on a machine with one.", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(triton_cache())}

@@ -47,7 +47,7 @@ def command(tool: str, out: Path, seconds: float) -> list[str]:
     tests = [sys.executable, "-m", "pytest", "-x", "--device", "cuda", "--backend", "cuda", "-m", "", *TESTS]
     starting = seconds - min(_LAST_TEST, seconds / 2)
     tests += ["--seconds", str(starting), "--outcomes", str(_tests_file(tool, out))]
-    # initcheck would count the NaN that fills fresh memory as written.
+    # Tests fill new memory with NaN. For initcheck this memory would count as written.
     tests += ["--unpoisoned"] if tool == "initcheck" else []
     return [sanitizer(), *options, *tests]
 

@@ -31,7 +31,7 @@ class Difference:
 
     Attributes:
         mean: difference of the means over all seeds, on the whole split.
-        low, high: the interval with a share LEVEL of the bootstrap's repeats.
+        low, high: bounds of the interval that has the middle share LEVEL of the bootstrap's repeats.
         above: share of the repeats with a difference above 0.
     """
 
@@ -48,7 +48,8 @@ class Draws:
     also draws as many seeds as the model has, independently.
 
     Args:
-        judges: for each model one function per seed, which returns metrics for weights of the examples.
+        judges: for each model one function per seed, which returns metrics for weights of the examples; with None,
+            all examples have the same weight.
         sentences: the sentence of each example.
         metrics: names of the metrics.
         repeats: number of draws.
@@ -106,8 +107,8 @@ class Comparison:
 
     Attributes:
         data: name of the data set.
-        titles: names of the metrics in tables.
-        names: names of the models in tables: contestants or variants, then baselines.
+        titles: titles of the metrics in tables, by metric.
+        names: titles of the models in tables, by model: contestants or variants, then baselines.
         results: training runs that were evaluated on test, by contestant or variant.
         draws: the bootstrap over all models.
         compared: pairs of models that are compared.
@@ -151,7 +152,7 @@ def compare(data: str, results: Sequence[Result], folder: Path) -> Comparison | 
 
 
 def compare_variants(results: Sequence[Result], folder: Path) -> Comparison | None:
-    """Compares the variants of the contestant CHECKED, with the seeds that all variants have; None if there are none.
+    """Compares the variants of the contestant CHECKED, over the seeds that all have; None if they share no seed.
 
     Args:
         results: results of all training runs.

@@ -183,7 +183,9 @@ def searches() -> list[Trial]:
 
 
 def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
-    """The best setting of each contestant whose settings, or those of its `settings_of`, have all been tried.
+    """The best setting of each contestant; a contestant with untried settings is left out.
+
+    A contestant with `settings_of` gets the setting of that other contestant.
 
     Args:
         dev: the metric on dev by which weights are selected, by name of the run.
@@ -204,9 +206,12 @@ def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
 
 
 def evaluated(settings: Mapping[str, str]) -> list[Trial]:
-    """The training runs that are evaluated on test, of the contestants that have a setting, seed by seed.
+    """The training runs that are evaluated on test, seed by seed, for the contestants in `settings`.
 
-    The runs of CHECKS and HYPOTHESES follow, if CHECKED has a setting.
+    The runs of CHECKS and HYPOTHESES follow, if CHECKED is in `settings`.
+
+    Args:
+        settings: the chosen setting of each contestant.
     """
     trials = []
     for data in DATA.values():
@@ -222,5 +227,5 @@ def evaluated(settings: Mapping[str, str]) -> list[Trial]:
 
 
 def every_trial() -> list[Trial]:
-    """All training runs. Runs that are evaluated on test have the first setting, in place of the chosen one."""
+    """All training runs. Those evaluated on test have the first setting, as if it had been chosen for all models."""
     return [*searches(), *evaluated({name: next(iter(SETTINGS)) for name in CONTESTANTS})]

@@ -1,7 +1,7 @@
 """The implementations that the benchmarks compare. Each makes a function of the operands for a case.
 
-`implementations.baselines` has the baselines. Records and tables use the names of the implementations. The name of a
-backend is the value of `backend=`.
+`implementations.baselines` has the baselines. Records and tables use the names of the implementations. An
+implementation that is a backend has the backend's name, as in `backend=`.
 """
 
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def _build_backend(name: str, case: Case) -> Call:
 
 
 def _build_graphed(name: str, case: Case) -> Call:
-    """Builds a call with one graphed callable per set of operands and gradient mode; others would be copied."""
+    """Builds a call with a separate graph per set of operands and gradient mode: a shared one would copy operands."""
     call = _build_backend(name, case)
     graphs: dict[tuple[int, ...], Call] = {}
 

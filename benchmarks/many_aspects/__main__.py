@@ -1,6 +1,6 @@
-"""Which model for many aspects is the most accurate at its cost? `python -m benchmarks.many_aspects`.
+"""Compares models that classify a text for many aspects, by accuracy and cost: `python -m benchmarks.many_aspects`.
 
-Trains every arm of the study on one core, stores dev metrics and test scores, and prints tables. The same command
+Trains every arm (compared model) on one core, stores dev metrics and test scores, and prints tables. The same command
 resumes an interrupted run. Several processes can train different runs with `--only`.
 """
 
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
     parser.add_argument("--speed", action="store_true", help="only measure the speed of the arms that have a result")
     parser.add_argument(
-        "--unseen", action="store_true", help="instead, leave out one aspect in training and ask for it"
+        "--unseen", action="store_true", help="instead, train without one aspect at a time, and ask about it"
     )
     parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs")
     options = parser.parse_args(arguments)
@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def next_trial(out: Path, only: list[str] | None) -> Trial | None:
-    """The first training run without a result; None if all have one.
+    """The first training run without a result, among `only` in its order if given; None if all have one.
 
     Raises:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.

@@ -170,6 +170,8 @@ def other_searches() -> list[Trial]:
 def evaluated(dev: Mapping[str, float]) -> list[Trial]:
     """The training runs that are evaluated on test, seed by seed, of the arms whose settings have all been tried.
 
+    Runs with a setting of OTHER_SETTINGS follow, for the arms that it made better on dev.
+
     Args:
         dev: the selection metric on dev, by name of the run.
     """

@@ -18,7 +18,7 @@ class Tokens:
     """Packed texts.
 
     Attributes:
-        ids, types, positions: token ids, token types and positions, (T) each.
+        ids, types, positions: token ids, token types and positions, (T) each, for T tokens in all texts.
         packing: the offsets of the texts.
     """
 
@@ -37,7 +37,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts and questions about them.
+    """Texts and N questions about them.
 
     Attributes:
         texts: the packed texts.

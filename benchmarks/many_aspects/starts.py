@@ -13,8 +13,8 @@ def start_context_projections(attention: ContextAttention, keys: float | None) -
     """Copies the projections of queries and keys to those of context queries and context keys.
 
     With `keys`, biases add -log(keys) to the scaled scores, so that a row of the quasi-attention map has about the sum
-    of a softmax row (Ramapuram et al., 2024, arXiv:2409.04431). In each head they take the feature whose weights are
-    smallest and set its weights to 0: biases b and -b there add -b^2 to every score before it is scaled.
+    of a softmax row (Ramapuram et al., 2024, arXiv:2409.04431). In each head, the weights of the feature with the
+    smallest weights become 0. Its biases, b in the query and -b in the key, add -b^2 to every score before scaling.
 
     Args:
         attention: with the context projection "hidden".

@@ -29,7 +29,7 @@ from benchmarks.plot import pyplot, save
 
 TABLES, FIGURE = "many_aspects.md", "many_aspects.svg"
 REFERENCE = "pairs-0"
-# Differences to these rows are printed.
+# The table has the differences to these arms.
 COMPARED = (REFERENCE, "heads", "sum-5", "pairs-4", "pairs-5", "quasi-4-released", "quasi-4-best")
 ASPECTS = "8"  # of the figure
 # The lines of the figure: their names in the legend, and their arms by decreasing cost.

@@ -1,7 +1,7 @@
 """Aspects that training has not seen: `python -m benchmarks.many_aspects --unseen`.
 
-Leaves out one aspect at a time: trains an arm on the rows of all others, and asks about the aspect that was left out on
-the whole test split. A model can know it by its name only.
+Leaves out one aspect at a time: trains an arm on the rows of all other aspects, and evaluates its answers about the
+left-out aspect on the test split. The model has nothing but the name of this aspect.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ UNSEEN_SEEDS = (1,)
 KNOWN = "quasi-4-best"
 SETTING = "1e-4-x5"
 REVIEWS = "reviews"  # the bundled ones, which were written for this project
-NONE = 0  # class of all data sets
+NONE = 0  # the class "no opinion" in all data sets
 POSITIVE_NEGATIVE = {"sentihood": (1, 2), "semeval2014": (1, 3), REVIEWS: (2, 1)}
 DRAWS = 1000  # of texts, for intervals
 
@@ -68,7 +68,7 @@ def runs(datasets: Mapping[str, Dataset]) -> list[Unseen]:
 
 
 def train(run: Unseen, dataset: Dataset, out: Path) -> None:
-    """Trains a model without an aspect, and stores its scores for every row of test."""
+    """Trains a model on the rows without the run's aspect, and stores its scores for every row of test."""
     seen = [row for row in dataset.splits["train"] if row.aspect != run.aspect]
     splits = {"train": seen, "test": dataset.splits["test"]}
     model, questions = prepared(run.arm, dataclasses.replace(dataset, splits=splits), run.seed)
@@ -82,7 +82,7 @@ class Answers:
 
     Args:
         rows: examples of a split.
-        scores: log probabilities of all rows.
+        scores: log probabilities of all rows, (rows, classes).
         aspect: the aspect.
         opposites: the classes of positive and of negative sentiment.
 
@@ -112,7 +112,10 @@ class Answers:
         return self._found(weights)
 
     def gain(self, weights: np.ndarray) -> float:
-        """Detection minus the area that the mean probability of the other aspects reaches without the aspect's name."""
+        """Detection minus the area that is possible without the aspect's name.
+
+        Without the name, the score of a text is the mean predicted probability of its other aspects.
+        """
         return self._found(weights) - self._elsewhere(weights)
 
     def sentiment(self, weights: np.ndarray) -> float:

@@ -52,8 +52,8 @@ def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[st
     """Finds implementations whose results break the package's error rule, or whose call raises.
 
     The output and gradients are checked for the first head of the first sequence and for the last head of the last
-    sequence. Not checked are EAGER, gradients of gate vectors, which are sums over all heads, and calls with dropout,
-    in which the implementations drop different entries.
+    sequence. Three things are not checked: EAGER; gradients of gate vectors, because they are sums over all heads; and
+    calls with dropout, because the implementations drop different entries.
 
     Args:
         calls: the calls, by name of the implementation.

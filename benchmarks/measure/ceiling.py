@@ -1,8 +1,8 @@
 """The matrix-product ceiling: the fastest matrix product of a dtype on this machine, with these threads.
 
 On the CPU three kinds of products are tried: torch's product of two large matrices, its batched product of tiles, and
-oneDNN's brgemm on tiles that stay in the cache, which `brgemm.cpp` calls. On a GPU it is one large product. The fastest
-product then runs interleaved with the implementations, so that a share of the ceiling compares times of the same
+oneDNN's brgemm (through `brgemm.cpp`) on tiles that stay in the cache. On a GPU it is one large product. The fastest
+product then runs interleaved with the implementations, so that a share of the ceiling compares two times from the same
 rounds.
 """
 
@@ -97,10 +97,10 @@ def _brgemm(tile: tuple[int, int, int], dtype: str) -> Product:
 
 
 def _library() -> Path:
-    """Path of the library of brgemm.cpp for this torch, which the first call builds.
+    """Path of the library made from brgemm.cpp for this torch; the first call builds it.
 
     Raises:
-        NoBrgemmError: it cannot be built.
+        NoBrgemmError: the library cannot be built.
     """
     from torch.utils import cpp_extension
 

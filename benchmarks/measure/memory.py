@@ -304,13 +304,23 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.measure.memory",
         description="Measures peak memory of a forward and its backward, and prints a record.",
     )
-    parser.add_argument("--shape", type=Shape.parse, default=MEMORY_SHAPE, metavar="B,H,L,D")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument("--mode", choices=(FORWARD, FORWARD_BACKWARD), default=FORWARD_BACKWARD)
-    parser.add_argument("--lengths", choices=LENGTHS, default=FULL)
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--implementation", choices=IMPLEMENTATIONS, required=True)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    default = ",".join(map(str, MEMORY_SHAPE))
+    parser.add_argument(
+        "--shape", type=Shape.parse, default=MEMORY_SHAPE, metavar="B,H,L,D", help=f"sizes of the call ({default})"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="dtype of the tensors (%(default)s)")
+    parser.add_argument(
+        "--mode",
+        choices=(FORWARD, FORWARD_BACKWARD),
+        default=FORWARD_BACKWARD,
+        help="inference, or with the gradients (%(default)s)",
+    )
+    parser.add_argument("--lengths", choices=LENGTHS, default=FULL, help="lengths of the sequences (%(default)s)")
+    parser.add_argument("--dropout", type=float, default=0.0, help="dropout probability (%(default)s)")
+    parser.add_argument(
+        "--implementation", choices=IMPLEMENTATIONS, required=True, help="the implementation to measure"
+    )
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads of torch")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     case = Case(options.shape, options.dtype, options.mode, options.dropout, lengths=options.lengths)

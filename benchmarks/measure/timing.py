@@ -44,7 +44,7 @@ class CpuContention:
         self._start = self._read()
 
     def share(self) -> float | None:
-        """The share of the CPU time since the creation of the object that other processes used, 0 to 1.
+        """The share (0 to 1) of the CPU time that other processes have used since the creation of the object.
 
         None if it is unknown, as on systems without /proc/stat.
         """
@@ -150,9 +150,9 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
     """Runs the steps in the order A B C A B C until `effort` is reached; returns the seconds of each round by name.
 
-    Each call gets the next set of inputs. The calls between two uses of a set are then as many for every step, and no
-    step finds its inputs in a cache because the step before it has just read them. Warm-up rounds come
-    first and are not counted.
+    Every call of a step gets the next set of inputs. A set is used again only after all other sets, whichever steps use
+    them, so no step reads inputs that the step before it left in the cache. Warm-up rounds come first and are not
+    counted.
     """
     turns = itertools.count()
     for _ in range(effort.warmup_rounds):

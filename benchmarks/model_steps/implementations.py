@@ -34,7 +34,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Runner:
-    """One implementation, built.
+    """An implementation of model steps that is ready to run.
 
     Attributes:
         model: the module whose gradients a step computes; the caller sets it to training or evaluation mode.

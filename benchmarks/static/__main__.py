@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.mask != "none" and (options.search or options.backend != "triton"):
         parser.error("--mask: expected --backend triton without --search, got --backend cuda or --search")
     if options.search and options.backend != "triton":
-        parser.error("--search: expected --backend triton, since the CUDA kernels have no tile table")
+        parser.error("--search: expected --backend triton, got --backend cuda, whose kernels have no tile table")
     return _print(options)
 
 
@@ -60,23 +60,24 @@ def _print(options: argparse.Namespace) -> int:
         print(reason, file=sys.stderr)
         return 2
     table = shipped(options.arch)
-    held = calibration()
+    calibrated = calibration()
     heading = {
         "kind": "static",
         "arch": options.arch,
         "chip": CHIPS[options.arch].name,
         "triton": triton.__version__,
         **({"nvcc": cuda_kernels.nvcc_release()} if options.backend == "cuda" else {}),
-        "factor": round(held.factor, 3),
-        "factor_by_head_dim": {str(d): round(f, 3) for d, f in held.by_head_dim.items()},
+        "factor": round(calibrated.factor, 3),
+        "factor_by_head_dim": {str(d): round(f, 3) for d, f in calibrated.by_head_dim.items()},
         "mask": options.mask,
         "flop_convention": CONVENTION,
     }
     keys = [key for key in KEYS if key[1] in options.bits and key[2] in options.head_dims]
-    spread = ", ".join(f"{f:.2f} at head size {d}" for d, f in held.by_head_dim.items())
+    spread = ", ".join(f"{f:.2f} at head size {d}" for d, f in calibrated.by_head_dim.items())
     print(
         f"{CHIPS[options.arch].name} ({options.arch}), Triton {triton.__version__}. Predicted, not measured: "
-        f"the model's rates times {held.factor:.2f}, calibrated by plain flash attention ({spread}).\n{CONVENTION}",
+        f"the model's rates times {calibrated.factor:.2f}, calibrated by plain flash attention ({spread}).\n"
+        f"{CONVENTION}",
         file=sys.stderr if options.json else sys.stdout,
         flush=True,
     )

@@ -43,8 +43,8 @@ class Resources(NamedTuple):
         wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
             whether the kernel has matrix instructions (MFMA, WMMA).
         loads_in_flight: the least number of groups of asynchronous copies that a wait in the main loop leaves in
-            flight, for Triton's kernels and those of `cuda_kernels`. 0 for kernels without a main loop or without such
-            waits, as with bulk copies, and always on AMD GPUs.
+            flight. It is 0 for kernels without a main loop or without such waits (bulk copies have none), and always 0
+            on AMD GPUs.
         spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
             instructions outside of loops. For the kernels of `cuda_kernels`, it counts the spills that the first warp
             issues.
@@ -175,9 +175,9 @@ def resources(kernel: object) -> Resources:
 def _mismatched_products(ttgir: str) -> int:
     """Counts the mma.sync products whose operands Triton (3.6, 3.7) loads in different orders.
 
-    A thread reads kWidth numbers of each row of the left operand in a row, and four threads share a row. With fewer
-    than 4 kWidth columns, the left operand has fewer numbers for each thread, but the right one is loaded as if it had
-    not. On an H200 such a product was wrong. `tiles.hide_bytes` avoids it.
+    A thread reads kWidth consecutive numbers of each row of the left operand, and four threads share a row. If the left
+    operand has fewer than 4 kWidth columns, a thread reads fewer numbers, but Triton loads the right operand as for
+    kWidth numbers. On an H200 such a product was wrong. `tiles.hide_bytes` avoids it.
     """
     layouts = set(re.findall(r"^(#\w+) = #ttg\.nvidia_mma<\{versionMajor = 2", ttgir, re.MULTILINE))
     left = r"tt\.dot .*?: tensor<\d+x(\d+)x\w+, #ttg\.dot_op<\{opIdx = 0, parent = (#\w+), kWidth = (\d+)\}>>"

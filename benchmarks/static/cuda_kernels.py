@@ -68,7 +68,10 @@ class Call(NamedTuple):
 
 
 class EstimatedKernel(NamedTuple):
-    """A kernel with its analysis and its executed rate with many blocks, in TFLOP/s."""
+    """The analysis of a kernel, and its executed rate in TFLOP/s in a call with many blocks.
+
+    `busy` states whether the call has dropout.
+    """
 
     name: str
     head_dim: int

@@ -159,7 +159,7 @@ def need(instruction: Instruction, chip: Chip) -> Need:
 
 
 def cache_clocks(instruction: Instruction, chip: Chip) -> float:
-    """The clocks of a scheduler's share of L2 bandwidth that a load or store uses; the warp does not wait for them."""
+    """The clocks for which a load or store uses its scheduler's share of L2 bandwidth; the warp does not wait."""
     return SCHEDULERS * 32 * _bytes(instruction.opcode) / chip.l2_bytes
 
 

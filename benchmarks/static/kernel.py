@@ -98,8 +98,8 @@ def work_of(launch: Launch) -> Work:
 def estimate_launch(launch: Launch, architecture: str) -> Estimate:
     """Compiles a launch for a chip and analyses it.
 
-    The kernel FEW_PROGRAMS has only the blocks of the launch on each multiprocessor; other kernels have as many blocks
-    as fit.
+    For the kernel FEW_PROGRAMS, the blocks of the launch are spread over the multiprocessors. For other kernels, each
+    multiprocessor has as many blocks as fit.
     """
     compiled = compiled_for(launch, architecture)
     blocks = math.ceil(launch.programs / CHIPS[architecture].multiprocessors)
@@ -177,8 +177,8 @@ def estimate_program(
         chip: the GPU.
         warps: warps per block.
         work: its work per tile.
-        ways: returns, for a number of iterations, the path of each warp of a block that one scheduler has, as indices
-            of instructions; a single path if all are equal.
+        ways: function of a number of iterations that returns paths, as indices of instructions: one for each warp that
+            a scheduler has of a block, or a single one if all are equal.
         iterations: two numbers of iterations; the difference of their clocks gives the clocks of an iteration.
         most_blocks: limit on the resident blocks per multiprocessor, for launches with few blocks.
 
@@ -230,7 +230,7 @@ def _duplicated(body: list[Instruction], work: Work, warps: int, rounds: int) ->
 
 
 def _bound(body: list[Instruction], of_scheduler: float, clocks: float, chip: Chip, of_block: float) -> str:
-    """The busiest of a scheduler's pipes, "issue" and "cache" if it works for most of the clocks, else "latency"."""
+    """The busiest of a scheduler's pipes, "issue" and "cache"; "latency" if it works less than _MOSTLY of the time."""
     busy = Counter({"issue": len(body)})
     for instruction in body:
         what = hardware.need(instruction, chip)

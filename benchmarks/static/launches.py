@@ -112,13 +112,17 @@ def _mask(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype) -> to
 
 
 def is_used(entry: TileEntry, mask: str) -> bool:
-    """Whether calls with a mask of `hardware.MASKS` use a tile-table entry, which depends on whether they are busy."""
+    """Whether calls with this kind of mask, a member of `hardware.MASKS`, use a tile-table entry.
+
+    Entries for calls with a mask, dropout or a column gate are always used, because a call may also have dropout. Other
+    entries are used unless the mask itself requires the former.
+    """
     example = _mask(mask, (1, 1, 2, entry.head_dim), _DTYPES[entry.bits])
     return entry.busy or not is_entry_mask(example, entry.head_dim)
 
 
 def launch_of_row(table: Table, row: TileEntry, mask: str = "none") -> Launch:
-    """The launch of the kernel of a tile-table entry, in a call of full tiles with a mask of `hardware.MASKS`."""
+    """The launch that uses a tile-table entry, in a call with full tiles and a mask of `hardware.MASKS`."""
     length = row.block_n if row.kernel.startswith("whole_row") else _LONG
     backward = row.kernel not in ("whole_row_forward", "tiled_forward")
     shape = (1, _HEADS, length, row.head_dim)

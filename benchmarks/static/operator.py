@@ -113,7 +113,7 @@ def counted_rate(kernel_name: str, executed: float, products: int) -> float | No
 
 
 class EstimatedEntry(NamedTuple):
-    """A tile-table entry with its analysis and its executed rate with many tiles and blocks, in TFLOP/s."""
+    """The analysis of a tile-table entry, and its executed rate in TFLOP/s in a call with many tiles and blocks."""
 
     entry: TileEntry
     estimate: kernel.Estimate

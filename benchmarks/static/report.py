@@ -15,13 +15,14 @@ from qacg_kernels.backends.triton.tile_tables import Key, Table
 Record = dict[str, object]
 BACKEND = "triton"
 BITS = 16  # element width in the GPU benchmark
+BUSY = ", with mask, dropout or column gate"
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
 def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
-    """Yields a record for the entry of each key of a tile table, in calls with a mask of `hardware.MASKS`.
+    """Yields a record for each of these entries of a tile table, in calls with a mask of `hardware.MASKS`.
 
-    Entries that such calls do not use have no record.
+    Entries that calls with this mask do not use have no record.
     """
     for key in keys:
         if is_used(table.by_key[key], mask):
@@ -83,10 +84,10 @@ def shapes() -> list[Shape]:
 
 
 def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iterator[Record]:
-    """Yields a record of the whole operator in bfloat16 for each of `shapes`, PASSES and GATES.
+    """Yields a record of the whole operator in bfloat16 for each combination of `shapes()`, PASSES and GATES.
 
-    Shapes with other head sizes than `head_dims` are left out. Gate vectors are included for GPU_SHAPES only. If
-    `widths` does not contain BITS, nothing is yielded.
+    Shapes whose head size is not in `head_dims` are left out, and gate vectors are included for GPU_SHAPES only. If
+    `widths`, the element widths in bits, does not contain BITS, there are no records.
     """
     for shape, pass_, gate in itertools.product(shapes(), PASSES, GATES):
         if BITS not in widths or shape.head_dim not in head_dims or (gate == VECTORS and shape not in GPU_SHAPES):
@@ -125,7 +126,7 @@ def sentence(record: Record) -> str:
     of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in hardware.UNITS)
     products = "wgmma" if record["wgmma"] else "mma.sync" if record["bits"] == 16 else "no tensor cores"
     return (
-        f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{' busy' if record['busy'] else ''}: "
+        f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{BUSY if record['busy'] else ''}: "
         f"{m} x {n}, {record['warps']} warps, {record['stages']} stages; {record['registers']} registers, "
         f"{record['stack']} B of stack, {record['shared_bytes']} B shared, {record['resident']} blocks to a "
         f"multiprocessor; {record['instructions']['all']} instructions per warp and iteration ({of_units}); "

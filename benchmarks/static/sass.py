@@ -67,7 +67,7 @@ def parse(text: str) -> list[Instruction]:
 
 
 def pending(wait: Instruction) -> int:
-    """The number of groups of products or copies that a wait leaves in flight, which is its last operand."""
+    """The number of groups of products or copies that a wait leaves in flight: the last operand of the wait."""
     return int(_NUMBER.findall(wait.operands)[-1], 16)
 
 

@@ -2,7 +2,7 @@
 
 CUDA kernels branch on the options of a call (a mask, dropout, a gate), so their path depends on its parameters.
 Integers and predicates are computed as on the GPU. Values from memory, and floats that are not computed from integers,
-are 1.0, with which no branch leaves the fast path. A branch that depends on an unknown value is an error.
+are assumed to be 1.0; then no branch leaves the fast path. A branch that depends on an unknown value is an error.
 """
 
 import re

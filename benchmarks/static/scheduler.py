@@ -55,8 +55,8 @@ def clocks(
 
     Args:
         program: the instructions of the kernel.
-        ways: the path of each warp of a block that the scheduler has, as indices of instructions; a single path if all
-            are equal.
+        ways: paths, as indices of instructions: one for each warp that the scheduler has of a block, or a single one if
+            all are equal.
         warps: warps per block.
         blocks: resident blocks per multiprocessor.
         chip: the GPU.

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="no case is started after this time")
     parser.add_argument("--corners", action="store_true", help="measure the targets for few queries or keys instead")
     parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
-    parser.add_argument("--records", nargs="+", metavar="FILE", help="compare these records of one machine and commit")
+    parser.add_argument("--records", nargs="+", metavar="FILE", help="only compare these records with the targets")
     options = parser.parse_args(arguments)
     if options.records:
         return exit_status(lambda: _judge_files(options))
@@ -60,7 +60,7 @@ def _measure(options: argparse.Namespace) -> int:
     session = Session(writer, source, effort, Budget(60 * options.minutes))
     targets = [target for target in TARGETS[group] if options.stretch or not target.stretch]
     items = merged_items(targets, backend)
-    if not options.corners:  # which have no share of the ceiling
+    if not options.corners:  # no target of the corner cases is a share of the ceiling
         session.measure_ceilings(dict.fromkeys(item.case.dtype for item in items), "cpu")
     for item in items:
         session.measure(item)

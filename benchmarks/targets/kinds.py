@@ -211,7 +211,7 @@ class ExecutedRate(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCost(Target):
-    """The time of packed sentences, divided by that of the full batch, is at most their share of its tokens."""
+    """Packed sentences take at most as large a share of the full batch's time as they have of the batch's tokens."""
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
         return [(self.case, backend), (Case(self.case.shape, self.case.dtype, self.case.mode), backend)]

@@ -190,7 +190,7 @@ def _gpu() -> list[Target]:
         )
         for shape in GPU_SHAPES
         for mode in GATE_VECTOR_PASSES
-        if mode in passes  # the backward alone is measured for lambda at other shapes
+        if mode in passes  # with a lambda tensor, the backward alone is measured at other shapes
     ]
     targets.append(TemporaryMemory(gpu_case(GPU_MEMORY_SHAPE, FORWARD_BACKWARD), most_share=0.05))
     targets.append(HostOverhead(gpu_case(GPU_OVERHEAD_SHAPE, FORWARD), below_us=30.0))

@@ -1,6 +1,6 @@
-// Checks for the memory safety of direct operator calls. Kernels rely on all sizes, and a direct call has not passed
-// the validation of the public functions (qacg_kernels/call/validation.py). CPU and CUDA host code use these checks,
-// with any tensor type.
+// Argument checks that keep direct calls of the operators from accessing wrong memory. Kernels rely on all sizes, and a
+// direct call has not passed the validation of the public functions (qacg_kernels/call/validation.py). CPU and CUDA
+// host code use these checks, with any tensor type.
 #pragma once
 
 #include <stdint.h>
@@ -53,7 +53,9 @@ class Checks {
       for (const Sizes4& shape : shapes) expected += (expected.empty() ? "" : " or ") + text(shape.sizes, shape.dims);
       error = std::string(name) + ": expected shape " + expected + got(t);
     }
-    require(t.scalar_type() == type, name, "query's dtype (float32 for row_max, row_sum and gates), got another dtype");
+    require(
+        t.scalar_type() == type, name,
+        "query's dtype (float32 for row_max, row_sum, query_gate, key_gate and their gradients), got another dtype");
   }
 
   // Requires that each size of the tensor is 1 or that of `full`.
@@ -87,8 +89,10 @@ std::string wrong_arguments(const Arguments& a) {
   Checks c;
   const bool packed = a.cu_seqlens.has_value();
   const int64_t dims = packed ? 3 : 4;
-  c.require(a.query.dim() == dims, "query", "(B, H, L, D), or with cu_seqlens (T, H, D), got other dimensions");
-  c.require(a.key.dim() == dims, "key", "(B, H, S, D), or with cu_seqlens (T, H, D), got other dimensions");
+  c.require(a.query.dim() == dims, "query",
+            "4 dimensions (B, H, L, D), or 3 (T, H, D) with cu_seqlens, got another number");
+  c.require(a.key.dim() == dims, "key",
+            "4 dimensions (B, H, S, D), or 3 (T, H, D) with cu_seqlens, got another number");
   c.require(a.gate_form == GateForm::kRow || a.gate_form == GateForm::kColumn, "gate_form",
             "0 (row) or 1 (column), got another number");
   if (!c.error.empty()) return c.error;
@@ -125,8 +129,8 @@ std::string wrong_arguments(const Arguments& a) {
       }
     }
     c.require(a.gate_form == GateForm::kColumn || wide.are_of(a.key), "gate",
-              "as many keys as queries for a row gate, which takes the key gate at the query's position, got another "
-              "number");
+              "as many keys as queries, because a row gate reads the key at each query's position, got another number. "
+              "Pass gate_lambda or gate_form 1 (column)");
   }
 
   const auto integers = [&](const char* name, const auto& t) {
@@ -160,7 +164,7 @@ std::string wrong_arguments(const Arguments& a) {
   return c.error;
 }
 
-// Returns the first error in the further tensors of the backward, or "". Branch outputs that were not saved are empty.
+// Returns the first error in the tensors that only the backward has, or "". A softmax_out that was not saved is empty.
 template <typename Arguments, typename Tensor, typename OptionalTensor>
 std::string wrong_gradients(const Arguments& a, const Tensor& grad_out, const OptionalTensor& grad_query_gate,
                             const OptionalTensor& grad_key_gate, const Tensor& softmax_out, const Tensor& row_max,

@@ -9,13 +9,13 @@ namespace qacg {
 constexpr uint32_t kDropoutDraws = 1u << 16;              // an entry draws 16 bits
 constexpr int kDropoutSlots = kDropoutBlock / kDropoutGroups;  // entries of one counter
 
-// The 16-bit number below which a draw drops its entry, and the factor 1 / (1 - p) on kept entries, with p rounded to a
-// multiple of 2^-16.
+// The 16-bit number below which a draw drops its entry: 2^16 p, rounded to an integer below 2^16.
 QACG_SHARED uint32_t drop_threshold(double dropout_p) {
   const uint32_t nearest = static_cast<uint32_t>(dropout_p * kDropoutDraws + 0.5);
   return nearest < kDropoutDraws ? nearest : kDropoutDraws - 1;
 }
 
+// The factor on kept entries, 1 / (1 - p), with p as rounded by drop_threshold().
 QACG_SHARED float keep_scale(uint32_t threshold) {
   return static_cast<float>(kDropoutDraws) / static_cast<float>(kDropoutDraws - threshold);
 }
@@ -40,8 +40,8 @@ QACG_SHARED PhiloxWords philox(uint32_t c0, uint32_t c1, uint32_t c2, uint64_t s
   return {{c0, c1, c2, c3}};
 }
 
-// The eight keys of a counter: bit m is set if key 128 block + 16 m + residue is kept. `group` is 16 block + residue
-// (`counter_group`).
+// Which of the eight keys of a counter are kept: bit m is set for key 128 block + 16 m + residue. `group` is
+// 16 block + residue (`counter_group`).
 QACG_SHARED uint32_t kept_keys(uint64_t seed, uint32_t drop_threshold, uint32_t sequence_head, uint32_t query,
                                uint32_t group) {
   const PhiloxWords draw = philox(group, query, sequence_head, seed);

@@ -20,7 +20,7 @@ struct Operator {
 inline constexpr char kForward[] = "tttttoooooooooooovvvvvvvvvv";
 inline constexpr char kBackward[] = "tootttttoooooooooooottttttvvvvvvvv";
 
-// The operators' namespace while the check is on, else null.
+// The namespace of the operators while the check is on, else null.
 inline std::atomic<const char*> checked_in{nullptr};
 // Whether this thread is inside a check, whose own launches run directly.
 inline thread_local bool checking = false;
@@ -30,8 +30,8 @@ inline thread_local bool checking = false;
 inline constexpr uint64_t kPlaces = 1 << 14;
 inline std::atomic<uint64_t> passed[kPlaces];
 
-// Turns the check on, or off if `operators` is null, and forgets which calls have passed. `operators` must stay in
-// memory.
+// Turns the check on, or off if `operators` is null, and forgets which calls have passed. `operators` is the namespace
+// of the operators; the text must stay in memory.
 inline void check_in(const char* operators) {
   for (auto& place : passed) place = 0;
   checked_in = operators;
@@ -86,8 +86,9 @@ inline bool passes_check(const Operator& op, const char* operators, StableIValue
   const AOTITorchError failed = aoti_torch_call_dispatcher(name.c_str(), "", stack);
   checking = false;
   TORCH_ERROR_CODE_CHECK(failed);
-  // After the outputs there is a tensor of bytes: "passed", "" or the message of an error, in which case the outputs
-  // are empty. The bytes are a tensor because torch would return results of several types in reverse order.
+  // The result after the outputs is a text as a tensor of bytes: "passed", "" if later calls still need the check, or
+  // an error message, in which case the outputs are empty. The text is a tensor because torch would return results of
+  // several types in reverse order.
   const auto tensor = [stack](uint64_t n) { return reinterpret_cast<AtenTensorHandle>(stack[n]); };
   int64_t length = 0;
   void* text = nullptr;

@@ -77,7 +77,7 @@ QACG_SHARED void narrow(float x, Float16& to) {
     half = 0x7fffu;
   } else if (size >= 0x477ff000u) {  // 65520, half way from the largest number to the next power of two
     half = 0x7c00u;
-  } else if (size < 0x38800000u) {  // below 2^-14 a unit is 2^-24: adding 1/2 leaves it in a float's last bit
+  } else if (size < 0x38800000u) {  // below 2^-14: adding 1/2 rounds to float16's spacing there, 2^-24
     half = bits_of(float_of(size) + 0.5f) - 0x3f000000u;
   } else {
     half = (size - 0x38000000u + 0xfffu + (size >> 13 & 1)) >> 13;

@@ -1,4 +1,5 @@
-// qacg::cpu_attention and its backward through torch's stable ABI (torch 2.10): tensors to a Problem, and threads.
+// The operators qacg::cpu_attention and cpu_attention_backward through torch's stable ABI (torch 2.10): argument
+// checks, allocation, conversion of tensors to a Problem, and threads.
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -39,7 +40,7 @@ Element element_of(const Tensor& query) {
     case ScalarType::Half:
       return Element::kFloat16;
     default:
-      refuse("query: expected dtype Float, BFloat16 or Half for backend 'cpu', got ",
+      refuse("query: expected dtype float32, bfloat16 or float16 for backend 'cpu', got ",
              torch::headeronly::toString(query.scalar_type()));
   }
 }
@@ -66,7 +67,7 @@ Rows rows(const Tensor& t) {
   return {data<float>(t), strides[0], strides[1], strides[2]};
 }
 
-// The same with strides of 0 where the size is 1, to read it for every row.
+// Like rows(), but with stride 0 in dimensions of size 1, which broadcast.
 Rows broadcast_rows(const Tensor& t) {
   const auto stride = [&](int64_t d) { return t.size(d) == 1 ? 0 : t.stride(d); };
   if (t.dim() == 2) return {data<float>(t), 0, stride(1), stride(0)};
@@ -150,10 +151,10 @@ void describe_lengths(Call& call, const Arguments& a) {
     p.cu_seqlens = call.lengths.data();
     const int64_t total = a.query.size(0);
     require(p.sequences >= 0 && p.cu_seqlens[0] == 0 && p.cu_seqlens[p.sequences] == total,
-            "cu_seqlens: expected offsets from 0 to T = ", total, ", got others");
+            "cu_seqlens: expected offsets from 0 to T = ", total, ", got another first or last offset");
     for (int64_t b = 0; b < p.sequences; ++b) {
       const int64_t length = p.cu_seqlens[b + 1] - p.cu_seqlens[b];
-      require(length >= 0, "cu_seqlens: expected offsets that never decrease, got a decrease after offset ", b);
+      require(length >= 0, "cu_seqlens: expected offsets that never decrease, got a decrease after index ", b);
       call.longest_query = std::max(call.longest_query, length);
     }
     call.longest_key = call.longest_query;
@@ -210,8 +211,8 @@ int64_t blocks_of(const Call& call, int64_t sequence, bool keys) {
   return (length + block - 1) / block;
 }
 
-// The blocks of a call, divided into units, several for each thread where possible: every unit packs the operands of
-// its sequence and head once.
+// The units of a call: its blocks, divided so that there are several units for each thread where possible, or one unit
+// for each sequence and head if `whole`. A unit packs the operands of its sequence and head once.
 class UnitList {
  public:
   UnitList(const Call& call, bool keys, bool whole) : call_(call), keys_(keys) {
@@ -237,7 +238,7 @@ class UnitList {
       std::copy_n(divided_.begin() + first, count, to);
       return;
     }
-    // The thread that runs a unit makes it. A list of 10,000 units would be new memory that a single thread writes.
+    // Each thread makes its own units. A list of 10,000 units would be new memory, written by a single thread.
     const int64_t heads = call_.problem.heads;
     for (Unit unit = whole_unit(first / heads, first % heads); count > 0; --count, ++unit.head) {
       if (unit.head == heads) unit = whole_unit(unit.sequence + 1, 0);
@@ -296,8 +297,8 @@ void in_parallel(const Tensor& like, int64_t count, int64_t scratch_bytes, const
   });
 }
 
-// The same for units. Many units are fetched several at a time. With tiny heads, fetching them one by one would take
-// long, and threads would write to the same cache lines.
+// Like in_parallel(), for units. Threads fetch many units several at a time. With tiny heads, fetching them one by one
+// would take long, and threads would write to the same cache lines.
 constexpr int64_t kUnitsAtOnce = 128;
 
 template <typename Work>
@@ -379,9 +380,9 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }
 
-// Sums partial gradients of a parameter over the sequences, and over the heads if they share it; returns the sum in the
-// parameter's shape and dtype. `partial` has `stride` numbers for each sequence and head, of which the first `dims` are
-// summed.
+// Sums partial gradients of a parameter over the sequences, and over the heads if they share it. Returns the sum in the
+// shape and dtype of `like`, the parameter. Heads share it if it has `dims_if_shared` dimensions. `partial` has
+// `stride` numbers for each sequence and head, of which the first `dims` are summed.
 Tensor reduced(const float* partial, int64_t stride, int64_t dims, const Problem& p, const Tensor& like,
                int64_t dims_if_shared) {
   const bool shared = like.dim() == dims_if_shared;
@@ -529,7 +530,7 @@ constexpr first_calls::Operator kBackward{"cpu_attention_backward", first_calls:
 }  // namespace qacg
 
 // For qacg_kernels/backends/cpu.py. Each copy of the package in a process has a separate operator namespace
-// (qacg_kernels/operators/schema.py) and passes its name: torch's macro would compile one in.
+// (qacg_kernels/operators/schema.py) and passes its name. Torch's macro would require the name when this is compiled.
 #define QACG_EXPORTED extern "C" __attribute__((visibility("default")))
 
 QACG_EXPORTED void qacg_cpu_register(const char* operators) {

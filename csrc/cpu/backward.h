@@ -29,9 +29,9 @@ class Backward {
       : p_(p), g_(g), engine_(p), dim_(Engine::padded_dim(p.head_dim)) {
     Arena arena(scratch);
     const int64_t keys = round_up(longest_key, Engine::kKeyStep);
-    // Rows of up to kSpan keys are one span, so delta is computed in the same sweep. Each block of rows reads the
-    // packed keys, and reads and writes the sums over queries. With short spans these take less memory, so blocks of
-    // rows can be larger.
+    // Rows of up to kSpan keys are one span, so delta is computed in the same sweep. Longer rows have spans of half
+    // that length: their tiles take less memory, so blocks of rows can be larger. Each block of rows reads the packed
+    // keys, and reads and writes the sums over queries, so fewer blocks save memory traffic.
     const bool whole = keys <= kSpan;
     span_ = smaller(keys, whole ? kSpan : kSpan / 2);
     // With few queries, shorter spans keep their operands and gradients in the second-level cache.
@@ -98,7 +98,7 @@ class Backward {
       const int64_t count = smaller(span_, s.keys - key), seen = smaller(count, keys - key);
       few_queries_tiles(s, b, key, count, seen, delta_in_tile);
       if (seen > 0) add_to_queries(b, key, seen, round_up(seen, Engine::kKeyStep));
-      // The key gradients of a row gate, which has one span here, depend on results of end_rows().
+      // With a row gate, write_keys() reads results of end_rows(). There are then as many keys as queries, so one span.
       if (key + count == s.keys) end_rows(s, b, keys);
       write_keys(s, b, key, count, seen);
     }
@@ -106,7 +106,7 @@ class Backward {
     end_hidden_keys(s);
   }
 
-  // The three tiles of keys [key, key + count), of which the rows see the first `seen`.
+  // Computes the three tiles of keys [key, key + count), of which the rows see the first `seen`.
   void few_queries_tiles(const Sequence& s, const Block& b, int64_t key, int64_t count, int64_t seen,
                          bool delta_in_tile) {
     begin_key_gates(s, key, count);
@@ -179,7 +179,7 @@ class Backward {
     begin_key_gates(s, key, count);
   }
 
-  // Clears the sums of `count` keys over queries.
+  // Prepares the sums over queries for `count` keys, and clears them if necessary.
   void begin_sums(const Sequence& s, int64_t count) {
     sum_keys_ = round_up(count, Engine::kKeyStep);
     // The first block of rows writes the sums, unless it does not see every key.
@@ -516,7 +516,8 @@ class Backward {
     }
   }
 
-  // The gradient of x from that of a gate sigmoid(x), to which the upstream gradient of the gate is added.
+  // Returns the gradient of x from `gradient`, that of a gate sigmoid(x), after adding the upstream gradient
+  // `incoming`.
   static float logit_gradient(const Sequence& s, int64_t i, float gradient, const qacg::Rows& gate,
                               const qacg::Rows& incoming) {
     if (incoming.data) gradient += at(incoming, s, i);
@@ -602,7 +603,7 @@ void gate_sums(const qacg::Problem& p, const qacg::Gradients& g, int64_t sequenc
     const int64_t all_keys = p.cu_seqlens ? s.keys : p.key_length;
     const int64_t rows = side && p.column_gate ? all_keys : s.queries;
     float bias = 0;
-    // In two steps, 32 rows and then blocks, so that rounding grows with the square root of few terms.
+    // Sums blocks of 32 rows first, and then the blocks, which has smaller rounding errors than one long sum.
     for (int64_t first = 0; first < rows; first += kSumBlock) {
       float block[2 * kLargestHead] = {}, block_bias = 0;
       for (int64_t i = first; i < smaller(first + kSumBlock, rows); ++i) {

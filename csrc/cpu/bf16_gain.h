@@ -1,16 +1,16 @@
 // Measures how many products per second vdpbf16ps computes relative to float32's multiply-add, on registers only.
 //
 // The ratio is not looked up by the processor's name, because it differs between makers and generations, and a virtual
-// machine may hide both. Bursts of less than a microsecond alternate between the two instructions, and
-// the shortest burst of each counts. So an interrupt, a change of the clock rate or the power-up of wide registers,
-// which lengthen some bursts, do not change the ratio.
+// machine may hide both. Bursts of less than a microsecond alternate between the two instructions, and the shortest
+// burst of each counts. So an interrupt, a change of the clock rate or the power-up of wide registers, which lengthen
+// some bursts, do not change the ratio.
 #pragma once
 
 #include "vec.h"
 
 namespace QACG_ISA {
 
-// More chains than an instruction's latency on two ports.
+// More independent sums than two ports need to hide an instruction's latency.
 constexpr int kChains = 12, kBurst = 160, kBursts = 40;
 
 template <typename F>

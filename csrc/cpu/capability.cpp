@@ -192,7 +192,8 @@ Choice choose(Element element) {
   }
   if (limit <= detected) return {kind_of(static_cast<Level>(limit)).of(element), "set by QACG_CPU_CAPABILITY"};
   const Choice choice = newest(detected, element);
-  message = std::string("QACG_CPU_CAPABILITY=") + wish + " is not available on this processor; " + choice.why;
+  message =
+      std::string("QACG_CPU_CAPABILITY=") + wish + " is not available on this processor; used instead: " + choice.why;
   return {choice.kernels, message.c_str()};
 }
 

@@ -6,7 +6,7 @@
 namespace qacg {
 
 struct Choice {
-  const Kernels* kernels;  // null where QACG_CPU_CAPABILITY names none: `why` is then the message for the user
+  const Kernels* kernels;  // null if QACG_CPU_CAPABILITY is no instruction set: `why` is then the error message
   const char* why;
 };
 

@@ -2,10 +2,10 @@
 // bfloat16 numbers into 16 x 16 float32 sums.
 //
 // A float32 operand is the exact sum of three bfloat16 parts, 8 bits each, and a product of two operands is the sum of
-// the six largest of the nine products of parts. The omitted part is at most 2^-23 of a term, of either sign; the
-// sums pass the error rule of float32. Parts below 2^-126 count as zero, so operands below about
-// 2^-110 lose bits. A bfloat16 operand is one part. An infinite operand gives NaN, because its parts
-// contain infinity minus itself.
+// the six largest of the nine products of parts. The omitted products are at most 2^-23 of a term, of either sign; the
+// sums pass the error rule of float32 (qacg_kernels/self_check/error_rule.py). Parts below 2^-126 count as zero, so
+// operands below about 2^-110 lose bits. A bfloat16 operand is one part. An infinite operand gives NaN, because its
+// parts contain infinity minus itself.
 //
 // Operands are stored as whole tiles of 1 KB, with the parts of a tile one after another, so that every load reads 16
 // full cache lines. Both sides order the depth of a tile in pairs (k, k + 16): one shift and one selection turn two
@@ -66,13 +66,14 @@ QACG_INLINE void store_sums(float* c, int64_t stride) {
   if constexpr (kRowTiles == 2 && kColTiles == 2) _tile_stored(3, c + kTileSide * stride + kTileSide, stride * 4);
 }
 
-// Tiles of an operand: of the next 16 rows (or columns), and of the next 32 of the depth.
+// Tiles of an operand. `next` is the distance to the tile of the next 16 rows (or columns), and `deeper` that to the
+// tile of the next 32 of the depth, in elements.
 struct Tiles {
   const HalfBits* data;
   int64_t next, deeper;
 };
 
-// C (16 kRowTiles x 16 kColTiles) = or += A B over `depth` tiles; between() is called after every few instructions.
+// C (16 kRowTiles x 16 kColTiles) = or += A B over `depth` tiles. Calls between() after every few instructions.
 template <int kParts, int kRowTiles, int kColTiles, typename F>
 QACG_INLINE void tile_product(const F& between, int64_t depth, Tiles a, Tiles b, float* c, int64_t c_stride,
                               bool accumulate) {
@@ -142,8 +143,8 @@ struct AmxEngine {
     return round_up(rows, kTileSide) * round_up(cols, kTileDepth) * kParts;
   }
 
-  // Stores pairs of the lanes of two registers, as one register for each part, kTileSize apart from `to` on. The first
-  // part is rounded, so the rest may have either sign. Later parts are truncated, and the last one is exact.
+  // Pairs the lanes of two registers and stores the pairs at `to`: one register for each part, kTileSize apart. The
+  // first part is rounded, so the rest may have either sign. Later parts are truncated, and the last one is exact.
   static QACG_INLINE void store_pairs(Vec low, Vec high, Packed* to) {
     constexpr uint32_t kUpperHalf = 0xffff0000u, kHalfUnit = 0x8000u;
 #pragma GCC unroll 3
@@ -189,8 +190,8 @@ struct AmxEngine {
     }
   }
 
-  // Columns of 16 x 32 elements (`down`: of 32 x 16) as a tile of pairs for each part, of which rows x columns
-  // elements exist.
+  // Packs the columns of a block of 16 x 32 elements (32 x 16 if `down`) as one tile of pairs for each part. Only the
+  // first `rows` rows and `columns` columns exist; other elements count as 0.
   static QACG_INLINE void pack_columns(const Scalar* from, int64_t stride, int64_t rows, int64_t columns, bool down,
                                        Packed* tile) {
     Vec low[kLanes], high[kLanes];
@@ -314,9 +315,9 @@ struct AmxEngine {
             {packed + first / kTileDepth * deeper, kDeeper, deeper}, c, dim, accumulate, kNothing);
   }
 
-  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this
-  // tile's are those from `first` on. The sums are stored transposed, dim x keys: T is then a right operand, whose
-  // pairs are whole rows.
+  // total = or += T^T X, for a tile T (rows x keys) and X from pack_summed(). `total` has the sums of `all_keys` keys,
+  // of which the tile's keys are those from `first` on. The sums are stored transposed, dim x keys: T is then a right
+  // operand, whose pairs are whole rows.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x,
                 Packed* scratch, float* total, int64_t first, int64_t all_keys, bool accumulate) {
     const int64_t depth = round_up(rows, kTileDepth) / kTileDepth;

@@ -40,7 +40,7 @@ struct Bfloat16Engine {
   static int64_t pack_left_size(int64_t rows, int64_t dim) { return round_up(rows, kRowStep) * dim; }
   static int64_t left_size(int64_t rows, int64_t cols) { return round_up(rows, kRowStep) * round_up(cols, kKeyStep); }
 
-  // A register of pairs: 2 kLanes elements of a row from d on, zero beyond the head size.
+  // A register of kLanes pairs: elements d to d + 2 kLanes - 1 of a row, zero beyond the head size.
   static QACG_INLINE Vec pairs(const Scalar* row, int64_t d, int64_t head_dim) {
     constexpr int64_t kPairs = 2 * kLanes;
     Vec result = Vec{};
@@ -137,7 +137,8 @@ struct Bfloat16Engine {
     return {to, cols};
   }
 
-  // Rows i and i + 1 of the tile become pairs, and squares of kLanes pairs are transposed.
+  // Rows of the operand are columns of the tile: rows i and i + 1 become pairs, and squares of kLanes pairs are
+  // transposed.
   static Left left_transposed(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
     const int64_t depth = round_up(rows, kKeyStep);
     alignas(64) HalfBits interleaved[2 * kLanes];

@@ -56,7 +56,7 @@ struct Float32Engine {
     return stride == head_dim && head_dim == padded_dim(head_dim);
   }
 
-  // Whether key_sums() can sum such rows without packing.
+  // Whether key_sums() can read the rows of a left operand without packing them again.
   static bool sums_left(const Left& left, int64_t head_dim) { return left.row_stride == padded_dim(head_dim); }
 
   // `rows` rows as the right operand of a sum over rows.
@@ -90,7 +90,7 @@ struct Float32Engine {
     if (j < seen) store(row + j, f(j, lanes_below(seen - j))), j += kLanes;
     for (; j < cols; j += kLanes) store(row + j, Vec{});
   }
-  // The operand of such rows.
+  // The left operand made of the rows that put_row() wrote.
   static Left put_rows(const float* tile, int64_t stride, Packed*, int64_t, int64_t) { return {tile, stride, 1}; }
 
   // A computed tile as a left operand.
@@ -109,8 +109,8 @@ struct Float32Engine {
     product_rows(prefetch, rows, dim, depth, a, packed + first * dim, dim, c, dim, accumulate);
   }
 
-  // total = or += T^T X, for a tile T (rows x keys), X from pack_summed, and sums over `all_keys` keys, of which this
-  // tile's are those from `first` on.
+  // total = or += T^T X, for a tile T (rows x keys) and X from pack_summed(). The tile's keys are those from `first` on
+  // in `total`.
   void key_sums(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim, const Packed* x, Packed*,
                 float* total, int64_t first, int64_t, bool accumulate) {
     weighted_sum(keys, rows, dim, {tile, 1, stride}, x, 0, total + first * dim, accumulate);

@@ -48,7 +48,7 @@ QACG_INLINE Vec partial_sums(const Vec (&v)[4]) {
 }
 #endif
 
-// The sums of kLanes keys from the partial sums of each four.
+// The sums of kLanes keys, from one register of partial sums for each four keys.
 QACG_INLINE Vec joined(const Vec (&v)[kLanes / 4]) {
 #if defined(__AVX512F__)
   return add_across<8>(add_across<4>(v[0], v[1]), add_across<4>(v[2], v[3]));
@@ -59,7 +59,7 @@ QACG_INLINE Vec joined(const Vec (&v)[kLanes / 4]) {
 #endif
 }
 
-// The sum of the lanes, in the same order.
+// The sum of v's lanes, added in the order of partial_sums() and joined().
 QACG_INLINE float sum_of(Vec v) {
   const Vec partial = partial_sums({v, v, v, v});
   Vec same[kLanes / 4];
@@ -67,7 +67,7 @@ QACG_INLINE float sum_of(Vec v) {
   return joined(same)[0];
 }
 
-// Runs the calls of `PackingEngine` that need no packing.
+// Replaces `PackingEngine` in calls in which packing does not save time (see takes()).
 template <typename PackingEngine>
 struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
   using Scalar = typename PackingEngine::Scalar;
@@ -135,7 +135,8 @@ struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
     }
   }
 
-  // T^T X for a tile T (rows x keys) and `rows` rows of X: put(key, d, sum) gets every register of every key's sum.
+  // T^T X for a tile T (rows x keys) and `rows` rows of X. Calls put(key, d, sum) for every register of every key's
+  // sum.
   template <typename Put>
   static QACG_INLINE void sums_over_queries(const float* tile, int64_t stride, int64_t rows, int64_t keys, int64_t dim,
                                             const float* x, const Put& put) {
@@ -144,8 +145,9 @@ struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
     for (; d < dim; d += kLanes) key_columns<1>(tile, stride, rows, keys, dim, x + d, d, put);
   }
 
-  // The hardware prefetcher does not keep up with operands that are read once. The number of rows is odd: at a multiple
-  // of 4096 bytes from the row that is read, prefetches are a quarter slower (NOTES.md).
+  // Prefetches `count` elements of the row that is ahead_rows_ after `row`, because the hardware prefetcher does not
+  // keep up with operands that are read once. ahead_rows_ is odd: at a multiple of 4096 bytes from the row that is
+  // read, prefetches are a quarter slower (NOTES.md).
   static constexpr int64_t kAheadBytes = 6144;
   QACG_INLINE void fetch_ahead(const Scalar* row, int64_t stride, int64_t count) const {
     constexpr int64_t kLine = 64 / sizeof(Scalar);
@@ -184,7 +186,7 @@ struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
       for (int v = 0; v < kVecs; ++v) put(j + k, d + v * kLanes, sums[k][v]);
   }
 
-  // Scores of one query and less than kKeysAtOnce keys.
+  // Scores of one query and fewer than kKeysAtOnce keys.
   static QACG_INLINE void few_keys(int64_t count, int64_t dim, const float* query, const Scalar* keys, int64_t stride,
                                    float* c) {
     store(c, Vec{});
@@ -264,7 +266,7 @@ struct InPlaceEngine : Float32Engine<typename PackingEngine::Scalar> {
     for (int m = 0; m < kRows; ++m) store(c + m * c_stride, keep_where(there, joined(partial[m])));
   }
 
-  // Every column of kRows rows, in groups of kVecs registers and then of half as many.
+  // Computes every column of kRows rows, in groups of kVecs registers and, for the rest, of half as many.
   template <int kRows, int kVecs>
   QACG_INLINE void all_columns(int64_t dim, int64_t depth, Left a, const Scalar* b, int64_t b_stride, float* c,
                                int64_t c_stride, bool accumulate) const {

@@ -155,7 +155,7 @@ struct NeonBf16Engine {
     return vld1q_u16(part);
   }
 
-  // Two rows, of which `rows` exist, as pairs of pieces that begin `step` elements apart.
+  // Packs two rows, of which `rows` exist, as pairs of pieces that begin `step` elements apart.
   static QACG_INLINE void pack_pair(const Scalar* from, int64_t stride, int64_t rows, int64_t head_dim, Packed* to,
                                     int64_t step) {
     for (int64_t d = 0; d < padded_dim(head_dim); d += 8, to += 2 * step) {
@@ -177,8 +177,8 @@ struct NeonBf16Engine {
     vst1q_u16(to + 3 * step, (uint16x8_t)vzip2q_u32(high01, high23));
   }
 
-  // kPairs pairs of rows by kColumns columns, whose pieces at one depth are adjacent, and those at the next depth
-  // `step` further.
+  // Multiplies kPairs pairs of rows by kColumns columns. The columns' pieces at one depth are adjacent, and those at
+  // the next depth are `step` elements further.
   template <int kPairs>
   static QACG_INLINE void block(int64_t depth, Left a, const Packed* b, int64_t step, float* c, int64_t c_stride,
                                 bool accumulate) {
@@ -210,12 +210,12 @@ struct NeonBf16Engine {
   }
   static QACG_INLINE void put(float* to, Vec v, bool accumulate) { store(to, accumulate ? load(to) + v : v); }
 
-  // All rows by kColumns columns. Writes an even number of rows.
+  // Multiplies all rows by kColumns columns. Writes an even number of rows.
   void columns(int64_t rows, int64_t depth, Left a, const Packed* b, int64_t step, float* c, int64_t c_stride,
                bool accumulate) {
     int64_t pairs = (rows + 1) / 2;
     for (int64_t groups = groups_of(rows); pairs > 0; --groups) {
-      const int64_t take = (pairs + groups - 1) / groups;  // dealt out evenly
+      const int64_t take = (pairs + groups - 1) / groups;  // distributed evenly
       switch (take) {
         case 6:
           block<6>(depth, a, b, step, c, c_stride, accumulate);

@@ -1,6 +1,6 @@
-// Errors, and how torch raises them. The library and torch may have different C++ runtimes, because a wheel contains
-// its own, and exceptions must not pass from one to the other. So the library catches its exceptions here, and torch
-// throws a new one.
+// Errors, and how torch raises them. The library and torch may have different C++ runtimes, because a wheel of the
+// library contains its own. Exceptions must not pass from one to the other. So the library catches its exceptions here,
+// and torch throws a new one.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -33,7 +33,7 @@ using Boxed = void(StableIValue*, uint64_t, uint64_t);
 
 constexpr size_t kLongestMessage = 1024;
 
-// Whether the operator failed; `message` then contains the reason.
+// Runs an operator. Returns whether it failed; `message` then contains the reason.
 template <Boxed* run>
 __attribute__((noinline)) bool fails(StableIValue* stack, uint64_t inputs, uint64_t outputs, char* message) noexcept {
   try {
@@ -47,7 +47,8 @@ __attribute__((noinline)) bool fails(StableIValue* stack, uint64_t inputs, uint6
   return true;
 }
 
-// An operator for torch. Exceptions of torch pass through this function, which has nothing to clean up.
+// The function that torch calls for an operator. The exception that aoti_torch_check throws passes through it, so it
+// has no local object with a destructor.
 template <Boxed* run>
 void guarded(StableIValue* stack, uint64_t inputs, uint64_t outputs) {
   char message[kLongestMessage] = {};

@@ -2,8 +2,8 @@
 //
 // Keys are processed in spans. The softmax of a row that fits one span is exact at once; if no branch output is
 // requested, P and lambda G are added before a single product with V (three products in all). Longer rows keep a
-// running maximum and two accumulators, of which P's is rescaled (four products). To save that product, a span has up
-// to Engine::kWholeRowKeys keys where no branch output is requested, else kSpan.
+// running maximum and two accumulators, of which P's is rescaled (four products). To save the fourth product, a span
+// has up to Engine::kWholeRowKeys keys if no branch output is requested, else kSpan.
 #pragma once
 
 #include "masking.h"
@@ -12,8 +12,8 @@
 
 namespace QACG_ISA {
 
-// In a call with a mask, a context score (exponent of 2, with its bias) at or below this has a sigmoid of exactly 0, as
-// one with a mask value of -10000 should have.
+// In a call with a mask, the sigmoid of a context score at or below this number is exactly 0, as it should be for a
+// mask value of -10000. The number is an exponent of 2 and includes the bias.
 constexpr float kHiddenScore = -125.0f;
 // If lambda alpha times a row's sum is above this number, its products with values could overflow.
 constexpr float kLargestWeight = 0x1p64f;
@@ -23,8 +23,8 @@ constexpr int64_t kSpan = 512;  // a multiple of kChunk
 constexpr int64_t kResidentBytes = 5 << 18, kTileRows = 64;
 constexpr int64_t kChunk = 128;  // a multiple of every kPanel and of the dropout block
 
-// The distance between a tile's rows in memory, which is no multiple of 4096 bytes. If it were, the rows of a column
-// would share a set of the first-level cache.
+// The distance between a tile's rows in memory, which is no multiple of 4096 bytes. If it were, the elements of a
+// column would share a set of the first-level cache.
 constexpr int64_t tile_stride(int64_t span) { return span % 64 == 0 ? span + 16 : span; }
 constexpr int64_t kChunkStride = tile_stride(kChunk);
 
@@ -62,7 +62,7 @@ class Forward {
     for (auto left : {&left_, &softmax_left_, &gated_left_}) {
       *left = arena.take<Packed>(left == &left_ || !whole ? Engine::left_size(rows, kChunk) : 0);
     }
-    // Products write whole row steps.
+    // Products write a multiple of kRowStep rows.
     const int64_t sums = round_up(rows, Engine::kRowStep) * dim_;
     softmax_sum_ = arena.take<float>(sums);
     quasi_sum_ = arena.take<float>(sums);
@@ -256,8 +256,8 @@ class Forward {
     engine_.scores(rows, cols, dim_, query, keys_, key, softmax_, stride_);
   }
 
-  // Fetches `count` packed keys or values from `first` on, unless they stay in the cache, at the rate of kChunk in
-  // `steps` steps.
+  // Lets `stream` prefetch `count` packed keys or values from `first` on, kChunk of them in `steps` calls of step().
+  // Does nothing if they stay in the cache.
   void fetch_packed(Stream& stream, const Right<Engine>& packed, int64_t first, int64_t steps,
                     int64_t count = kChunk) const {
     if constexpr (!ReadsInPlace<Engine>) {
@@ -273,7 +273,7 @@ class Forward {
     return seen < 0 ? 0 : smaller(seen, count);
   }
 
-  // Four running maxima hide the latency of one.
+  // The largest element of a row. Four running maxima hide the latency of one.
   static QACG_INLINE float largest_of(const float* row, int64_t count) {
     Vec top[4] = {splat(-kInfinity), splat(-kInfinity), splat(-kInfinity), splat(-kInfinity)};
     int64_t j = 0;
@@ -341,8 +341,8 @@ class Forward {
     return gate * __builtin_fabsf(p_.quasi_scale) * sum_[r] > kLargestWeight;
   }
 
-  // P and lambda G are added after multiplication by the row's sum. If that could overflow, P is divided by the sum
-  // first.
+  // The exponentials and lambda G times the row's sum are added, and the output is divided by the sum. If the products
+  // could overflow, the exponentials are divided by the sum here, and the divisor becomes 1.
   void bound_weights(int64_t r, int64_t count) {
     divisor_[r] = sum_[r];
     if (!too_large(r)) return;
@@ -352,7 +352,7 @@ class Forward {
     divisor_[r] = 1;
   }
 
-  // softmax_row(), bound_weights() and quasi_row() for a plain row of one register.
+  // softmax_row(), bound_weights() and quasi_row() in one, for a row of one register in a call with is_plain_.
   QACG_INLINE void short_row(const Sequence& s, int64_t i, int64_t r) {
     float* row = quasi_ + r * kChunkStride;
     const int64_t seen = seen_keys(p_, s, i);
@@ -370,7 +370,7 @@ class Forward {
                     [&](int64_t, IntVec) QACG_INLINE_LAMBDA { return weights; });
   }
 
-  // Replaces a chunk of context scores by its sigmoid and clears dropped entries. With one_sum, it becomes
+  // Replaces a chunk of context scores by their sigmoids and clears dropped entries. With one_sum, entries become
   // e + lambda alpha d sigmoid, with the exponentials e of the softmax and the row's divisor d.
   void quasi_row(const Sequence& s, int64_t i, int64_t r, int64_t key, int64_t chunk, int64_t count, bool one_sum) {
     float* row = quasi_ + r * kChunkStride;
@@ -480,7 +480,8 @@ class Forward {
   float *max_, *sum_, *divisor_, *lambda_, *bias_;  // of each row
   int32_t* keep_;
   const bool is_plain_;
-  // Whether products also return the largest score of each row; a mask or a negative scale would change the order.
+  // Whether products also return the largest score of each row. A mask or a negative scale could make another score the
+  // largest.
   const bool takes_largest_;
   Vec* largest_;
 };

@@ -1,4 +1,4 @@
-// Small products of bfloat16 matrices with float32 sums, out of registers, by vdpbf16ps: two terms of a sum at a time.
+// Small products of bfloat16 matrices with float32 sums in registers, by vdpbf16ps: two terms of a sum at a time.
 //
 // C (M x N) = or += A (M x K) B (K x N). A is in rows, B in VNNI pairs: rows 2k and 2k + 1 interleaved. K is even and N
 // a multiple of the register width.
@@ -77,7 +77,7 @@ void pair_columns(int64_t rows, int64_t depth, const HalfBits* a, int64_t a_stri
   }
 }
 
-// Strides are in elements; a pair of rows of B has 2 b_stride.
+// Strides are in elements; pairs of rows of B are 2 b_stride apart.
 inline void pair_product(int64_t rows, int64_t cols, int64_t depth, const HalfBits* a, int64_t a_stride,
                          const HalfBits* b, int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
   for (int64_t n = 0; n < cols; n += kPairVecs * kLanes) {

@@ -1,4 +1,4 @@
-// Small float32 matrix products out of registers.
+// Small float32 matrix products with sums in registers.
 //
 // C (M x N) = or += A (M x K) B (K x N). A is read one element at a time and broadcast, so A may have any strides, and
 // a transposed A takes no more time. (On aarch64, see sums_neon.h.) B is read by registers along N: either rows of a
@@ -15,7 +15,7 @@ namespace QACG_ISA {
 
 // Register block: kBlockRows x kBlockVecs accumulators, the B row and one broadcast fit the register file.
 #if defined(__aarch64__)
-// Four steps of each row of A take a register too: see sums_neon.h.
+// Each row of A also takes a register, with four steps of the depth: see sums_neon.h.
 constexpr int kBlockVecs = 2;
 constexpr int kBlockRows = 8;
 #else
@@ -23,7 +23,7 @@ constexpr int kBlockVecs = kRegisters == 32 ? 4 : 2;
 constexpr int kBlockRows = 6;
 #endif
 constexpr int kPanel = kBlockVecs * kLanes;
-// Rows of B per pass over A: the slice of B stays in the first-level cache while all rows of A use it.
+// Rows of B per pass over A: this slice of B stays in the first-level cache while all rows of A use it.
 constexpr int64_t kDepth = 128;
 
 struct Left {

@@ -94,8 +94,8 @@ class HugePages {
   // The smallest size that is worth the system calls; NumPy has the same limit for its arrays.
   static constexpr int64_t kLeast = int64_t{4} << 20;
   static constexpr uintptr_t kPage = 4096, kHugePage = uintptr_t{2} << 20;
-  // Time to clear 512 pages of 4 KB, in nanoseconds. A huge page takes 0.2 milliseconds, and 5 to 20 if the kernel has
-  // to move other pages.
+  // In nanoseconds: the time to clear 512 pages of 4 KB, and the total loss at which requests stop. A huge page takes
+  // 0.2 milliseconds, and 5 to 20 if the kernel has to move other pages.
   static constexpr int64_t kSmallPages = 700'000, kMostLost = 20'000'000;
 
   mutable std::atomic<bool> requests_{false};

@@ -1,4 +1,4 @@
-// Which keys a query sees, and which attention entries of its row dropout keeps.
+// Which keys a query sees, which attention entries of its row dropout keeps, and its gates.
 #pragma once
 
 #include "../common/log2e.h"
@@ -144,8 +144,8 @@ QACG_INLINE void multiply(UintVec a, uint32_t constant, UintVec& high, UintVec& 
 }
 #endif
 
-// All-ones where dropout keeps the entry of row i, for keys [first, first + count) and on to the end of the last
-// block of 128; `first` is a multiple of 128.
+// Writes which entries of row i dropout keeps to `keep`, one number per key from `first` on: all-ones if kept, else 0.
+// `first` is a multiple of 128, and the last block of 128 keys is written completely.
 inline void keep_row(const qacg::Problem& p, const Sequence& s, int64_t i, int64_t first, int64_t count,
                      int32_t* keep) {
   const uint32_t head_counter = static_cast<uint32_t>(s.index * p.heads + s.head);

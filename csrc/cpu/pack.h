@@ -107,7 +107,7 @@ QACG_INLINE Vec load_every_fourth_row(const float* from, int64_t stride) {
 #endif
 
 #if defined(__AVX2__)
-// Four columns of kLanes rows, from registers of every fourth row: of rows r, r + 4, ... in rows[r].
+// Returns four columns of kLanes rows. rows[r] contains four elements of each of the rows r, r + 4, ...
 QACG_INLINE void columns_of(const Vec (&rows)[4], Vec* columns) {
   const auto row = [&](int r) QACG_INLINE_LAMBDA { return (decltype(QACG_AVX(setzero_ps)()))rows[r]; };
   const DoubleVec low01 = (DoubleVec)QACG_AVX(unpacklo_ps)(row(0), row(1));
@@ -122,8 +122,8 @@ QACG_INLINE void columns_of(const Vec (&rows)[4], Vec* columns) {
 #endif
 
 #if defined(__AVX512F__)
-// Lane l of the result is lane order(l) of the pair (a, b), in which b's lanes count from kLanes. The order is a
-// constant: GCC 12 would compute one that a loop fills each time it is used.
+// Lane l of the result is lane order(l) of the pair (a, b), in which b's lanes count from kLanes. The order is listed
+// as constants: if a loop filled it, GCC 12 would run that loop at each use.
 template <int (*order)(int)>
 QACG_INLINE Vec picked(Vec a, Vec b) {
   constexpr IntVec kOrder = {order(0), order(1), order(2),  order(3),  order(4),  order(5),  order(6),  order(7),
@@ -222,7 +222,7 @@ QACG_INLINE void load_columns(const float* from, int64_t stride, Vec (&v)[kLanes
 #endif
 }
 
-// Like the function above, for any element type. Only `rows` rows and `columns` columns exist; the rest are zeros.
+// v[i] = column i of kLanes rows of any element type. Only `rows` rows and `columns` columns exist; the rest are zeros.
 template <typename Scalar>
 QACG_INLINE void load_columns(const Scalar* from, int64_t stride, int64_t rows, int64_t columns, Vec (&v)[kLanes]) {
   if (rows >= kLanes && columns >= kLanes) {
@@ -268,7 +268,7 @@ QACG_INLINE Right<Engine> panels_of(const typename Engine::Scalar* from, int64_t
   }
 }
 
-// Elements of scratch that panels_of() and summed_rows() need at most.
+// The most elements of scratch that panels_of() and summed_rows() need.
 template <typename Engine>
 int64_t panels_scratch(int64_t keys, int64_t dim) {
   return ReadsInPlace<Engine> ? 0 : Engine::panels_size(keys, dim);

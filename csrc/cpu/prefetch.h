@@ -1,4 +1,5 @@
-// Prefetches operands into the second-level cache, a few lines at a time between products, during which memory is idle.
+// Prefetches operands into the second-level cache, a few lines at each step() between products. Memory is otherwise
+// idle while products run.
 #pragma once
 
 #include "vec.h"
@@ -66,7 +67,7 @@ class Prefetch {
 // Prefetches contiguous memory at a constant rate.
 class Stream {
  public:
-  // From `from` on, `per_step` bytes at every call of step() until there have been `bytes`.
+  // Prefetches `bytes` bytes from `from` on, `per_step` of them at every call of step().
   void begin(const void* from, int64_t bytes, int64_t per_step) {
     next_ = static_cast<const char*>(from), end_ = next_ + bytes;
     per_step_ = round_up(per_step, kLine);

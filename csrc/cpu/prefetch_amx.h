@@ -1,5 +1,5 @@
-// The prefetch of `prefetch.h` for AMX. A step with fewer instructions for the same lines made the kernels slower by 3
-// to 8 % (NOTES.md).
+// Prefetches operands like Prefetch of prefetch.h, for AMX, whose kernels were 3 to 8 % slower with that class although
+// its step() has fewer instructions (NOTES.md).
 #pragma once
 
 #include "vec.h"

@@ -78,7 +78,8 @@ void per_head_of(const Tensor& t, int64_t heads, int64_t dims, float* to) {
   }
 }
 
-// A parameter (D) or (H, D) of any element type, to (H, D) numbers; with `dims` 0, () or (H) to (H).
+// Copies a gate vector (D) or (H, D) of any element type to (H, D) floats; with `dims` 0, a bias () or (H) to (H)
+// floats.
 inline void per_head(const Tensor& t, int64_t heads, int64_t dims, float* to) {
   switch (t.scalar_type()) {
     case ScalarType::Half:
@@ -103,7 +104,7 @@ std::vector<int32_t> integers_of(const Tensor& t) {
   return result;
 }
 
-// The numbers of a vector of int32 or int64, clamped to the range of int32.
+// Copies a vector of int32 or int64, clamped to the range of int32.
 inline std::vector<int32_t> integers(const Tensor& t) {
   return t.scalar_type() == ScalarType::Int ? integers_of<int32_t>(t) : integers_of<int64_t>(t);
 }

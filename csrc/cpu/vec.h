@@ -112,7 +112,7 @@ QACG_INLINE Vec reciprocal(Vec v) {
 QACG_INLINE Vec reciprocal(Vec v) { return 1.0f / v; }
 #endif
 
-// Sums of lanes halve the register repeatedly, to four lanes.
+// Joins the halves of a register repeatedly until four lanes are left, for sum() and largest().
 typedef float Quad __attribute__((vector_size(16)));
 #if defined(__AVX512F__)
 QACG_INLINE Quad halved(Vec v, Quad (*join)(Quad, Quad)) {
@@ -131,14 +131,14 @@ QACG_INLINE float sum(Vec v) {
   const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a + b; });
   return (q[0] + q[1]) + (q[2] + q[3]);
 }
-// May ignore NaN lanes, because a NaN score makes the sum of its row NaN.
+// The largest lane. It may ignore NaN lanes, because a NaN score makes the sum of its row NaN.
 QACG_INLINE float largest(Vec v) {
   const Quad q = halved(v, [](Quad a, Quad b) QACG_INLINE_LAMBDA { return a > b ? a : b; });
   const float low = q[0] > q[1] ? q[0] : q[1], high = q[2] > q[3] ? q[2] : q[3];
   return low > high ? low : high;
 }
 
-// A constant, because GCC 12 would compute one that a loop fills each time it is used.
+// Listed as constants: if a loop filled the register, GCC 12 would run that loop at each use.
 #if defined(__AVX512F__)
 constexpr IntVec kLaneNumbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #elif defined(__AVX2__)

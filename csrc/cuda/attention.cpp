@@ -1,6 +1,5 @@
 // The operators of the backends cuda and hopper through torch's stable ABI (torch 2.9): validation, allocation and
-// launches.
-// The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
+// launches. The operators' schema and the meaning of the arguments are in qacg_kernels/operators/schema.py.
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -65,7 +64,7 @@ Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
   return torch::stable::new_empty(like, sizes, type);
 }
 
-// An empty tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
+// An uninitialised tensor with t's memory order, as empty_dense_like in qacg_kernels/operators/schema.py.
 Tensor empty_dense_like(const Tensor& t) {
   if (t.dim() == 4 && t.stride(1) < t.stride(2)) {
     return torch::stable::transpose(empty(t, {t.size(0), t.size(2), t.size(1), t.size(3)}, t.scalar_type()), 1, 2);
@@ -96,7 +95,7 @@ Rows rows(const Tensor& t) {
   return {t.data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
 }
 
-// A buffer of one RowTerms for each row of queries, whose floats are the last dimension of `t`.
+// A buffer with one RowTerms for each query row, from a tensor `t` whose last dimension has the floats of a RowTerms.
 Rows row_terms(const Tensor& t) {
   constexpr int64_t kFloats = sizeof(RowTerms) / sizeof(float);
   const Tensor4 floats = wide(t);
@@ -354,7 +353,7 @@ ForwardResult attention(const Tensor& query, const Tensor& key, const Tensor& va
     p.key_gate = rows(key_gate);
   }
   if (p.column_gate) check_launch(run_key_gates(p, stream.handle()));
-  const bool can_save = !save_quasi_out || !p.column_gate;  // tensor cores have O2 of a row gate or lambda
+  const bool can_save = !save_quasi_out || !p.column_gate;  // tensor-core kernels have no O2 of a column gate
   run_forward(p, kPath, can_save && suits_tensor_cores(arguments), stream.handle());
   return {out, softmax_out, quasi_out, row_max, row_sum, query_gate, key_gate};
 }

@@ -20,7 +20,7 @@ QACG_KERNEL(kGateThreads, 2) key_gates(QACG_PARAMETER Problem p) {
   if (thread_index() % kWarp == 0) at(p.key_gate, unit.sequence, j) = gate;
 }
 
-// Returns the sum over the block's warps of the values x at this thread's lane. Begins with a barrier and contains one.
+// Returns the sum over the block's warps of the values x at this thread's lane. Has two barriers, one at its start.
 QACG_DEVICE float sum_over_warps(float x, float* shared) {
   synchronise_block();
   shared[thread_index()] = x;
@@ -42,7 +42,7 @@ QACG_DEVICE float sum_of(const float (&x)[kRowsAtOnce]) {
 
 QACG_DEVICE int64_t gate_sums_width(const Problem& p) { return 4 * static_cast<int64_t>(p.head_dim) + 2; }
 
-// Eq. 14, dv = sum of t X: one block for kPartRows rows of one sequence and head.
+// Eq. 14, dv = sum of t X: a block stores the partial sums over kPartRows rows of one sequence and head.
 QACG_KERNEL(kGateThreads, 2) gate_partial_sums(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   const int64_t pairs = p.sequences * p.heads, pair = block_index() % pairs;
   const Sequence s = sequence_of(p, pair / p.heads, pair % p.heads);
@@ -78,7 +78,8 @@ QACG_KERNEL(kGateThreads, 2) gate_partial_sums(QACG_PARAMETER Problem p, QACG_PA
   }
 }
 
-// One block for 32 dims of one vector (or one bias) of one head, or of all heads where they share it.
+// Adds the partial sums: one block for 32 dims of one vector (or one bias) of one head, or of all heads if they share
+// it.
 QACG_KERNEL(kGateThreads, 2) gate_sums(QACG_PARAMETER Problem p, QACG_PARAMETER Gradients g) {
   const int item = static_cast<int>(block_index() % kGateItems);
   const int64_t chunks = (p.head_dim + kWarp - 1) / kWarp, chunk = block_index() / kGateItems % chunks;

@@ -69,8 +69,8 @@ QACG_DEVICE float computed_lambda(const Problem& p, const Sequence& s, int i) {
   return 1.0f - (p.column_gate ? weighted : weighted + p.gamma * lk);
 }
 
-// Eq. 13 and 14 for row i of the queries, from d lambda to the row's gate gradients. Returns the gradient of the query
-// gate's logit.
+// Eq. 13 and 14 for row i of the queries, from d lambda: stores the gradient of the lambda tensor, or those of the
+// row's gate logits. Returns the gradient of the query gate's logit, 0 with a lambda tensor.
 QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Sequence& s, int i, float d_lambda) {
   if (!has_gate_vectors(p)) {
     write(p.element, g.lambda.data, offset_of(g.lambda, s, i), d_lambda);
@@ -86,8 +86,9 @@ QACG_DEVICE float finish_row_gate(const Problem& p, const Gradients& g, const Se
   return query_logit;
 }
 
-// Eq. 13 and 14 for key j; `d_lambda` is the sum over queries, which only a column gate uses. Stores the gradient of
-// the key gate's logit and returns it for the key's gradient.
+// Eq. 13 and 14 for key j. Returns the gradient of the key gate's logit, for the key's gradient: 0 with a lambda tensor
+// and for keys that the gate does not read. A column gate computes the gradient from `d_lambda`, the sum over queries,
+// and stores it; a row gate reads what finish_row_gate() stored.
 QACG_DEVICE float finish_key_gate(const Problem& p, const Gradients& g, const Sequence& s, int j, float d_lambda) {
   if (!has_gate_vectors(p)) return 0.0f;
   if (!p.column_gate) return at(g.key_logit, s, j);

@@ -23,14 +23,15 @@ struct HopperShape {
                                      arena_bytes(4 * kDim * 4);
 };
 
-// Operations that the caller still has to apply: score = factor * number + bias of the row. The factor is above 0.
+// Operations that the caller of make_scores_lazily() must still apply: score = factor * number + bias of the row. The
+// factor is above 0.
 struct Deferred {
   float factor;
   RowBiases biases;
 };
 
-// Turns products into scores in powers of two, -inf where hidden, except for the operations that it returns. If a strip
-// sees all of these keys, the caller's next instructions include these operations without extra time.
+// Turns products into scores as exponents of 2, -inf where hidden, except for the operations that it returns. If a
+// strip sees all of these keys, the caller's next instructions include these operations without extra time.
 template <int kTiles>
 QACG_DEVICE Deferred make_scores_lazily(const Problem& p, const Sequence& s, int first_row, int first_key,
                                         const float* key_mask, float (&c)[kTiles][4], const RowBiases& biases = {}) {
@@ -79,7 +80,7 @@ hopper_forward(QACG_PARAMETER Problem p) {
   float* quasi_biases = arena.array<float>(Shape::kRows);
   float* key_gate_parts = arena.array<float>(Shape::kStages * kKeys);
   float* key_mask = arena.array<float>(Shape::kStages * kKeys);
-  float* vectors = arena.array<float>(4 * kDim);  // apart from the tiles: the first keys are copied meanwhile
+  float* vectors = arena.array<float>(4 * kDim);  // shares no memory with tiles: the first keys are copied meanwhile
   const auto tile_of = [&](int stage, int which) {
     return Panels<kDim, kKeys>{stages + (kTilesOfAStage * stage + which) * kKeys * kDim * 2};
   };

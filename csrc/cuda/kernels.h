@@ -6,7 +6,7 @@
 
 namespace qacg::cuda {
 
-// The column gate's lk, into p.key_gate; before a forward with a column gate.
+// Computes the column gate's lk into p.key_gate. Must run before a forward with a column gate.
 const char* run_key_gates(const Problem& p, void* stream);
 
 // The plain path supports every problem.
@@ -26,7 +26,8 @@ const char* run_mma_backward_bfloat16(const Problem& p, const Gradients& g, void
 const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* launched);
 const char* run_hopper_forward_bfloat16(const Problem& p, void* stream, bool* launched);
 
-// Gradients of the gate vectors and biases, after a backward; g.gate_sums has room for gate_sums_floats.
+// run_gate_sums computes the gradients of the gate vectors and biases. It must run after the backward, with
+// g.gate_parts from gate_sums_parts and space for gate_sums_floats floats in g.gate_sums.
 int64_t gate_sums_parts(const Problem& p);
 int64_t gate_sums_floats(const Problem& p);
 const char* run_gate_sums(const Problem& p, const Gradients& g, void* stream);

@@ -3,8 +3,8 @@
 
 namespace qacg::cuda {
 
-const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* taken) {
-  return mma::run_hopper_forward<Float16>(p, stream, taken);
+const char* run_hopper_forward_float16(const Problem& p, void* stream, bool* launched) {
+  return mma::run_hopper_forward<Float16>(p, stream, launched);
 }
 
 }  // namespace qacg::cuda

@@ -22,7 +22,7 @@ namespace qacg::cuda {
 
 QACG_DEVICE uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-// c += a b for 16 x 16 by 16 x 8, by a warp. a: rows by row; b: columns by column; c in float32.
+// c += a b for 16 x 16 by 16 x 8, by a warp; a is row-major, b column-major, c float32.
 QACG_DEVICE void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Bfloat16) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
@@ -37,7 +37,8 @@ QACG_DEVICE void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices of 16-bit elements: thread t names row t % 8 of matrix t / 8, 16 bytes in shared memory.
+// Loads four 8 x 8 matrices of 16-bit elements: thread t passes the address of row t % 8 of matrix t / 8, 16 bytes in
+// shared memory.
 QACG_DEVICE void load_matrices(uint32_t (&to)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -1,6 +1,6 @@
 // The backward's pass over keys with mma.sync: gradients of key, context key and value. A block computes 64 keys of one
 // head over tiles of queries, in two phases. First each warp computes a strip of A, dT and dTc into shared memory; then
-// each warp accumulates 16 keys by half of the dims. Six products.
+// each warp accumulates the gradients of 16 keys for half of the dims. Six products.
 #pragma once
 
 #include "mma_gradient.h"
@@ -39,7 +39,7 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
   const auto d_context = arena.tile<kKeys>(kRows);
   RowTerms* all_terms = arena.array<RowTerms>(kStages * kRows);
   uint8_t* keep_bytes = arena.array<uint8_t>(kRows * kDropoutGroups);
-  float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // each total has one warp
+  float* column_totals = arena.array<float>(Shape::kStrips * kKeys);  // only one warp writes each total
   float* key_mask = arena.array<float>(kKeys);
   float* key_logits = key_mask;  // written after the loop, which is the last to read the mask
   float* key_gate_parts = arena.array<float>(kKeys);
@@ -78,8 +78,8 @@ QACG_DEVICE void gradients_of_keys(const Problem& p, const Gradients& g) {
                  &terms_at(g, s, first_query + (inside ? thread_index() : 0)), inside);
     }
   };
-  // With one stage, each of a tile's copies starts once all warps have last read the previous tile: queries and context
-  // queries within phase two, gradients at the start of phase one. The code waits for each copy separately.
+  // With one stage, each of a tile's copies starts once all warps have finished reading the previous tile: queries and
+  // context queries within phase two, gradients at the start of phase one. The code waits for each copy separately.
   const auto start_copy = [&](int n, const auto& load) {
     if constexpr (kStages == 1) {
       synchronise_block();

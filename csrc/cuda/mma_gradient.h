@@ -23,8 +23,8 @@ struct Strip {
   float score[kTiles][4], context[kTiles][4], out_value[kTiles][4];
 };
 
-// Adds d lambda of every entry to sums over the strip's rows (row_sums) and, for a column gate, over its columns
-// (column_sums).
+// Replaces a Strip's products by gradients and A. Adds d lambda of every entry to sums over the strip's rows (row_sums)
+// and, for a column gate, over its columns (column_sums).
 template <int kTiles>
 QACG_DEVICE void strip_gradients(const Problem& p, const Sequence& s, int first_row, int first_key,
                                  const StripRows& rows, const float* key_mask, const float* key_gate_parts,

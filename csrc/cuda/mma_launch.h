@@ -1,4 +1,4 @@
-// Launches of the tensor-core path for one 16-bit type: a head size is padded to 32, 64 or 128.
+// Launches of the tensor-core path for one 16-bit type. Head sizes are padded to 32, 64 or 128.
 #pragma once
 
 #include <type_traits>

@@ -22,13 +22,14 @@ QACG_DEVICE float quad_max(float x) {
 QACG_DEVICE int row_of(int e) { return lane() / 4 + e / 2 * 8; }
 QACG_DEVICE int column_of(int t, int e) { return 8 * t + 2 * (lane() % 4) + e % 2; }
 
-// Query i sees no key at or beyond this; 0 beyond the last query.
+// The number of keys that lengths and causality leave visible to query i; 0 beyond the last query.
 QACG_DEVICE int seen_by(const Problem& p, const Sequence& s, int i) { return i < s.queries ? seen_keys(p, s, i) : 0; }
 
-// Adding -0 changes no number, not even -0, so that the compiler leaves the addition out.
+// Adding -0 changes no number, not even -0, so the compiler leaves the addition out.
 constexpr float kNothing = -0.0f;
 
-// A key mask has this value at keys of a group of 32 whose scores it leaves unchanged. It is too small to change any.
+// load_key_mask() stores this value for a group of 32 keys if the key mask changes none of their scores. Added to a
+// score, it is too small to change it.
 constexpr float kUnchangedGroup = 0x1p-126f;
 
 // Stores what a key mask adds to the scores of kCount keys in shared memory. If each thread read the mask for each of
@@ -56,10 +57,11 @@ QACG_DEVICE bool sees_all(const Problem& p, const Sequence& s, int first_row, in
   return unchanged;
 }
 
-// Returns the first key between `first` and `last` from which on a mask hides all keys. Reads only masks that are the
-// same for all queries, such as padding. Called by a whole warp.
+// Up to this number, float32 has every integer.
 constexpr int kMostExactInFloat32 = 1 << 24;
 
+// Returns the first key between `first` and `last` from which on a key mask hides all keys; `last` for other masks and
+// if it exceeds kMostExactInFloat32. Called by a whole warp, which exchanges key numbers as float32.
 QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int last) {
   if (!p.is_key_mask || last > kMostExactInFloat32) return last;
   float stop = static_cast<float>(first);
@@ -72,7 +74,7 @@ QACG_DEVICE int visible_stop(const Problem& p, const Sequence& s, int first, int
   return static_cast<int>(stop);
 }
 
-// What is added to the scores of a thread's two rows, in powers of two: the bias of the context scores, or nothing.
+// What is added to the scores of a thread's two rows, as exponents of 2: the bias of the context scores, or nothing.
 struct RowBiases {
   float value[2] = {kNothing, kNothing};
 };
@@ -95,7 +97,7 @@ QACG_DEVICE RowBiases stored_biases(const float* biases, int strip_row) {
 }
 
 // Calls visit(t, e, hidden, mask) for the entries of query rows from first_row and keys from first_key. `mask` is what
-// the mask adds to a score, in powers of two. `key_mask` has the values of load_key_mask.
+// the mask adds to a score, as an exponent of 2. `key_mask` has the values of load_key_mask.
 template <int kTiles, typename Visit>
 QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_row, int first_key, const float* key_mask,
                                const Visit& visit) {
@@ -112,7 +114,7 @@ QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_ro
     const int seen[2] = {seen_by(p, s, row + row_of(0)) - first_column, seen_by(p, s, row + row_of(2)) - first_column};
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      // `opaque`, because the compiler would otherwise read the mask behind each test, four times as often.
+      // `opaque`, because the compiler would otherwise read the mask after each test, four times as often.
       const float mask[2] = {opaque(key_mask[column + 8 * t]), opaque(key_mask[column + 8 * t + 1])};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -136,12 +138,12 @@ QACG_DEVICE void visit_entries(const Problem& p, const Sequence& s, int first_ro
   }
 }
 
-// A score in powers of two, -inf where hidden.
+// A score as an exponent of 2, -inf where hidden.
 QACG_DEVICE float masked_score(float product, float factor, bool hidden, float mask, float bias) {
   return hidden ? -INFINITY : product * factor + (mask + bias);
 }
 
-// Turns products of one map into scores.
+// Turns the products of one map, Q K^T or Qc Kc^T, into scores as exponents of 2, -inf where hidden.
 template <int kTiles>
 QACG_DEVICE void make_scores(const Problem& p, const Sequence& s, int first_row, int first_key, const float* key_mask,
                              float (&c)[kTiles][4], const RowBiases& biases = {}) {
@@ -190,7 +192,7 @@ QACG_DEVICE void apply_dropout(const KeepBits& bits, int first_key, float (&c)[k
   }
 }
 
-// The dot product of every other 16-byte chunk of two rows: chunks part, part + 2, ...
+// The dot product of two rows over every other 16-byte chunk: chunks part, part + 2, ...
 template <typename Scalar>
 QACG_DEVICE float half_dot(const Scalar* x, const Scalar* y, int head_dim, int part) {
   float sum = 0.0f;
@@ -206,7 +208,7 @@ QACG_DEVICE float half_dot(const Scalar* x, const Scalar* y, int head_dim, int p
   return sum;
 }
 
-// Like the function above, with a gate vector in float32.
+// The dot product of a row and a gate vector in float32 over every other 16-byte chunk of the row.
 template <typename Scalar>
 QACG_DEVICE float half_dot(const Scalar* x, const float* vector, int head_dim, int part) {
   float sum = 0.0f;
@@ -226,8 +228,9 @@ QACG_DEVICE const Scalar* row_at(const Tensor4& t, const Sequence& s, int i) {
   return static_cast<const Scalar*>(t.data) + offset_of(t, s, i);
 }
 
-// Stores lambda of kRows rows from first_row in shared memory, two threads per row, and computed gates for the
-// backward. `vectors` is a buffer of 4 kDim floats for the gate vectors. Ends with a barrier.
+// Stores lambda of kRows rows from first_row in shared memory, and the gates that it computes in the tensors that the
+// backward reads. Two threads per row. `vectors` is a buffer of 4 kDim floats for the gate vectors. Ends with a
+// barrier.
 template <typename Scalar, int kDim, int kRows>
 QACG_DEVICE void compute_lambdas(const Problem& p, const Sequence& s, int first_row, float* vectors, float* lambdas) {
   const int i = first_row + thread_index() / 2, part = thread_index() % 2;
@@ -281,8 +284,8 @@ QACG_DEVICE void write_strip(const Problem& p, const Sequence& s, const Tile<kDi
   write_rows<Scalar, kWarp>(p, s, tile, tile_row, left < kStrip ? left : kStrip, to, first_row, lane());
 }
 
-// Turns one of a thread's two rows into exponentials. The row's scores are `scores` times `factor`, which is above 0.
-// The row's sum is of this thread's keys alone. Returns the factor for everything that was summed up before.
+// Turns the scores of one of a thread's two rows into exponentials. The row's scores are `scores` times `factor`, which
+// is above 0. row.sum includes this thread's keys alone. Returns the factor for all sums over earlier tiles.
 template <int kTiles>
 QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int half, float factor = 1.0f) {
   float top = -INFINITY;
@@ -299,7 +302,7 @@ QACG_DEVICE float add_scores(OnlineSoftmax& row, float (&scores)[kTiles][4], int
   return rescale;
 }
 
-// Completes the sum of one of a thread's two rows and stores what the backward reads of the row.
+// Completes the sum of one of a thread's two rows, over its four threads, and stores the row's maximum and sum.
 QACG_DEVICE void store_row(const Problem& p, const Sequence& s, int first_row, OnlineSoftmax& row, int half) {
   const int i = first_row + row_of(2 * half);
   row.sum = quad_sum(row.sum);

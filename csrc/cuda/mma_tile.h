@@ -36,8 +36,9 @@ struct Tile {
   // The tile from `row` on, a multiple of 8.
   QACG_DEVICE Tile from(int row) const { return {address + row * kPitch}; }
 
-  // Which 16 bytes a lane names so that ldmatrix gives 16 rows x 16 columns, matrix by matrix downwards first (the left
-  // operand of a product; transposed, the right one) or along the row first (the other way round).
+  // The address of the 16 bytes that a lane passes to ldmatrix, which loads 16 rows x 16 columns as four 8 x 8
+  // matrices. downwards() orders the matrices down the rows first: a left operand of a product, or transposed a right
+  // one. along() orders them along the rows first: a right operand, or transposed a left one.
   QACG_DEVICE uint32_t downwards(int row) const { return at(row + lane() % 16, lane() / 16); }
   QACG_DEVICE uint32_t along(int row) const { return at(row + lane() % 8 + lane() / 16 * 8, lane() / 8 % 2); }
 };
@@ -65,7 +66,7 @@ QACG_DEVICE void load_rows(const Problem& p, const Sequence& s, const Tensor4& t
   }
 }
 
-// c += rows of `left` times rows of `right`, summed over dims: a strip of 16 rows with 8 kTiles rows.
+// c += the dot products, over dims, of 16 rows of `left` from left_row with 8 kTiles rows of `right` from right_row.
 template <typename Scalar, int kTiles, int kDim>
 QACG_DEVICE void add_products(float (&c)[kTiles][4], const Tile<kDim>& left, int left_row, const Tile<kDim>& right,
                               int right_row) {
@@ -95,7 +96,8 @@ QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], 
   }
 }
 
-// Like the function above, for two left operands. Each row is read once, because shared memory bounds these products.
+// sums += a times the rows, and other_sums += other times the same rows, for 8 kTiles dims. Reads each row once for
+// both products, because shared memory bounds them.
 template <typename Scalar, int kTiles>
 QACG_DEVICE void add_weighted(float (&sums)[kTiles][4], const uint32_t (&a)[4], float (&other_sums)[kTiles][4],
                               const uint32_t (&other)[4], uint32_t rows) {
@@ -192,7 +194,7 @@ class Arena {
   int used_ = 0;
 };
 
-// Bytes that an Arena uses for an array.
+// Bytes that an Arena uses for an array of `bytes` bytes.
 constexpr int64_t arena_bytes(int64_t bytes) { return (bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment; }
 
 }  // namespace qacg::cuda::mma

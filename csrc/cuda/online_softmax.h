@@ -5,7 +5,7 @@
 
 namespace qacg::cuda {
 
-// The softmax of one row of scores over the keys read so far. Scores are in powers of two.
+// The softmax of one row of scores over the keys read so far. Scores are exponents of 2.
 struct OnlineSoftmax {
   float maximum = -INFINITY, sum = 0.0f;
 
@@ -13,7 +13,7 @@ struct OnlineSoftmax {
   // NaN.
   QACG_DEVICE float shift() const { return maximum == -INFINITY ? 0.0f : maximum; }
 
-  // Includes a tile's largest score. Returns the factor for everything that was summed up before.
+  // Includes a tile's largest score. Returns the factor for all sums over earlier tiles.
   template <typename Math>
   QACG_DEVICE float raise_maximum(float tile_maximum) {
     const float before = maximum;

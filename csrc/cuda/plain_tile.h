@@ -26,7 +26,7 @@ struct Operand {
   int first, count;
 };
 
-// 32 rows x 32 dims to shared memory as float32, 0 where there are fewer.
+// Loads 32 rows x 32 dims into shared memory as float32, 0 where there are fewer.
 QACG_DEVICE void load_chunk(const Problem& p, const Sequence& s, const Operand& x, int first_dim, float* tile) {
   const int dim = first_dim + lane();
   for (int r = thread_index() / kWarp; r < kTile; r += kThreads / kWarp) {
@@ -85,7 +85,7 @@ QACG_DEVICE void add_weighted(const Problem& p, const Sequence& s, const Operand
   }
 }
 
-// Writes a function of dim d and of the sum there, for row i of the sequence, which is the warp's own row r.
+// Writes value(c, d) to every dim d = 32 c + lane of row i of the sequence.
 template <typename Value>
 QACG_DEVICE void write_row(const Problem& p, const Sequence& s, const Tensor4& t, int i, const Value& value) {
   const int64_t offset = offset_of(t, s, i);

@@ -20,7 +20,7 @@ struct Rows {
   int64_t batch, head, row;
 };
 
-// (H, D) or, with a head stride of 0, (D), of the call's element type; biases have no dims.
+// A gate vector (H, D) of the call's element type, or (D) with a head stride of 0. A bias has no D: (H) or ().
 struct PerHead {
   void* data;
   int64_t head, dim;
@@ -80,7 +80,7 @@ struct Gradients {
   Rows lambda;  // outgoing, of the element type
   // Values per row that one pass hands to the next: RowTerms, and the gradients of the two gates' logits.
   Rows terms, query_logit, key_logit;
-  // Sums over parts of the rows, (parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
+  // Partial sums, (gate_parts, sequences, heads, 4 vectors of D and 2 biases), and the outgoing gradients.
   float* gate_sums;
   int64_t gate_parts;
   PerHead gate_vectors[4], gate_biases[2];

@@ -87,25 +87,25 @@ QACG_DEVICE int seen_keys(const Problem& p, const Sequence& s, int i) {
 
 QACG_DEVICE float bias_of(float value, float hiding) { return value <= hiding ? -INFINITY : value * kLog2e; }
 
-// The mask's addition to a visible score, in powers of two; -inf if it hides the key.
+// What the mask adds to a score, as an exponent of 2; -inf if it hides the key.
 QACG_DEVICE float mask_at(const Problem& p, const Sequence& s, int i, int j) {
   if (p.mask_kind == Mask::kNone) return 0.0f;
   const int64_t offset =
       s.index * p.mask_strides[0] + s.head * p.mask_strides[1] + i * p.mask_strides[2] + j * p.mask_strides[3];
   if (p.mask_kind == Mask::kBoolean) return static_cast<const uint8_t*>(p.mask)[offset] ? 0.0f : -INFINITY;
-  // One branch for each type, so that its limit is an immediate operand: in a register it made forward<128> spill.
+  // One branch for each type, so that its kHiding is an immediate operand: in a register it made forward<128> spill.
   if (p.element == Element::kFloat32) return bias_of(static_cast<const float*>(p.mask)[offset], kHidingFloat32);
   if (p.element == Element::kFloat16)
     return bias_of(widen(static_cast<const Float16*>(p.mask)[offset]), kHidingFloat16);
   return bias_of(widen(static_cast<const Bfloat16*>(p.mask)[offset]), kHidingBfloat16);
 }
 
-// The bias of query i's context scores, in powers of two; 0 beyond the last query.
+// The bias of query i's context scores, as an exponent of 2; 0 beyond the last query.
 QACG_DEVICE float quasi_bias_of(const Problem& p, const Sequence& s, int i) {
   return p.quasi_bias.data && i < s.queries ? at(p.quasi_bias, s, i) * kLog2e : 0.0f;
 }
 
-// Eq. 1 and 2 for query i and key j: both scores in powers of two, -inf for a hidden key.
+// Eq. 1 and 2 for query i and key j: both scores as exponents of 2, -inf for a hidden key.
 struct Scores {
   float softmax, context;
   bool seen;

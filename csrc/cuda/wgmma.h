@@ -5,7 +5,7 @@
 // A group's 64 rows are four strips of 16, one for each warp, with the fragments of mma_tile.h. Between a product and
 // the wait that covers it, no thread may access the product's sums, its weights in registers, or its shared memory. A
 // fence separates writes to registers from a product that reads them. Fences take the sums and weights as arguments,
-// and waits take the sums that are used next, so that the compiler moves no access across.
+// and waits take the sums that are used next, so that the compiler moves no access across a fence or wait.
 #pragma once
 
 #include "mma.h"
@@ -17,6 +17,7 @@ namespace qacg::cuda {
 
 constexpr int kAtomBytes = 1024;
 
+// Rows lie along the sum if the product sums over the elements of a row, and across the sum if it sums over rows.
 // `rows_apart` is the distance in bytes from an atom to that of the next eight rows. If rows lie across the sum, more
 // than 64 columns are several atoms, `columns_apart` bytes apart; otherwise `columns_apart` is not used.
 QACG_DEVICE uint64_t matrix_descriptor(uint32_t address, uint32_t columns_apart, uint32_t rows_apart) {
@@ -63,17 +64,17 @@ QACG_DEVICE void fence_registers(Registers&... registers) {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-// The products since the last commit are a group.
+// Makes a group of the products since the last commit.
 QACG_DEVICE void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Waits until at most kGroups of this thread's groups are under way.
+// Waits until at most kGroups of this thread's groups of products are under way.
 template <int kGroups, typename... Sums>
 QACG_DEVICE void wait_for_products(Sums&... sums) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
   (keep_in_place(sums), ...);
 }
 
-// The operands of an instruction for 64 and 128 columns: the thread's sums, and names for the others behind them.
+// The operands of an instruction for 64 and 128 columns: the thread's sums, and the names of the operands that follow.
 #define QACG_SUMS_8(constraint, c, t)                                                                          \
   constraint(c[t][0]), constraint(c[t][1]), constraint(c[t][2]), constraint(c[t][3]), constraint(c[t + 1][0]), \
       constraint(c[t + 1][1]), constraint(c[t + 1][2]), constraint(c[t + 1][3])
@@ -97,8 +98,8 @@ QACG_DEVICE void wait_for_products(Sums&... sums) {
 
 // For one type and width: c = left right and c += left right, of matrices in shared memory whose rows lie along the
 // sum; and c += weights right, with the weights in registers as mma's left operand, and rows of `right` across the sum.
-// The numbers at the end are whether c is added, the signs of both operands, and which operands in shared memory are
-// transposed.
+// The numbers at the end state whether c is added, the signs of both operands, and whether each operand in shared
+// memory is transposed.
 #define QACG_PRODUCTS(Scalar, type, columns)                                                                        \
   QACG_DEVICE void multiply(float (&c)[columns / 8][4], uint64_t left, uint64_t right, Scalar) {                    \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" QACG_NAMES_##columns    \

@@ -16,7 +16,7 @@ OPINIONS = {
 
 
 def write_reviews(path, sentences=80):
-    """Writes a CSV with a row per sentence and aspect; the label is `none` if the sentence has no opinion on it."""
+    """Writes a CSV with a row per sentence and aspect, labelled `none` if the sentence has no opinion on the aspect."""
     random.seed(0)
     with path.open("w", newline="", encoding="utf-8") as handle:
         rows = csv.writer(handle)

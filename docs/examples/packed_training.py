@@ -8,7 +8,7 @@ WORDS = {"good": 5, "bad": 6, "food": 7, "price": 8, "the": 9, "was": 10, "and":
 
 
 def examples(count):
-    """Returns sentences of four to twelve words; the label is 1 if "good" follows the word of the aspect, else 0."""
+    """Returns sentences of 7 to 12 words; the label is 1 if "good" follows the word of the aspect, 0 if "bad" does."""
     rows = []
     for _ in range(count):
         aspect = int(torch.randint(0, 2, ()))
@@ -23,7 +23,7 @@ def examples(count):
 def main(steps=200):
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-    # Layers as narrow as these learn from larger initial weights than BERT's, whose standard deviation is 0.02.
+    # Layers this narrow require initial weights with a larger standard deviation than BERT's 0.02.
     config = QACGBertConfig(contexts=["food", "price"], num_labels=2, vocab_size=12, initializer_range=0.1, **sizes)
     model = QACGBertForSequenceClassification(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)

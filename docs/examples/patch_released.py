@@ -9,7 +9,7 @@ HIDDEN, HEADS = 64, 4
 
 
 class ContextSelfAttention(nn.Module):
-    """Materialises the L x L matrices; has no dropout on context queries and keys, unlike the released code."""
+    """Eager quasi-attention; unlike the released code, it has no dropout on context queries and context keys."""
 
     def __init__(self):
         super().__init__()

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from qacg_models import AspectSentiment
 from qacg_models.errors import InputError
 
-MOST_TEXTS, WAIT = 64, 0.005  # maximum number of texts in a batch; seconds in which requests are collected for it
+MOST_TEXTS, WAIT = 64, 0.005  # maximum number of texts in a batch; seconds of waiting for the texts of a batch
 
 
 class Request(BaseModel):

@@ -29,7 +29,7 @@ class Request(BaseModel):
 
 @app.post("/predict")
 def predict(request: Request) -> list[dict]:
-    """Returns label and probabilities for every context (aspect) of the model."""
+    """Returns label and probabilities of the text for every context (aspect) of the model."""
     contexts = facts["contexts"]
     pairs = [request.text if facts["context_standalone"] else (request.text, context) for context in contexts]
     rows = tokenizer.encode_batch(pairs)

@@ -19,7 +19,7 @@ def eager(q, k, v, qc, kc, lam):
 
 
 def milliseconds(functions, inputs, repeats):
-    """Returns the median time of each function; calls alternate, so that other programs slow them down equally."""
+    """Returns the median time of each function; calls alternate, so that other programs slow all functions equally."""
     times = [[] for _ in functions]
     for _ in range(repeats):
         for function, found in zip(functions, times, strict=True):

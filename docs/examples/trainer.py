@@ -1,4 +1,4 @@
-"""Fine-tunes with the Trainer of transformers, then predicts with its pipeline: python docs/examples/trainer.py"""
+"""Trains with the Trainer of transformers, then predicts with a pipeline: python docs/examples/trainer.py"""
 
 import random
 import tempfile
@@ -17,7 +17,7 @@ WORDS = {
 
 
 def reviews(count, seed):
-    """Returns rows (text, aspect, label) for both aspects of random sentences."""
+    """Yields two rows (text, aspect, label) for each random sentence, one for each aspect."""
     draw = random.Random(seed)
     for _ in range(count):
         labels = {aspect: draw.choice(LABELS) for aspect in ASPECTS}

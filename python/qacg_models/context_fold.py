@@ -1,4 +1,4 @@
-"""Folding the context path of a QACG-BERT or CG-BERT for inference: public names."""
+"""Re-exports `fold_context`, which merges the context weights of a QACG-BERT or CG-BERT for inference."""
 
 from qacg_models.modules.context_fold import fold_context
 

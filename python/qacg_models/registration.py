@@ -1,8 +1,8 @@
 """Registration with transformers: model types, the pipeline, an attention implementation and its mask function.
 
-transformers and the models take seconds to import. `import qacg_models` therefore only installs a hook, which makes the
-entries when transformers is imported. In modules of transformers that are already loaded, the entries are made at once.
-No model is imported in either case.
+transformers and the models take seconds to import. `import qacg_models` therefore only installs an import hook,
+which registers this package in four modules of transformers after their import. If one of the four is already loaded,
+it is changed at once. Neither case imports a model.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class LazyConfigurations(dict):
-    """Configurations by model type. Reading one of this package imports it and registers its models.
+    """Configuration classes by model type; reading a class of this package imports it and registers its models.
 
     Args:
-        known: the configurations that are already registered, by model type.
+        known: the configuration classes that are already registered, by model type.
     """
 
     def __init__(self, known: dict[str, Any]):
@@ -69,7 +69,8 @@ def _add_configurations(module: ModuleType) -> None:
 
 
 def _add_pipeline(module: ModuleType) -> None:
-    # The module registers the pipeline at its end. Its import of transformers.pipelines may have caused this call.
+    # aspect_pipeline registers the pipeline in its last statement. If aspect_pipeline is being imported, and has just
+    # imported transformers.pipelines, this line does nothing.
     importlib.import_module("qacg_models.inference.aspect_pipeline")
 
 
@@ -90,9 +91,9 @@ _AFTER: dict[str, Callable[[ModuleType], None]] = {
 
 
 def register_lazily() -> None:
-    """Makes the entries of this package in the modules of transformers.
+    """Registers this package with transformers, without importing transformers.
 
-    The entries are made now in modules that are already loaded, and in each other module after its import.
+    Each module in `_AFTER` gets the entries of this package: at once if it is loaded, otherwise after its import.
     """
     pending = {}
     for name, add in _AFTER.items():
@@ -105,7 +106,7 @@ def register_lazily() -> None:
 
 
 class _AfterImport:
-    """Calls a function after the import of a module; leaves the import itself to the other finders."""
+    """A finder that calls a function after the import of each module in `pending`. Other finders do the import."""
 
     def __init__(self, pending: dict[str, Callable[[ModuleType], None]]):
         self.pending = pending

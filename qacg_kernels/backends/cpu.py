@@ -24,8 +24,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 GATE_FORMS = ("row", "column")
 
-# For rows of at most this many keys (kSpan in csrc/cpu/forward.h) the backward computes delta from the whole row, so
-# the forward saves no branch output.
+# For rows of at most this many keys (kSpan in csrc/cpu/forward.h) the backward computes delta from the whole row. The
+# forward then saves no branch output.
 WHOLE_ROW_KEYS = 512
 
 # The values of QACG_CPU_CAPABILITY, as in csrc/cpu/capability.cpp.
@@ -98,7 +98,7 @@ def instruction_sets() -> dict[str, str]:
 
 
 def reasons_of_choice() -> dict[str, str]:
-    """The reason for each choice of `instruction_sets`, by dtype.
+    """Returns, by dtype, why the kernels use the instruction set that `instruction_sets` names.
 
     Requires the library: `missing()` must be empty.
 

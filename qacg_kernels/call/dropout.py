@@ -1,14 +1,14 @@
-"""Which attention entries dropout removes: a counter-based generator, the same bits in every backend.
+"""Decides which attention entries dropout drops, by a counter-based generator: the same bits in every backend.
 
-Entry (b, h, i, j) is decided by 16 bits of Philox-4x32 with 7 rounds (Salmon et al., SC 2011), keyed by
-the 64-bit seed, at the counter
+Entry (b, h, i, j) is that of sequence b, head h, query i and key j. It is decided by 16 bits of Philox-4x32 with
+7 rounds (Salmon et al., SC 2011). The generator's key is the 64-bit seed, and its counter is
 
     c0 = 16 * (j // 128) + j % 16        c1 = i        c2 = b * H + h        c3 = 0
 
-One counter covers the eight keys j, j + 16, ..., j + 112 of its block of 128: with m = (j // 16) % 8 the
-entry uses the low (m even) or high (m odd) half of word m // 2. A vector of 16 lanes, or a thread that
-computes every 16th column, therefore uses all 128 bits of every counter. Positions i and j count from the
-start of the sequence, so a packed batch drops the same entries as its padded form.
+A counter gives four words of 32 bits, for eight keys of a block of 128: those with the same j % 16. With
+m = (j // 16) % 8, the entry uses word m // 2: its low half if m is even, its high half if m is odd. A vector of
+16 lanes, or a thread that computes every 16th column, therefore uses all 128 bits of every counter. Positions i
+and j count from the start of the sequence, so a packed batch drops the same entries as its padded form.
 
 An entry is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16 that is
 less than 1. The kept entries are multiplied by `keep_scale(p)`, the inverse of the rounded keep probability, so
@@ -31,7 +31,7 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def drop_threshold(dropout_p: float) -> int:
-    """The 16-bit number below which a random number drops its entry, 0 to 65,535."""
+    """Returns the threshold, 0 to 65,535: an entry is dropped if its 16 random bits are below this number."""
     return min(int(dropout_p * _CELLS + 0.5), _CELLS - 1)
 
 

@@ -41,7 +41,8 @@ class Position:
     Attributes:
         rows: int64 positions of the problem's queries in the larger call (`Problem.at_rows`); None if the problem has
             all queries.
-        places: int64 (batch, heads), b * H + h of each head of each sequence in the larger call; requires `rows`.
+        places: int64 (batch, heads), b * H + h for each head of each sequence, which is head h of sequence b in the
+            larger call; requires `rows`.
         first_sequence: index of the problem's first sequence, used if `places` is None.
     """
 
@@ -97,7 +98,7 @@ def _per_head(vector: Tensor) -> Tensor:
 
 
 def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-    """sigmoid(x.v + c.vc + b), eq. 4: (B, H, rows)."""
+    """Returns the gate sigmoid(x . v + c . vc + b), eq. 4, (B, H, rows), for x and context c (B, H, rows, D)."""
     logit = (x * _per_head(vector)).sum(-1) + (context * _per_head(context_vector)).sum(-1)
     return torch.sigmoid(logit if bias is None else logit + bias.view(-1, 1))
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-# Half the lowest finite number of the type, because a mask that was filled with the lowest number may since have been
-# rounded to another type, or added to a bias or to another mask. float64 has float32's bound, because float64 masks are
-# usually made in float32 and converted. C++ and CUDA have these numbers in csrc/common/mask.h.
+# Half the lowest finite number of the type, not the lowest itself: a mask that was filled with the lowest number may
+# later be rounded to another type, or added to a bias or another mask. float64 has float32's bound, because float64
+# masks are usually made in float32 and converted. C++ and CUDA have these numbers in csrc/common/mask.h.
 HIDING = {dtype: torch.finfo(dtype).min / 2 for dtype in (torch.float16, torch.bfloat16, torch.float32)}
 HIDING[torch.float64] = HIDING[torch.float32]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS
 
-# A dictionary and the comparison in `of_operator`, because index() and get() would add launch overhead.
+# A dictionary here and a comparison in `of_operator`, because FORMS.index() and get() would add launch overhead.
 _NUMBER_OF = {form: number for number, form in enumerate(FORMS)}
 _FORM_COUNT = len(FORMS)
 
@@ -17,13 +17,14 @@ _FORM_COUNT = len(FORMS)
 # Not frozen: a frozen dataclass would add 2 us to each call, and launch overhead should stay below 30 us.
 @dataclass(eq=False)
 class Problem:
-    """A call. Nothing modifies it. Field order and names are those of the operators' schema.
+    """The tensors and options of one call; nothing modifies it.
 
-    The public functions validate a call before they make its Problem; kernels get validated calls only. Dense tensors
-    are (B, H, L or S, D); packed ones, with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four gate vectors
-    are given. `attn_mask` has four dimensions, each of full size or of size 1. `quasi_bias` has lambda's dimensions,
-    (B, H, L) or (T, H), each of full size or of size 1, and the dtype `row_dtype(query)`. Lengths and offsets are int32
-    or int64. `max_seqlen` is 0 in a dense call, and `gate_form` is one of FORMS.
+    The order and the names of the fields are those of the operators' schema. The public functions validate a call
+    before they make its Problem; kernels get validated calls only. Dense tensors are (B, H, L or S, D); packed ones,
+    with `cu_seqlens`, are (T, H, D). Either `gate_lambda` or the four gate vectors are given. `attn_mask` has four
+    dimensions, each of full size or of size 1. `quasi_bias` has lambda's dimensions, (B, H, L) or (T, H), each of full
+    size or of size 1, and the dtype `row_dtype(query)`. Lengths and offsets are int32 or int64. `max_seqlen` is 0 in a
+    dense call, and `gate_form` is one of FORMS.
     """
 
     query: Tensor
@@ -168,7 +169,12 @@ DIFFERENTIABLE = TENSORS[:12]
 
 
 class Residuals(NamedTuple):
-    """Which branch outputs a forward saves for its backward: O1 = (Z o P) V and O2 = (Z o G) V of MATH.md."""
+    """Which branch outputs a forward saves for its backward (MATH.md, eq. 8).
+
+    Attributes:
+        save_softmax_out: whether it saves O1 = (Z o P) V, the output of the softmax branch.
+        save_quasi_out: whether it saves O2 = (Z o G) V, the output of the quasi-attention branch.
+    """
 
     save_softmax_out: bool = True
     save_quasi_out: bool = False
@@ -178,9 +184,9 @@ class ForwardOutputs(NamedTuple):
     """The results of a forward, in the schema's order; an absent result is None or an empty tensor.
 
     `softmax_out` and `quasi_out` are O1 and O2 (`Residuals`). `row_max` and `row_sum`, (B, H, L) or (T, H), are the
-    maximum of each row's scores and its sum of exponentials. Their units depend on the backend, so they are read by the
-    backward of `dispatch.backward_of` only. `query_gate` and `key_gate` are lq and lk, present if the call has gate
-    vectors.
+    maximum of each row's scores, and the sum of exp(score - maximum) over the row. The unit of the scores depends on
+    the backend, so only the backward of `dispatch.backward_of` reads both. `query_gate` and `key_gate` are the gates lq
+    and lk, present if the call has gate vectors.
     """
 
     out: Tensor

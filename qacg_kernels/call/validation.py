@@ -35,14 +35,14 @@ def dense_problem(
     quasi_bias: QuasiBias,
     dropout_seed: Tensor | None,
 ) -> Problem:
-    """Validates a call on (B, H, L, D) tensors and returns its Problem.
+    """Validates a call on (B, H, L, D) tensors and returns its Problem; has the arguments of `quasi_attention`.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
     """
     if is_causal is not False and is_causal is not True:
         raise TypeError(f"is_causal: expected True or False, got {is_causal!r}")
-    # A single comparison of all first, because separate checks would add noticeable launch overhead to a short call.
+    # First one comparison of all five tensors: separate checks would add noticeable launch overhead to a short call.
     if not _agree(query, key, value, context_query, context_key):
         _check_tensors(query, key, value, context_query, context_key)
     shape, key_shape = query.shape, key.shape  # read once: each access makes a new object
@@ -96,6 +96,8 @@ def packed_problem(
     dropout_seed: Tensor | None,
 ) -> Problem:
     """Validates a call on packed (T, H, D) tensors and returns its Problem.
+
+    The arguments are those of `quasi_attention_varlen`.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
@@ -321,8 +323,8 @@ def _number(name: str, value: object) -> float:
 
 
 def finite_number(name: str, value: object) -> float:
-    """The value as a float; raises TypeError if it is no number and ValueError if it is not finite."""
-    # The usual class first, without a function call, to save launch overhead; also below.
+    """The value as a float; raises TypeError if it is no number, ValueError if it is not finite or requires grad."""
+    # The usual class first, without a function call, to save launch overhead; `probability` does the same.
     number: float = value if value.__class__ is float else _number(name, value)  # type: ignore[assignment]
     if not -math.inf < number < math.inf:
         raise ValueError(f"{name}: expected a finite number, got {number}")
@@ -344,7 +346,7 @@ def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
 
 
 def probability(name: str, value: object) -> float:
-    """The value as a float; raises TypeError if it is no number and ValueError if it is not in [0, 1)."""
+    """The value as a float; raises TypeError if it is no number, ValueError if it is not in [0, 1) or requires grad."""
     number: float = value if value.__class__ is float else _number(name, value)  # type: ignore[assignment]
     if not 0.0 <= number < 1.0:
         raise ValueError(f"{name}: expected a probability in [0, 1), got {number}")

@@ -1,4 +1,4 @@
-"""Derivatives of the operators, and the calls of their kernels with the least launch overhead."""
+"""Derivatives of the operators, and functions that call their kernels with the least launch overhead."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,8 +31,8 @@ from qacg_kernels.operators.schema import (
 )
 from qacg_kernels.utils import torch_internals
 
-# By forward backend, a function that returns the name of the backend whose backward runs a call; a backend without an
-# entry runs its own. `dispatch` fills it.
+# By name of the forward's backend, a function that returns the name of the backend whose backward follows. A backend
+# without an entry runs its own backward. `dispatch` adds the entries.
 choose_backward: dict[str, Callable[[Problem], str]] = {}
 SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
@@ -108,7 +108,7 @@ def _setup_context(ctx, inputs, output):
 
 
 def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum, grad_query_gate, grad_key_gate):
-    """Returns the gradients of DIFFERENTIABLE; None for absent inputs."""
+    """Returns the gradients of the inputs named in DIFFERENTIABLE; None for absent inputs."""
     tensors = ctx.saved_tensors
     inputs, results = tensors[: len(TENSORS)], tensors[len(TENSORS) :]
     problem = Problem.of_operator((*inputs, *ctx.options))
@@ -130,7 +130,7 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
 
 
 def _differentiate_operator(backend, ctx, *grads):
-    """The registered formula: `_differentiate`, and None for each other argument of the operator."""
+    """Returns the gradients of all arguments of an operator: those of `_differentiate`, then None for the others."""
     others = len(FIELDS) - len(DIFFERENTIABLE) + len(Residuals._fields)
     return *_differentiate(backend, ctx, *grads), *[None] * others
 
@@ -138,9 +138,9 @@ def _differentiate_operator(backend, ctx, *grads):
 class EagerForward(torch.autograd.Function):
     """The forward operator with its autograd formula, for eager calls.
 
-    A formula that is registered with the operator takes several times as long as a short call, because torch goes
-    through the whole schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors
-    without None, and returns the fields of `Attended`, because every further argument or output would take time.
+    A formula that is registered with the operator takes several times as long as a short call, because torch reads the
+    whole schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors without
+    None, and returns the fields of `Attended` only: every further argument or output would take time.
     """
 
     @staticmethod

@@ -38,14 +38,14 @@ def define_operators(
 
 
 def define_first_calls(backend: str, kernel: Callable) -> None:
-    """Defines the operators that a compiled library calls for kernel variants without a passed self-check.
+    """Defines the operators that a compiled library calls for kernel variants that have not passed their self-check.
 
     See csrc/common/first_calls.h.
 
     Args:
         backend: the backend's name.
-        kernel: runs a forward or backward, as `self_check.Kernel.first_call`. Its third argument is a function, which
-            `kernel` calls if later calls of the variant need no check.
+        kernel: runs a forward or backward; has the arguments of `self_check.Kernel.first_call`. The third one is a
+            function, which `kernel` calls if later calls of the variant need no check.
     """
     sides = (("", schema.FORWARD_SCHEMA, _forward), ("_backward", schema.BACKWARD_SCHEMA, _backward))
     for suffix, text, run in sides:

@@ -42,7 +42,7 @@ _OPTIONS = """SymInt max_seqlen, bool is_causal, float dropout_p, float scale, f
 
 # gate_form is an index of `gate.FORMS`. If softmax_out is saved, the backward computes delta without a pass over the
 # row; if quasi_out is saved, the same holds for the gate's gradient. row_max and row_sum are saved separately, because
-# the logarithm of the sum of large scores would be rounded too coarsely (MATH.md, Backward).
+# one logarithm in their place would be rounded too coarsely for large scores (MATH.md, Backward).
 FORWARD_SCHEMA = f"""({_INPUTS}, {_OPTIONS}, bool save_softmax_out=True, bool save_quasi_out=False)
     -> (Tensor out, Tensor softmax_out, Tensor quasi_out, Tensor row_max, Tensor row_sum, Tensor query_gate,
         Tensor key_gate)"""
@@ -106,8 +106,8 @@ class _Validated(threading.local):
 
     Attributes:
         active: whether this thread is in the context.
-        error: an exception of Python code that compiled code called. Compiled code passes on its text only, so the
-            exception itself is raised again when the context ends.
+        error: an exception that Python code raised when a compiled kernel called it. The kernel passes on its text
+            only, so the exception itself is raised again when the context ends.
     """
 
     active = False
@@ -129,12 +129,12 @@ validated = _Validated()
 
 
 def forward_op(backend: str):
-    """The forward operator of a backend name."""
+    """Returns the forward operator of the backend with this name."""
     return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention")
 
 
 def backward_op(backend: str):
-    """The backward operator of a backend name."""
+    """Returns the backward operator of the backend with this name."""
     return getattr(getattr(torch.ops, NAMESPACE), f"{backend}_attention_backward")
 
 
@@ -164,7 +164,7 @@ def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
 def of_forward(arguments: Sequence[Any]) -> tuple[Problem, Residuals]:
     """Returns the arguments of a forward operator as a Problem and Residuals.
 
-    At the end torch may omit arguments with default values, which are those of Residuals.
+    Torch may omit the last arguments if they have their default values, which are those of Residuals.
     """
     return Problem.of_operator(arguments[: len(FIELDS)]), Residuals(*arguments[len(FIELDS) :])
 
@@ -188,7 +188,7 @@ def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Te
 def empty_dense_like(t: Tensor) -> Tensor:
     """An uninitialised dense tensor of t's shape; if t is (B, H, L, D), heads and rows keep their order in memory.
 
-    If t is a (B, H, L, D) view of a (B, L, H * D) projection, the heads of the result can be merged without a copy.
+    So if t is a view of a (B, L, H * D) projection, the heads of the result can be merged without a copy.
     """
     if t.dim() == 4 and t.stride(1) < t.stride(2):
         _, heads, rows, head_dim = t.shape

@@ -1,12 +1,12 @@
 """Compares the first call of every kernel variant with the reference, inside the operator.
 
-A kernel variant is a group of calls that run the same compiled code on the same path (`variant_of`). Its first call in
-a process runs at least twice, once in guarded memory, and is compared with the float64 reference by the error rule
-(`comparison`). If the result is right, the variant is not compared again. If the result is wrong, there is one warning,
-and this call and all later calls of the variant return the reference's result. A call that cannot be compared, such as
-one in a CUDA graph capture, runs unchecked; the next call of the variant is compared. Nothing is stored on disk, no
-process is started, and no lock is held. The check cannot find a fault that shows only with values that the first call
-does not have.
+A kernel variant is a group of calls that run the same compiled code on the same path (`variant_of`). The first call of
+a variant in a process runs at least twice, once in guarded memory. Its result is compared with the float64 reference by
+the error rule (`comparison`). If the result is right, the variant is not compared again. If the result is wrong, there
+is one warning, and this call and all later calls of the variant return the reference's result. A call that cannot be
+compared, such as one in a CUDA graph capture, runs unchecked; the next call of the variant is compared. Nothing is
+stored on disk, no process is started, and no lock is held. The check cannot find a fault that depends on values which
+the first call does not have.
 
 The environment variable QACG_SELF_CHECK is read at a variant's first call: `first` (the default), `always` (checks
 every call, also of a variant that was right, for debugging), `off`, or `strict`. With `strict` a wrong result raises
@@ -81,7 +81,7 @@ def forget() -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The forward or the backward of a backend, or both.
+    """The forward or the backward of a backend, or both, with their self-check.
 
     Attributes:
         backend: the backend's name.
@@ -150,7 +150,7 @@ class Kernel:
             return None
         saves = (t is not None and bool(t.numel()) for t in (others.softmax_out, others.quasi_out))
         _, *variant = variant_of(self.backend, problem, Residuals(*saves))
-        followed = {"triton": ("triton", "hopper")}  # by the backend of a backward, those of the forwards before it
+        followed = {"triton": ("triton", "hopper")}  # by backend of the backward, the possible backends of the forward
         backends = followed.get(self.backend, (self.backend,))
         return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 
@@ -236,7 +236,7 @@ def guard_compiled(backend: str, row_max_of_empty: float, switch: Callable[[byte
 
     Args:
         backend: the backend's name.
-        row_max_of_empty: as in `Kernel`.
+        row_max_of_empty: the `row_max` that the backend stores for a row that sees no key.
         switch: the library's function `check_in` (csrc/common/first_calls.h), which turns the check on.
     """
     kernel = Kernel(backend, lambda *call: _launch_compiled(backend, *call), row_max_of_empty)

@@ -22,8 +22,8 @@ from qacg_kernels.call.problem import ForwardOutputs, Problem, Residuals, Saved
 from qacg_kernels.self_check.error_rule import GRADIENTS, SUM_BAND, Tally, squared_scales
 
 MOST_ENTRIES = 1 << 28
-# Calls with at most this many attention entries are compared completely; larger ones in this many entries or a quarter
-# of theirs, if that is more, so that the time stays near that of a few calls of eager PyTorch.
+# Calls with at most this many attention entries are compared completely. Of a larger call the sample has this many
+# entries or 1 / _SHARE of all, whichever is more, up to MOST_ENTRIES. So a check takes as long as a few eager calls.
 _WHOLE_ENTRIES = {"cuda": 1 << 23, "cpu": 1 << 21}
 _SHARE = 4
 # Attention entries that are computed at a time. Each takes 8 bytes in each of about 40 maps.
@@ -42,7 +42,7 @@ _BIASES = ("gate_query_bias", "gate_key_bias")
 
 
 class Part(NamedTuple):
-    """Some slices and query rows of a call, as int64 tensors."""
+    """A part of a call: the query rows `rows` of all `heads` of all `sequences`, given by int64 indices."""
 
     sequences: Tensor
     heads: Tensor
@@ -116,7 +116,7 @@ class Call:
         return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
     def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yields name, tensor and rows of each upstream gradient: `rows`, or every key for the lk of a column gate."""
+        """Yields each upstream gradient's name, tensor and positions: `rows`, or all keys for a column gate's lk."""
         of_keys = self.every_key if self.problem.column_gate else rows
         for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
             t = getattr(saved, name)
@@ -252,7 +252,10 @@ class Comparison:
         return {n: torch.stack([sides[0][n].double(), sides[1][n], scale]) for n, scale in zip(names, scales)}
 
     def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
-        """Upstream gradients of some rows. The gradient of a column gate's keys is divided among the chunks of rows."""
+        """Returns `saved` with the upstream gradients of some rows.
+
+        Every chunk of rows gets a share of the gradient of a column gate's lk, because gradients of chunks are added.
+        """
         found = dict.fromkeys(("grad_query_gate", "grad_key_gate"))
         for name, t, along in self._call.upstream(saved, rows):
             share = 1.0 if along is rows else len(rows) / len(group.rows)
@@ -266,8 +269,8 @@ class Comparison:
 
     def _tally(self, key: str, name: str, got: Tensor, sides: Tensor, index: tuple[Tensor, ...] = ()) -> None:
         """Adds a part of a tensor to its Tally; `index` gives the part's position in the user's tensor, for reports."""
-        # Entries are not compared if the eager result, the exact result or the scale is NaN or infinite, or if the
-        # exact result is beyond the range of the dtype.
+        # Elements are compared if the eager result, the exact result and the scale are finite, and the exact result is
+        # within the range of the dtype.
         judged = sides.isfinite().all(0) & (sides[1].abs() < torch.finfo(got.dtype).max)
         self.compared = self.compared or bool(judged.any())
         got, (eager, exact, squares) = torch.where(judged, got, 0.0), torch.where(judged, sides, 0.0)

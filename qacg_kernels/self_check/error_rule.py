@@ -1,9 +1,10 @@
 """The error rule: how far a result may be from the float64 result.
 
 An element's error is its distance from the float64 result, divided by the larger of the element's rounding scale and
-the result's size (`relative_errors`). The rounding scale is the size of the terms that are summed to the element,
-before they cancel (`squared_scales`). An element near zero, a short row and a gate bias summed over ten thousand rows
-are therefore measured alike. For the largest error of a tensor and for the root mean square of its errors,
+the absolute value of that result (`relative_errors`). The rounding scale is the size of the terms that are summed to
+the element, before they cancel (`squared_scales`). An element near zero, a short row and a gate bias summed over ten
+thousand rows are therefore measured alike. The rule applies to the largest error of a tensor and to the root mean
+square of its errors:
 
     error(backend) <= factor * error(eager PyTorch in the same dtype)
                       + BAND * eps(dtype) + SUM_BAND * eps(float32)
@@ -29,7 +30,7 @@ GRADIENT_FACTOR = 3.0
 # still within a few units in the last place of each element's terms.
 BAND = 4.0
 # Backends add in float32, in different orders. A plain sum of n terms has an error of about sqrt(n) / 5 units in the
-# last place, and at worst three times as much: 16 is the worst error of a sum of 700 terms.
+# last place, and at worst three times as much. So 16 is the worst error of a sum of 700 terms.
 SUM_BAND = 16.0
 # A float64 backend is compared with another float64 result, which has rounding errors of the same size.
 FLOAT64_BAND = 256.0
@@ -67,8 +68,8 @@ def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
     # Divisors are at least eps times the largest scale, because exp may flush smaller elements to zero.
     floor = torch.finfo(got.dtype).eps * scale.max() if scale.numel() else 0.0
     distance = (got.double() - exact).abs()
-    # Rounding a result to the dtype may change it by half of the smallest number: 3e-8 in float16, negligible in
-    # others.
+    # Rounding a result to the dtype may change it by half of the smallest number: 3e-8 in float16, and negligible in
+    # the other dtypes.
     info = torch.finfo(got.dtype)
     beyond = (distance - info.smallest_normal * info.eps / 2).clamp(min=0)
     errors = torch.where(beyond == 0, 0.0, beyond / scale.clamp(min=floor))
@@ -97,9 +98,17 @@ class Tally:
         self.largest = self.largest_of_eager = self.squares = self.squares_of_eager = 0.0
 
     def add(self, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor) -> tuple[int, ...] | None:
-        """Adds a part of the tensor; returns the index of its largest error if no earlier one is as large, else None.
+        """Adds the errors of a part of the tensor.
 
-        Returns None for an empty part.
+        Args:
+            got: the backend's result in this part.
+            eager: eager PyTorch's result.
+            exact: the float64 result.
+            scale: the rounding scale of each element, in float64.
+
+        Returns:
+            The index of the part's largest error if it exceeds those of all earlier parts, else None. None if the part
+            is empty.
         """
         errors, of_eager = relative_errors(got, exact, scale), relative_errors(eager, exact, scale)
         if not errors.numel():
@@ -204,11 +213,11 @@ def squared_scales(
         grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
         grad_query_gate, grad_key_gate: upstream gradients of the two gates, or None.
         rows: positions of the queries of `p` in the whole call, where a row gate reads its keys; all when None.
-        smallest: operands of products below this number have an absolute rounding error; 0 for no such limit.
+        smallest: an operand below this number has the rounding error of this number; 0 for no such limit.
 
     Returns:
         Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out", "log_sum" and "lambda". With
-        `grad_out`, also the names of GRADIENTS for the inputs of the call; "grad lambda" in any case.
+        `grad_out`, also those of GRADIENTS whose inputs the call has, and always "grad lambda".
     """
     query2, context_query2 = p.query.square(), p.context_query.square()
     key2, value2, context_key2 = (cleared(t, p.key_lengths).square() for t in (p.key, p.value, p.context_key))
@@ -272,9 +281,9 @@ def _add_gate_squares(
     grad_gates: tuple[Tensor | None, Tensor | None],
     rows: Tensor | None,
 ) -> None:
-    """Sets the squared rounding scales of the gradients of the gate's parameters in `squares`.
+    """Sets the entries of `squares` for the gradients of the gate's parameters.
 
-    Adds the gate's part to the squares for the gradients of queries, keys and their contexts.
+    Also adds the gate's part to the entries for the gradients of query, key, context query and context key.
     """
     across = -2 if p.column_gate else -1
     of_query, of_key = (p.gate_query, p.gate_context_query), (p.gate_key, p.gate_context_key)

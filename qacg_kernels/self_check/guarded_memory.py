@@ -41,7 +41,7 @@ class GuardedMemory(TorchDispatchMode):
         return self._guarded(result) if func in _ALLOCATORS and not result.is_meta else result
 
     def _guarded(self, t: Tensor) -> Tensor:
-        """Returns a tensor with the shape and strides of t that lies between two zones, filled with 0xff bytes."""
+        """Returns a tensor full of 0xff bytes, with the shape and strides of t, that lies between two new zones."""
         size = t.element_size()
         extent = sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1 if t.numel() else 0
         used = extent * size

@@ -1,4 +1,4 @@
-"""Compares a backend with eager PyTorch by the error rule, for tests of backends; `inputs` makes their tensors."""
+"""Compares backends with eager PyTorch by the error rule, for their tests; the submodule `inputs` makes the tensors."""
 
 import contextlib
 import itertools
@@ -251,7 +251,7 @@ def evaluate(inputs: Inputs, attend: Attend) -> dict[str, Tensor]:
 
 
 def evaluate_exactly(inputs: Inputs) -> dict[str, Tensor]:
-    """Returns the results of `evaluate` that eager PyTorch computes in float64, from the same rounded inputs."""
+    """Returns the results of `evaluate` as eager PyTorch computes them in float64 from the values of the inputs."""
     return evaluate(inputs.to(torch.float64), through_eager)
 
 
@@ -389,7 +389,7 @@ PARITY_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def parity_report(backends: Iterable[str] | None = None, device: torch.device | str = "cpu") -> list[ParityRow]:
-    """Compares backends with float64 on this machine, in outputs and all gradients; takes seconds.
+    """Compares outputs and gradients of backends with float64 results on this machine; takes seconds.
 
     Args:
         backends: names of backends; all available ones when None. Each runs in the dtypes of PARITY_DTYPES that it
@@ -398,6 +398,9 @@ def parity_report(backends: Iterable[str] | None = None, device: torch.device | 
 
     Returns:
         One ParityRow for each tensor of each case, dtype and backend.
+
+    Raises:
+        ValueError: a name is not that of a backend.
     """
     rows = []
     names = available_backends() if backends is None else tuple(backends)

@@ -55,7 +55,7 @@ class Case:
 
     @property
     def returns_lambda(self) -> bool:
-        """Whether the call returns lambda to be compared: the kernel computes lambda, with one value per row."""
+        """Whether the call returns lambda for comparison: the kernel computes it, and it has one value per query."""
         return self.gate != "lambda" and self.form == "row"
 
 
@@ -146,7 +146,7 @@ def _rows_first(count, shape):
 
 
 def _strided(count, shape):
-    """Tensors with strides of 2 in D and of an odd number in the dimension before, so that rows are not aligned."""
+    """Tensors with a stride of 2 in D and an odd stride in the dimension before, so that rows are not aligned."""
     wide = (*shape[:-2], shape[-2] + 3, 2 * shape[-1] + 1)
     return [t[..., 2 : 2 + shape[-2], 1::2] for t in _contiguous(count, wide)]
 

@@ -107,7 +107,7 @@ def test_interrupted_suite_resumes(tiny_suite, tmp_path, monkeypatch, capsys):
     assert len(again) == 5
     assert {(row.kind, row.mode) for row in again[2:]} == {("time", FORWARD_BACKWARD), ("overhead", FORWARD)}
     assert all(row.matrix_peak_gflops for row in again if row.kind == "time")
-    assert "everything of the plan was measured" in capsys.readouterr().out
+    assert "every case of the plan was measured" in capsys.readouterr().out
 
 
 def test_writer_drops_records_of_other_sources(tmp_path):

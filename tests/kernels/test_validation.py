@@ -247,8 +247,8 @@ def test_explain_and_attention_maps_validate_arguments(row):
 
 def test_attention_maps_validate_rows_and_seed():
     arguments = dense_arguments()
-    check_error(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "positions 0 to 3"])
-    check_error(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "positions 0 to 3"])
+    check_error(qk.attention_maps, arguments | {"rows": [0, L]}, ValueError, ["rows", "got 0 to 4", "position < 4"])
+    check_error(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "position < 4"])
     check_error(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
     check_error(qk.attention_maps, arguments | {"rows": torch.tensor([0.5])}, TypeError, ["rows", "integers"])
     check_error(qk.attention_maps, arguments | {"rows": [True]}, TypeError, ["rows", "bool", "expected integers"])

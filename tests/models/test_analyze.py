@@ -155,7 +155,10 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
     assert not list((output / "figures").glob("*-layer-*"))
     text = ["--text", TEXTS[1]]
     for arguments, expected in (
-        ([*text, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
+        (
+            [*text, "--aspects", "view"],
+            "aspects: expected one of the model's aspects (food, price, service), got 'view'",
+        ),
         ([*text, "--lines", "1"], "lines: expected --data FILE with --lines, got --text"),
         (["--data", str(data)], "lines: expected the line numbers of rows in --data, got none"),
         (["--data", str(data), "--lines", "9"], "lines: expected line numbers of rows, from 2 to"),

@@ -132,7 +132,7 @@ def test_ask_bad_input_raises(ask, folders, tmp_path):
         (
             lambda: ask(TEXTS[0], aspects=["food", "view"]),
             InputError,
-            r"aspects: expected one of the model's \(food, price, service\), got 'view'",
+            r"aspects: expected one of the model's aspects \(food, price, service\), got 'view'",
         ),
         (lambda: ask(TEXTS[0], aspects=[]), InputError, r"aspects: expected at least one name, .*got \[\]"),
         (lambda: ask(TEXTS[0], aspects=["food", "food"]), InputError, "expected at least one name, each once"),

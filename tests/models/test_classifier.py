@@ -157,5 +157,5 @@ def test_predict_before_fit_raises():
 
 
 def test_predict_unknown_aspect_raises(fitted):
-    with pytest.raises(InputError, match="aspect: expected one of the model's"):
+    with pytest.raises(InputError, match="aspect: expected one of the model's aspects"):
         fitted.predict([("fine", "view")])

@@ -487,10 +487,10 @@ def test_own_jsonl_bad_content_raises(tmp_path):
     path = tmp_path / "train.jsonl"
     for text, reason in (
         ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
-        ('["x"]\n', ":1: expected an object with text, aspect, label, got a list"),
+        ('["x"]\n', ":1: expected an object with text, aspect, label, got a value of type list"),
         (
             '{"text": "x", "aspect": "a", "label": null}\n',
-            ":1: has an empty 'label'; fill them in",
+            ":1: has an empty 'label'; fill in empty cells",
         ),
     ):
         path.write_text(text)

@@ -102,7 +102,7 @@ def test_prompt_ends_at_the_end_of_input(ask, capsys, end):
         raise end
 
     prompt.answer_sentences(ask, "Type.", read)
-    assert capsys.readouterr().out == "\nType. An empty line ends.\n\n"
+    assert capsys.readouterr().out == "\nType. An empty line ends the prompt.\n\n"
 
 
 def test_pipe_is_no_terminal(model):

@@ -32,7 +32,8 @@ def by_two(small_data, output):
 def seeds(small_data, tmp_path_factory):
     """The folder of two seeds that two processes trained by DDP."""
     output = tmp_path_factory.mktemp("two") / "ddp"
-    by_two(small_data, output)
+    printed = by_two(small_data, output).splitlines()
+    assert [line for line in printed if line.startswith("seed ")] == ["seed 0", "seed 1"]
     assert sorted(path.name for path in output.iterdir()) == ["run.yaml", "seed-0", "seed-1", "seeds.json"]
     return output
 

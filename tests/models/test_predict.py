@@ -129,8 +129,8 @@ def test_predict_uses_ids_aspects_and_targets_of_rows(tmp_path, capsys):
     source.write_text("n;said;what;whose\n7;nice;price;location - 1\n8;nice;view;location - 1\n")
     assert run(folder, "--input", source, *flags) == 2
     assert (
-        f"{source}:3: aspect: expected one of the model's (general, price, safety, transit location), got 'view'"
-        in capsys.readouterr().err
+        f"{source}:3: aspect: expected one of the model's aspects (general, price, safety, transit location),"
+        " got 'view'" in capsys.readouterr().err
     )
 
 
@@ -378,7 +378,10 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
     broken.write_text('{"text": "fine"}\n{"words": "no"}\n')
     given = ["--input", text]
     for arguments, expected in (
-        ([*given, "--aspects", "view"], "aspects: expected one of the model's (food, price, service), got 'view'"),
+        (
+            [*given, "--aspects", "view"],
+            "aspects: expected one of the model's aspects (food, price, service), got 'view'",
+        ),
         ([*given, "--targets", "x"], "targets: expected none for a model whose contexts are aspects only, got x"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
         ([*given, "--resume"], "resume: expected --output FILE with --resume, got none"),

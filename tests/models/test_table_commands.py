@@ -46,7 +46,8 @@ def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, m
     monkeypatch.setattr("qacg_models.inference.bulk_prediction.BulkPrediction.answers", None)
     path = write_table(tmp_path / "in.csv", [("text", "n"), *(("" if n % 9 == 8 else "fine", n) for n in range(40))])
     printed = error_of(capsys, "predict", model, "--input", path, "--window", 4)
-    assert f"{path}:10: has an empty 'text' (also lines 19, 28, 37); fill them in, or pass --skip-empty" in printed
+    reason = "has an empty 'text' (also lines 19, 28, 37); fill in empty cells, or pass --skip-empty"
+    assert f"{path}:10: {reason}" in printed
 
 
 def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsys, monkeypatch):
@@ -54,7 +55,7 @@ def test_predict_lists_unknown_aspects_before_it_predicts(model, tmp_path, capsy
     rows = [("text", "about"), *(("fine", "view" if n in (30, 32) else "food") for n in range(40))]
     path = write_table(tmp_path / "in.csv", rows)
     printed = error_of(capsys, "predict", model, "--input", path, "--window", 4, "--aspect-column", "about")
-    assert f"{path}:32: aspect: expected one of the model's (food, price, service), got 'view'" in printed
+    assert f"{path}:32: aspect: expected one of the model's aspects (food, price, service), got 'view'" in printed
     assert "(also line 34); correct or remove these rows" in printed
 
 
@@ -191,7 +192,7 @@ def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
     labelled = write_table(tmp_path / "old.csv", [header, ("Der Tee war kalt", "food", "bad")], ";", "cp1252")
     flags = ["suggest", "--input", path, "--with", trained, "--labelled", labelled]
     flags += ["--output", tmp_path / "sheet.csv", "--by", "text"]
-    assert f"{path}:3: has an empty 'review'; fill them in, or pass --skip-empty" in error_of(capsys, *flags)
+    assert f"{path}:3: has an empty 'review'; fill in empty cells, or pass --skip-empty" in error_of(capsys, *flags)
     assert main([*map(str, flags), "--skip-empty"]) == 0
     assert "skipped 1 row (1 with an empty 'review')" in capsys.readouterr().err
     with (tmp_path / "sheet.csv").open(encoding="utf-8") as handle:

@@ -53,7 +53,7 @@ def test_csv_with_line_for_excel_keeps_line_numbers(tmp_path):
 def test_csv_short_row_of_excel_has_empty_cells(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text;aspect;label;hint;\nfine;food;good\nslow;food;bad;why;\nnone;food\n")
-    with raises("DataError: :4: has an empty 'label'; fill them in"):
+    with raises("DataError: :4: has an empty 'label'; fill in empty cells"):
         rows_of(path)
     assert rows_of(path, skip_empty=True) == [("fine", "food", "good"), ("slow", "food", "bad")]
 
@@ -178,7 +178,7 @@ def test_empty_cells_are_listed_up_to_twenty(tmp_path):
     assert caught.value.line == 4
     assert caught.value.reason == (
         f"has an empty 'verdict' (also lines {lines.replace(', 61', '')}); line 9: has an empty 'review'; and 14 more; "
-        "fill them in (with none if there is no opinion), or pass --skip-empty to leave such rows out"
+        "fill in empty cells (with none if there is no opinion), or pass --skip-empty to leave such rows out"
     )
 
 

@@ -100,7 +100,7 @@ class Browser:
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:
-        """Returns the value of a JavaScript expression in the page, or of its promise, which JSON must represent."""
+        """Returns the value of a JavaScript expression in the page, or of its promise; the value must fit into JSON."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", answer["exceptionDetails"]))

@@ -1,8 +1,9 @@
 """The calls with which every backend is tested.
 
 Most sizes are not multiples of a tile. Cases have masks, causality, dropout and both kinds of gate on both sides of two
-limits of the CPU kernels. Calls with up to 512 keys save no branch output (WHOLE_ROW_KEYS in
-qacg_kernels/backends/cpu.py). A forward that saves none has up to 2,048 keys in a tile (kWholeRowKeys in csrc/cpu).
+limits of the CPU kernels. One is 512 keys: calls with up to this number save no branch output (WHOLE_ROW_KEYS in
+qacg_kernels/backends/cpu.py). The other is 2,048 keys: a forward that saves no branch output has up to this number in a
+tile (kWholeRowKeys in csrc/cpu).
 """
 
 from qacg_kernels.testing.inputs import Case

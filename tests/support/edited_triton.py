@@ -134,7 +134,7 @@ def results_with(edit: tuple[str, str, str, Case]) -> dict[str, bool]:
     expected = evaluate(inputs, through_backend("reference"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with torch.no_grad():  # other kernels
+        with torch.no_grad():  # inference runs other kernels
             through_backend("triton")(inputs, inputs.tensors)
         got = evaluate(inputs, through_backend("triton"))
     names = [name for name in expected if name.startswith("grad")]
@@ -149,7 +149,7 @@ def unchanged() -> bool:
     """Whether the unchanged sources pass the self-check for every call."""
     load("tiles", "visible", "visible")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy's
+        warnings.simplefilter("ignore")  # warnings of NumPy
         for *_, case in EDITS.values():
             evaluate(make_inputs(case, torch.float32), through_backend("triton"))
     return " 0 wrong" in (self_check.summary(torch.device("cpu")) or "")

@@ -89,7 +89,7 @@ class Trials:
         self.report.take(kind, f"{subject.name}{', after ' if kills else ''}{', '.join(kills)}", wrong, place.parent)
 
     def fill(self, subject: Subject, mounts: bool, size: int | None = None) -> None:
-        """A trial that runs on a small disk, of random size when None, and resumes on a disk with enough space."""
+        """A trial that runs on a disk of `size` bytes (None: random), and resumes on a disk with enough space."""
         place = self.place()
         size = self.disk_size(subject, mounts) if size is None else size
         outcome = run_with_little_room(subject.arguments(place), place, size, self.log, mounts, self.before)

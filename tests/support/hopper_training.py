@@ -56,7 +56,7 @@ def main() -> None:
         return original(problem, saved)
 
     def forward(*_: object):
-        raise AssertionError("Triton's forward: expected no call, since the Hopper forward saves what is read")
+        raise AssertionError("Triton's forward: expected no call, got one. The Hopper forward saves all that is needed")
 
     launch.backward, launch.forward, launch.launch_forward = backward, forward, forward
     for case in CASES:
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def compiled(backwards: list) -> dict[str, object]:
-    """How often a compiled training calls Triton's backward, and whether it has the bits of one without compilation."""
+    """How often a compiled step calls Triton's backward, and whether its results have the bits of an uncompiled one."""
     inputs = make_inputs(CASES[0], torch.float16)
     attend = through_backend("hopper")
     expected, calls = evaluate(inputs, attend), len(backwards)

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 
 class Tree(HTMLParser):
-    """The elements of a page with their attributes, texts and ancestors; each must be closed in order."""
+    """The elements of a page with their attributes, texts and ancestors; elements must be closed in order."""
 
     VOID = ("meta", "br", "link", "img")
 

@@ -32,7 +32,7 @@ def run_python(
 
 
 def set_process_status(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
-    """Makes /proc/self/status have this text, or not exist with None."""
+    """Makes `Path.read_text` return this text, as for /proc/self/status; with None, the file does not exist."""
 
     def read(path, encoding):
         if text is None:

@@ -1,7 +1,7 @@
 """The program that test_distributed.py runs under torchrun: `two_processes.py DATA OUTPUT`.
 
-The name of OUTPUT is ddp or fsdp. The DDP run trains two seeds. The FSDP2 run fails after its last step; then a file of
-its second process is deleted, and the run resumes from the older checkpoint.
+The name of OUTPUT is ddp or fsdp. The DDP run trains two seeds. The FSDP2 run fails at its last step. Then a file
+of the second process is deleted from the newest checkpoint, and the run resumes from the older one.
 """
 
 import json

@@ -24,8 +24,8 @@ def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterato
         backward: whether `fault` is for the backward.
 
     Yields:
-        A list to which each launch by the self-check appends its direction. Later calls of a variant
-        that has passed the self-check append nothing.
+        A list to which each launch by the self-check appends "forward" or "backward". Later calls of a variant that has
+        passed the self-check append nothing.
     """
     launched: list[str] = []
 

@@ -71,7 +71,7 @@ def _follow(order: dict) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    # Replaces this file's folder.
+    # The first import path, this file's folder, is replaced by those that -c and -m have.
     sys.path[:1] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     way, program, *given = order["arguments"]
     sys.argv = [way, *given]

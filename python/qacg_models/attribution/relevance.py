@@ -1,7 +1,7 @@
 """Layer-wise relevance propagation, as in the analysis released with QACG-BERT.
 
-A rule computes the relevance of an input from the relevance R of an output. The attention rule is one matrix product,
-so that no L x L x D tensor is materialised.
+The relevance of a value is its share of a logit. A rule computes the relevance of an input from the relevance R of an
+output. The attention rule is one matrix product, so that no L x L x D tensor is materialised.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,15 +21,17 @@ from qacg_models.modules.softmax_attention import merge_heads, split_heads
 
 
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
-    """Returns the relevance of a module's inputs x, given the relevance R of its outputs y; not for attention.
+    """Returns the relevance of a module's inputs x, given the relevance R of its outputs y.
 
-    The relevance is `|x * d(s . y)/dx|` with s = R / y, scaled so that its sum equals the sum of R.
+    The relevance is `|x * d(s . y)/dx|` with s = R / y, scaled so that its sum equals the sum of R. For attention, use
+    `attention_relevance`.
 
     Args:
         output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to x, to y and to the divisor of the scaling; prevents divisions by zero, which with 0 give NaN.
+        eps: added to x, to y and to the divisor of the scaling, so that no divisor is 0. With eps=0, a divisor of 0
+            gives NaN.
 
     Returns:
         (..., M) relevance, without gradient. Its sum over the last dimension equals the sum of `relevance`, up to
@@ -37,7 +39,7 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
 
     Raises:
         TypeError: an argument is no floating tensor, or `eps` is no number.
-        ValueError: a tensor has another shape, `inputs` does not require gradients, `output` was not computed from
+        ValueError: the shapes do not match, `inputs` does not require gradients, `output` was not computed from
             `inputs` with autograd enabled, or `eps` is not finite.
 
     Example:
@@ -71,8 +73,8 @@ def attention_relevance(
     """Returns the relevance of the values V of attention, given the relevance R of its output O = A V.
 
     In each dimension d, value j receives the share A_ij V_jd / O_id of the relevance of output i. To avoid a division
-    by zero, e = eps sign(O) is added: the share is (A_ij V_jd + e_id / (S D)) / (O_id + e_id). The sum over i is
-    V o (A^T M) + sum_i e o M / (S D), with M = R / (O + e) and the elementwise product o.
+    by zero, e = eps sign(O) is added, with sign(0) = 1: the share is (A_ij V_jd + e_id / (S D)) / (O_id + e_id). Summed
+    over i, the relevance is V o (A^T M) + sum_i e o M / (S D), with M = R / (O + e) and the elementwise product o.
 
     Args:
         output: O, (..., L, D).
@@ -87,7 +89,7 @@ def attention_relevance(
     Raises:
         TypeError: an argument is no floating tensor, `eps` is no number, or outside autocast `attention` does not have
             the promoted dtype of `output` and `relevance`.
-        ValueError: a tensor has another shape, or `eps` is negative or not finite.
+        ValueError: the shapes do not match, or `eps` is negative or not finite.
 
     Example:
         >>> import torch
@@ -132,7 +134,8 @@ class LayerwiseRelevance:
 
     Attributes:
         tokens: (B, L) relevance at the embeddings. The sum over an example equals its `logit`, up to the rules' `eps`.
-        layers: (B, L) relevance at the embeddings, and after each layer, in the order of the layers.
+        layers: num_layers + 1 tensors (B, L): relevance at the embeddings (equal to `tokens`), and after each layer, in
+            the order of the layers.
         logit: (B,) the logits whose values were distributed over the tokens.
     """
 
@@ -154,15 +157,15 @@ def layerwise_relevance(
         model: a sequence classifier of this package, which is run in evaluation mode. No other thread may run the model
             at the same time.
         batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
-        target: class whose logit is distributed: an integer for all rows, or (B,) integers; None: the class with the
-            highest logit of each row.
+        target: class whose logit is distributed: an integer for all examples, or (B,) integers; None: for each example
+            the class with the highest logit.
 
     Returns:
         Relevance by token and layer.
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package, or `target` or the batch has a wrong type.
-        ValueError: `target` is not a class, has another shape or dtype, or the model rejects the batch.
+        ValueError: `target` has a wrong shape or dtype or is not a class of the model, or the model rejects the batch.
 
     Example:
         >>> import torch

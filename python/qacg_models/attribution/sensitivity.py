@@ -20,15 +20,15 @@ def token_sensitivity(
         model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
             change. No other thread may run the model at the same time.
         batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
-        target: class of the logit: an integer for all rows, or (B,) integers; None: the class with the highest logit of
-            each row.
+        target: class of the logit: an integer for all examples, or (B,) integers; None: for each example the class with
+            the highest logit.
 
     Returns:
-        (B, L) scores, 0 for padding after the last token.
+        (B, L) squared norms, 0 for padding after the last token.
 
     Raises:
         TypeError: `model` is not a sequence classifier of this package, or `target` or the batch has a wrong type.
-        ValueError: `target` is not a class, has another shape or dtype, or the model rejects the batch.
+        ValueError: `target` has a wrong shape or dtype or is not a class of the model, or the model rejects the batch.
 
     Example:
         >>> import torch
@@ -108,7 +108,7 @@ def evaluation_mode(model: EncoderPreTrainedModel) -> Iterator[None]:
 
 
 def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
-    """Returns (B, C) with 1 at the target class of each row, and 0 elsewhere.
+    """Returns (B, C), in the dtype of `logits`, with 1 at the target class of each row, and 0 elsewhere.
 
     Args:
         logits: (B, C).
@@ -116,20 +116,20 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
 
     Raises:
         TypeError: `target` is not a number or a sequence of numbers.
-        ValueError: `target` has another shape or dtype, or is out of range.
+        ValueError: `target` has a wrong shape or dtype, or is out of range.
     """
     rows, classes = logits.shape
     if target is None:
         target = logits.argmax(-1)
     try:
         target = torch.as_tensor(target, device=logits.device)
-    except (TypeError, ValueError, RuntimeError):  # no number, numbers of different lengths, or too large
+    except (TypeError, ValueError, RuntimeError):  # not a number, lists of different lengths, or a number too large
         raise TypeError(f"target: expected an integer or {rows} integers, got {target!r}") from None
     if target.dtype not in _INTEGERS or target.dim() > 1 or (target.dim() == 1 and len(target) != rows):
         raise ValueError(
             f"target: expected an integer or {rows} integers, got {target.dtype} of shape {tuple(target.shape)}"
         )
-    target = target.long()  # torch has no minimum of the unsigned types
+    target = target.long()  # torch cannot compute the minimum of some unsigned dtypes
     if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < classes:
         raise ValueError(
             f"target: expected classes from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}"

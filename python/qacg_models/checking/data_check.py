@@ -103,7 +103,7 @@ class DataCheck:
                 rows.writerow([escape_formula(cell) for cell in self._cells(doubt)])
 
     def to_json(self) -> dict:
-        """Returns the results as JSON types; `doubts` has a dictionary of FIELDS, as text, for each doubtful label."""
+        """Returns the results as JSON types; `doubts` has a dictionary from FIELDS to text for each doubtful label."""
         dataset, labels = self.dataset, self.dataset.task.labels
         return {
             "format": self.format_reason,

@@ -19,9 +19,9 @@ FOLDS = 3
 
 
 def model_doubts(dataset: Dataset, options: TrainingOptions, say: Callable[[str], None]) -> list[Doubt]:
-    """Returns the doubtful labels of training rows, found by models trained without these rows, most doubtful first.
+    """Returns the doubtful labels of the training rows, most doubtful first.
 
-    All trainings have the same split dev. The models are deleted.
+    Each row is predicted by a model that was trained without it. All models have the same split dev, and are deleted.
 
     Args:
         dataset: the data set; it has the splits train and dev.

@@ -1,4 +1,4 @@
-"""Counts of the texts that the model's tokenizer truncates, and of the tokens and unknown tokens of their words."""
+"""Counts of texts that exceed the model's maximum length, and of words, tokens and unknown tokens in the texts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class TokenCheck:
         vocabulary: tokenizer or checkpoint whose vocabulary is used, or "learned from the texts".
         texts: number of examined texts.
         max_length: maximum length of the model in tokens.
-        cut: number of texts with more tokens, which are truncated.
-        longest: length of the longest text in tokens. Lengths include the longest context, if the model gets its name,
-            and the special tokens.
+        cut: number of texts with more than `max_length` tokens, which are truncated.
+        longest: length of the longest text in tokens. All lengths include the special tokens and, if the inputs contain
+            the name of the context, the longest name.
         words: number of words in the examined texts.
         pieces: number of tokens of the words.
         unknown: number of these tokens that are the unknown token.
@@ -68,6 +68,10 @@ class TokenCheck:
 
 def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     """Counts the tokens of the distinct training texts, or of an evenly spaced sample if there are more than EXAMINED.
+
+    Args:
+        dataset: the data set; it has the split train.
+        options: options of the planned training.
 
     Raises:
         InputError: the options do not fit the data, or their tokenizer or checkpoint cannot be loaded.

@@ -35,9 +35,9 @@ def configuration(
 ) -> tuple[PreTrainedConfig, list[str]]:
     """Returns the configuration for loading a checkpoint into a model of this package.
 
-    Each field is read from the first source that defines it: the overrides, the configuration file beside the weights,
-    the tensors (see `variant`), the default. The stored number and names of labels are dropped if `overrides` has
-    either. `check_agreement` compares the fields with the tensors.
+    The value of a field is that in `overrides`, otherwise that in the checkpoint's configuration file, otherwise that
+    of the tensors (see `variant`), otherwise the default. The stored number and names of labels are dropped if
+    `overrides` has either. The caller then compares the fields with the tensors, with `check_agreement`.
 
     Args:
         config_class: class of the configuration.
@@ -48,8 +48,8 @@ def configuration(
         The configuration, and notes about inferred and dropped fields.
 
     Raises:
-        CheckpointError: there is no configuration file, or it is for another architecture, or a field is unknown or
-            invalid. The number of heads is required if the file has no model type.
+        CheckpointError: there is no configuration file; it is for another architecture; it has neither a model type nor
+            a number of heads, and `overrides` has no number of heads; or a field is unknown or invalid.
     """
     if source.fields is None:
         raise CheckpointError(
@@ -87,9 +87,9 @@ def configuration(
 def _of_another_model(
     source: Source, config_class: type[PreTrainedConfig], known: PreTrainedConfig, notes: list[str]
 ) -> dict[str, object]:
-    """Returns the fields of `source` that `config_class` has too, if the model type of `source` is another one.
+    """Returns the fields that `config_class` shares with `source`, a checkpoint of another model type.
 
-    A note about dropped fields is appended to `notes`.
+    A note about dropped fields is appended to `notes`. `known` is an instance of `config_class`.
 
     Raises:
         CheckpointError: the model type is none of this package, or its context tensors have another meaning.
@@ -140,7 +140,7 @@ def variant(source: Source) -> dict[str, object]:
 
 
 def size_in_tensors(source: Source, field: str) -> int | None:
-    """Returns the size `field`, a key of _SIZES or num_hidden_layers; None if the tensors do not determine it."""
+    """Returns the size of `field`, a key of _SIZES or num_hidden_layers, in the tensors; None if they lack it."""
     if field == "num_hidden_layers":
         numbers = {number for name in source.tensors if (number := layer_number(name)) is not None}
         return max(numbers) + 1 if numbers else None

@@ -59,8 +59,7 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
         variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
 
     Raises:
-        CheckpointError: no file has a usual name, and either `variant` is given or the folder does not have exactly one
-            other file of weights.
+        CheckpointError: no file has a usual name. If `variant` is None, a single file of weights may have any name.
     """
     infix = f".{variant}" if variant else ""
     usual = {

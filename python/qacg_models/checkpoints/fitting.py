@@ -29,7 +29,7 @@ def fit(
     permissions: Permissions,
     not_needed: Sequence[str] = (),
 ) -> tuple[dict[str, Tensor], Report]:
-    """Returns the tensors for a model from the tensors of a checkpoint.
+    """Returns the tensors of a checkpoint that a model loads, and the report about every tensor.
 
     Args:
         source: the checkpoint.
@@ -45,8 +45,9 @@ def fit(
         package; and the report.
 
     Raises:
-        CheckpointError: a part is incomplete, the model lacks backbone tensors or gate biases of the checkpoint, or a
-            tensor does not fit. `permissions` allow missing tensors and some other shapes.
+        CheckpointError: a part of the model, one of PARTS, is incomplete; the checkpoint has backbone tensors or gate
+            biases that the model lacks; or a tensor has another shape, a dtype that is not floating-point, NaN or
+            infinity. `permissions` allow missing tensors and some other shapes.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}
@@ -88,7 +89,7 @@ def fit(
 
 
 def _absent(name: str, shape: torch.Size, source: Source) -> tuple[Tensor | None, str]:
-    """Returns zeros and a note for the bias of a gate that the checkpoint has without bias, otherwise None and ""."""
+    """Returns zeros and a note for a gate's bias if the checkpoint has only its weight; otherwise None and ""."""
     weight = source.tensors.get(name.removesuffix("bias") + "weight")
     if name.endswith(".bias") and role_of(name) in GATE_ROLES and weight is not None:
         return torch.zeros(shape, dtype=weight.dtype), "zeros for the bias of a gate without bias"
@@ -127,7 +128,7 @@ def _reshaped(
 
 
 def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor | None, str]:
-    """Converts a context projection between its two forms: D x D shared by the heads, or hidden x hidden.
+    """Converts a context projection between (D, D), shared by the heads of size D, and (hidden, hidden).
 
     Returns:
         The tensor and a note of the change; or None and advice for the error, "" if there is none.

@@ -29,12 +29,12 @@ def fit_head(
     initialize_missing: bool,
     ignore_mismatched_sizes: bool,
 ) -> tuple[dict[str, Tensor], Report]:
-    """Returns the tensors for a model from the tensors of a checkpoint.
+    """Returns the tensors of a checkpoint that a model loads, and the report about every tensor.
 
     Args:
         found: tensors of the checkpoint by their names in it.
         expected: shapes of the tensors of the model by their names in this package.
-        buffers: names of tensors that the model computes.
+        buffers: names of tensors that the model computes, which the checkpoint may lack.
         base: prefix of the tensors of the encoder.
         aliases: pairs of names of a head module, the published name and that in this package, each with a final dot.
         source: path of the checkpoint, for messages and the report.
@@ -47,8 +47,8 @@ def fit_head(
         The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: the encoder or the head is incomplete, the encoder has unused tensors, or a tensor does not
-            fit; the message names it.
+        CheckpointError: the encoder or the head is incomplete, the checkpoint has encoder tensors that the model lacks,
+            or a tensor does not fit; the message names it.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases

@@ -134,7 +134,7 @@ class HeadCheckpointLoading(ReportedLoading):
         initialize_missing: bool,
         ignore_mismatched_sizes: bool,
     ) -> tuple[dict[str, Tensor], Report]:
-        """Returns the tensors for a model of this class from the tensors of a checkpoint.
+        """Returns the tensors of a checkpoint that a model of this class loads, and the report about every tensor.
 
         Args:
             found: tensors of the checkpoint by their names in it.
@@ -149,8 +149,8 @@ class HeadCheckpointLoading(ReportedLoading):
             The tensors that the checkpoint has, by their names in this package, and the report.
 
         Raises:
-            CheckpointError: the encoder or the head is incomplete, the encoder has unused tensors, or a tensor does not
-                fit; the message names it.
+            CheckpointError: the encoder or the head is incomplete, the checkpoint has encoder tensors that the model
+                lacks, or a tensor does not fit; the message names it.
         """
         with torch.device("meta"):
             skeleton = cls(copy.deepcopy(config), *model_args)

@@ -42,8 +42,8 @@ class ReportedLoading:
     ):
         """Loads a checkpoint from a folder, a file or the hub, and logs its report.
 
-        Arguments other than `read` are those of the calling `from_pretrained`. If the name is None, transformers'
-        `from_pretrained` builds the model, and no report is logged.
+        Arguments other than `read` are those of the calling `from_pretrained`. If `pretrained_model_name_or_path` is
+        None, transformers' `from_pretrained` builds the model, and no report is logged.
 
         Args:
             read: function of the path, `model_args`, and by keyword `use_safetensors`, `variant` and the remaining
@@ -77,7 +77,7 @@ class ReportedLoading:
 
     @classmethod
     def fields_among(cls, kwargs: dict[str, object]) -> dict[str, object]:
-        """Removes the fields of the configuration, except those in OPTIONS, from `kwargs`; returns these fields."""
+        """Removes configuration fields, except those in OPTIONS, from `kwargs`, and returns the removed fields."""
         known = cls.config_class()
         return {name: kwargs.pop(name) for name in list(kwargs) if name not in OPTIONS and hasattr(known, name)}
 
@@ -110,7 +110,7 @@ def _check_sources(name: object, weights_only: bool, options: Mapping[str, objec
 
 
 def _freeze_unread(model: nn.Module) -> None:
-    """Calls `freeze_unread` of every module again: transformers' loading creates new, trainable parameters."""
+    """Calls `freeze_unread` of modules again, because transformers' loading creates new, trainable parameters."""
     for module in model.modules():
         if hasattr(module, "freeze_unread"):
             module.freeze_unread()

@@ -80,7 +80,7 @@ def open_source(
             raise CheckpointError(f"{weights}: expected one tensor for {ours}, got {names[ours]} and {name}")
         if transposed and tensor.dim() != 2:
             raise CheckpointError(f"{weights}: {name}: expected two dimensions, got shape {tuple(tensor.shape)}")
-        # Contiguous: the weights of the model would stay transposed views, whose products round differently.
+        # Without `contiguous`, the model's weights would stay transposed views, whose products round differently.
         tensors[ours] = tensor.T.contiguous() if transposed else tensor
         names[ours] = name
     fields_path = config_file(weights, config)

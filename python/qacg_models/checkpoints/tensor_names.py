@@ -164,13 +164,13 @@ def part_of(name: str) -> str:
 
 
 def role_of(name: str) -> str | None:
-    """Returns the role of a self-attention layer, a key of NAMINGS["released"], for a name in this package, or None."""
+    """Returns the role, a key of NAMINGS["released"], for a self-attention name in this package; otherwise None."""
     _, found, after = name.partition(f".{ATTENTION}")
     return _ROLES.get(after.partition(".")[0]) if found else None
 
 
 def layer_number(name: str) -> int | None:
-    """Returns the index of the encoder layer for a name in this package, or None."""
+    """Returns the index of the encoder layer for a name in this package; None for other tensors."""
     match = re.match(r"bert\.encoder\.layer\.(\d+)\.", name)
     return int(match[1]) if match else None
 
@@ -185,7 +185,7 @@ def _rename_attention(name: str, from_naming: str, to_naming: str) -> str:
 
 
 def _from_path(path: str) -> tuple[str | None, bool]:
-    """Returns the dotted name of a TensorFlow variable, None for optimizer state, and whether it is transposed."""
+    """Returns the dotted name of a TensorFlow variable (None for optimizer state), and whether it is transposed."""
     path = path.removesuffix(":0")
     *modules, last = path.split("/")
     if last in _OPTIMIZER_STATE:
@@ -200,7 +200,7 @@ def _from_path(path: str) -> tuple[str | None, bool]:
 
 
 def _to_path(name: str) -> tuple[str, bool]:
-    """Returns the TensorFlow variable for a dotted name, the inverse of `_from_path`."""
+    """Returns the TensorFlow variable for a dotted name, and whether it is transposed; inverse of `_from_path`."""
     if name in _OWN_HEADS:
         return _OWN_HEADS[name], False
     module, _, kind = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""Runs `qacg` as `python -m qacg_models.cli`, which torchrun needs."""
+"""Runs `qacg` as `python -m qacg_models.cli`, the form that torchrun requires."""
 
 import sys
 

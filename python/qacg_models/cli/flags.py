@@ -29,7 +29,7 @@ def add_flags(
     leave_out: Sequence[str] = (),
     default_of: Callable[[str], str | None] = lambda name: None,
 ) -> None:
-    """Adds a flag for each field of a dataclass, in the argument group given in the metadata of the field.
+    """Adds a flag for each field of a dataclass, in the argument group that the field's metadata names.
 
     Flags that are not given are absent from the parsed arguments.
 

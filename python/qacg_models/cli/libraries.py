@@ -63,7 +63,7 @@ def load_libraries(*, alone: bool) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Disables garbage collection inside the block; the collector ignores objects that exist at its end.
+    """Disables garbage collection inside the block; the collector ignores objects that exist when the block ends.
 
     Modules consist of hundreds of thousands of objects that live as long as the process. Scanning them repeatedly takes
     a fifth of the import time, and more time when the process ends.
@@ -80,7 +80,7 @@ def _collector_off() -> Iterator[None]:
 
 @contextmanager
 def _hidden(packages: tuple[str, ...]) -> Iterator[None]:
-    """Makes imports of packages fail inside the block, except those of packages that are loaded already."""
+    """Makes imports of the named packages fail inside the block, unless they are loaded already."""
     hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))
     try:

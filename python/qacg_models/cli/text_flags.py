@@ -6,7 +6,7 @@ from pathlib import Path
 from qacg_models.data.options import DataOptions
 from qacg_models.data.requests import FORMATS
 
-# Options whose default is the value in the training of the model, or without a model that of DataOptions.
+# Options that default to their value in the training of the model; without a model, to the default of DataOptions.
 MODEL_DEFAULTS = ("text_column", "delimiter", "encoding")
 
 
@@ -15,7 +15,7 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
 
     Args:
         group: the argument group to which the flags are added.
-        default: description, for the help texts, of the defaults of the options in MODEL_DEFAULTS.
+        default: the defaults of the options in MODEL_DEFAULTS in words, for the help texts.
     """
     group.add_argument(
         "--input-format",
@@ -43,11 +43,11 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
 
 
 def resolve_text_flags(arguments: argparse.Namespace, model: Path | None) -> None:
-    """Sets the options in MODEL_DEFAULTS that are not given to their defaults.
+    """Fills in the options in MODEL_DEFAULTS that are not given.
 
     Args:
         arguments: the parsed arguments, changed in place.
-        model: folder of the model whose training options are the defaults; None: the defaults of DataOptions.
+        model: folder of the model whose training options are filled in; None: the defaults of DataOptions.
 
     Raises:
         ModelFolderError: the folder has no usable record of its training.

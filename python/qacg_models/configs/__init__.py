@@ -1,6 +1,6 @@
 """Configurations of the models. The fields of each model are checked; an error names the field.
 
-| question | module |
+| subject | module |
 |---|---|
 | the largest allowed value of a size | `limits.py` |
 | checks of a single field | `field_checks.py` |

@@ -6,7 +6,7 @@ from qacg_models.configs.context import ContextFromLayerConfig, ContextFromLayer
 
 
 class AspectBertConfig(ContextFromLayerConfig):
-    """Configuration of Aspect-BERT: sizes, contexts, and the layer that reads the context.
+    """Configuration of Aspect-BERT: sizes, contexts, and the layer to whose input the context embedding is added.
 
     Args:
         **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`.

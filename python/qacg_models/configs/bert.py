@@ -9,7 +9,7 @@ OUTSIDE_POSITIONS = ("ignore", "clamp")
 
 
 class PlainBertConfig(EncoderConfig):
-    """BERT with plain softmax attention.
+    """Configuration of BERT with plain softmax attention.
 
     The class is not called BertConfig, because transformers registers its own class under that name. This class reads
     configuration files of transformers' BERT too.

@@ -12,7 +12,7 @@ BLIND_QUERIES = ("zeros", "average")
 
 
 class BertSumConfig(EncoderHeadConfig):
-    """Configuration of BertSum, with the published names of its options.
+    """Configuration of BertSum, which scores the sentences of a document, with the published names of its options.
 
     Args:
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.

@@ -24,7 +24,7 @@ class CGBertConfig(GatedContextConfig):
     Args:
         context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
             of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the layers of the gates have biases.
+        lambda_bias: whether the linear layers that compute the gates have biases.
         gate_activation: "sigmoid" (the published code) or "tanh" (the paper).
         **kwargs: other fields of `GatedContextConfig`, `ContextConfig` and `EncoderConfig`. The published name
             `A_prob_dropout_prob` is read as attention_probs_dropout_prob.

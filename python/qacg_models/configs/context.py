@@ -21,7 +21,7 @@ class ContextFields(EncoderFields, total=False):
 
 
 class ContextConfig(EncoderConfig):
-    """An encoder that reads a context, such as an aspect, by its id.
+    """Configuration of an encoder that reads a context, such as an aspect, by its id.
 
     Args:
         contexts: names of the contexts, in the order of their ids; or their number, for the names CONTEXT_0, CONTEXT_1,
@@ -82,12 +82,12 @@ class ContextFromLayerFields(ContextFields, total=False):
 
 
 class ContextFromLayerConfig(ContextConfig):
-    """An encoder whose lower layers are those of BERT, and whose other layers read a context.
+    """Configuration of an encoder whose lower layers are those of BERT, and whose other layers read a context.
 
     Args:
-        context_from_layer: index of the first layer that reads the context, from 0 to num_hidden_layers - 1. The layers
-            before it do not read the context. So with context_standalone they can run once for all contexts of a text
-            (the argument `text_ids`).
+        context_from_layer: index of the first layer that reads the context, from 0 to num_hidden_layers - 1. With
+            context_standalone, the layers before it can run once for all contexts of a text (the argument `text_ids` of
+            the model).
         **kwargs: fields of `ContextConfig` and `EncoderConfig`.
 
     Raises:
@@ -122,12 +122,12 @@ class GatedContextFields(ContextFromLayerFields, total=False):
 
 
 class GatedContextConfig(ContextFromLayerConfig):
-    """An encoder whose self-attention reads a context through gates.
+    """Configuration of an encoder whose self-attention reads a context through gates.
 
     Args:
         context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
             of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the layers of the gates have biases.
+        lambda_bias: whether the linear layers that compute the gates have biases.
         lambda_per_head: True: every head has its own gate weights (the paper); False: all heads share the gate weights
             (the published code).
         **kwargs: fields of `ContextFromLayerConfig`, `ContextConfig` and `EncoderConfig`. `initializer_range` does not

@@ -105,7 +105,7 @@ class EncoderFields(PublishedFields, total=False):
 
 
 class EncoderConfig(PreTrainedConfig):
-    """The fields of BERT, with their published names.
+    """Base configuration of the encoders: the fields of BERT, with their published names.
 
     The class reads configuration files of this package, of transformers' BERT and of the TensorFlow release. Unlike
     configurations of transformers, the class raises TypeError for unknown fields.
@@ -129,7 +129,7 @@ class EncoderConfig(PreTrainedConfig):
         pad_token_id: id of the padding token, or None. The embedding of this token is trained like other embeddings.
         pooler: "cls" reads the first token, "attention" a learned average over tokens; None: "cls". The published
             field `full_pooler`, true or false, is read as "attention" or "cls".
-        unpad: remove the padding of padded batches inside the encoder. Outputs for tokens and the pooled output stay
+        unpad: whether the encoder removes the padding of padded batches. Outputs for tokens and the pooled output stay
             the same; outputs for padding are 0. Hooks receive (T, ...) for T tokens instead of (B, L, ...). No effect
             on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models without
             pooler, and with output_attentions.
@@ -211,7 +211,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
-        """Builds a configuration as transformers does; drops stored label names if `num_labels` is not their number."""
+        """Builds a configuration as transformers does; drops stored label names if their number is not `num_labels`."""
         stored = config_dict.get("id2label")
         num_labels = kwargs.get("num_labels")
         if stored is not None and num_labels is not None and len(stored) != num_labels:

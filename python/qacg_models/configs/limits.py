@@ -1,6 +1,6 @@
 """The largest allowed values of sizes, in configurations and flags. They are above usual sizes.
 
-The limits catch typing errors before memory of that size is allocated. Training checks separately whether a model
+The limits catch typos before memory of that size is allocated. Training checks separately whether a model
 fits into memory. This module does not import torch, since the command-line parser reads it.
 """
 

@@ -17,10 +17,11 @@ class QACGBertConfig(GatedContextConfig):
     Args:
         context_projection: "hidden" projects the whole context by a matrix (hidden x hidden); "head" projects the slice
             of each head by one shared matrix (head size x head size).
-        lambda_bias: whether the layers of the gates have biases.
+        lambda_bias: whether the linear layers that compute the gates have biases.
         quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
-        quasi_bias: number that is added to the scores of the quasi-attention map (published: 0), or "-log(keys)". With
-            "-log(keys)" and scores of 0, a row of the map over n keys sums to quasi_scale * n / (n + 1).
+        quasi_bias: number that is added to the scores of the quasi-attention map (published: 0); or "-log(keys)", which
+            adds -log(n) for a query that attends to n keys. If all scores of such a query are 0, its row of the map
+            sums to quasi_scale * n / (n + 1).
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.
         attention_naming: "released" or "compact", the published names of the attention parameters

@@ -14,7 +14,7 @@ HEAD_DROPOUT = {"linear": 0.7, "convolutional": 0.3}  # as published
 
 
 class QueryAttentionConfig(EncoderHeadConfig):
-    """Configuration of Query Attention.
+    """Configuration of Query Attention, a model for extractive question answering.
 
     Args:
         encoder: configuration of the encoder, or its fields with `model_type`; None: transformers' BERT.
@@ -34,8 +34,8 @@ class QueryAttentionConfig(EncoderHeadConfig):
         sep_token_id: id of the separator that ends the question. Required for inputs without token types, whose
             question is the tokens before the first separator.
         allow_no_answer: whether a question may have no answer; for such a question the first token is start and end.
-        no_answer_threshold: with allow_no_answer, "no answer" is the first answer if there is no span, or if its score
-            exceeds that of the best span by more than this number.
+        no_answer_threshold: with allow_no_answer, "no answer" comes first if its score exceeds the score of the best
+            span by more than this number. It also comes first if there is no span.
         **kwargs: fields of every transformers configuration.
 
     Raises:

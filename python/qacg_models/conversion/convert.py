@@ -39,7 +39,7 @@ LAYOUTS = {"huggingface": HUGGING_FACE, "released": RELEASED, "tensorflow-names"
 FORMATS = (OWN, *LAYOUTS)
 RELEASED_CONTEXTS = 8  # number of contexts in the context table of the released code, for all data sets
 
-# Fixed values in the released code, which has no such fields.
+# Values that are constants in the released code: its configuration does not have these fields.
 _RELEASED_FIELDS = {
     "qacg_bert": {"context_projection": "hidden", "lambda_bias": True, "lambda_per_head": False},
     "cg_bert": {"context_projection": "head", "lambda_bias": False, "lambda_per_head": False},
@@ -93,8 +93,8 @@ def convert(
         config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
         permissions: what the user permits for tensors that are missing or have another size.
-        drop_unplaced: drop tensors that the format "huggingface" cannot store, such as contexts; False: raise
-            CheckpointError.
+        drop_unplaced: True: drop tensors that the format "huggingface" cannot store, such as contexts. False: such
+            tensors raise CheckpointError.
         overwrite: replace a model folder at `dst`.
         seed: seed of random values: tensors that the source lacks, in the format "own", and rows that
             `resize_vocabulary` adds.
@@ -315,7 +315,7 @@ def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedCo
 
 
 def _variant_fields(config: PreTrainedConfig) -> list[str]:
-    """Returns the fields in addition to BERT's that change the computation or that conversion back requires."""
+    """Returns the names of fields, other than BERT's, that change the computation or that conversion back requires."""
     fields = ("contexts", "context_standalone", "pooler", *_RELEASED_FIELDS["qacg_bert"], *_RELEASED_VALUES)
     default = type(config)()
     chosen = [field for field in _OPTIONAL_FIELDS if getattr(config, field, None) != getattr(default, field, None)]

@@ -1,4 +1,4 @@
-"""Conversion of heads over any encoder to folders of this package, and to the format of published BertSum."""
+"""Conversion of models with a head over any encoder, to folders of this package or the format of published BertSum."""
 
 from collections.abc import Mapping
 from pathlib import Path

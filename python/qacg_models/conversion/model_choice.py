@@ -24,7 +24,7 @@ def choose_head(weights: Path, name: str | None, config: Path | str | None) -> t
         config: the configuration file or its folder; None: the file beside the weights.
 
     Raises:
-        CheckpointError: the configuration file is missing or no JSON object.
+        CheckpointError: `config` names no configuration file, or the configuration file is no JSON object.
     """
     heads = [entry for entry in MODELS if entry.tensors == "head"]
     if name is not None:
@@ -42,8 +42,8 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
     Args:
         source: the checkpoint.
         name: name of a class; None: the class in a configuration of this package, otherwise inferred from the tensors.
-        plain: class for a checkpoint without contexts and without a name. True: the BERT with the head of the
-            checkpoint; False: DEFAULT_MODEL, which loads the tensors that it has.
+        plain: which class is inferred from tensors without contexts. True: the BERT with the head of the checkpoint;
+            False: DEFAULT_MODEL, which loads the tensors that it has.
 
     Raises:
         CheckpointError: `name` is unknown or that of a head over any encoder, or the tensors fit several classes.
@@ -64,7 +64,8 @@ def _inferred_model(source: Source, plain: bool) -> str:
         if not any("context_layer." in name for name in source.tensors):
             return "AspectBertForSequenceClassification" if "classifier.weight" in source.tensors else "AspectBertModel"
         fields = variant(source)
-        # The released CG-BERT and both published variants have tensors of the same names and shapes.
+        # CG-BERT and QACG-BERT with equal values of these fields have tensors of the same names and shapes. Of the
+        # published models, only the released QACG-BERT has the values below.
         if (fields.get("context_projection"), fields.get("lambda_bias")) == ("hidden", True):
             return DEFAULT_MODEL
         raise CheckpointError(

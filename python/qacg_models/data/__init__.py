@@ -1,6 +1,6 @@
 """Aspect-based sentiment data: every file format is read into the same `Example` rows.
 
-| question | module |
+| subject | module |
 |---|---|
 | the class `Example`, and the class index of a label (`class_index`) | `example.py` |
 | labels, aspects and contexts of a task | `task.py` |

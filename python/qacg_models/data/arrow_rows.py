@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BLOCK = 4096
 IN_MEMORY = 64 << 20  # bytes above which rows are written to a file
-_ELSEWHERE = "large data needs a temporary file of about its size; set TMPDIR to use another folder"
+_ELSEWHERE = "large data needs a temporary file of about the same size; set TMPDIR to use another folder"
 
 
 class ArrowRows(Sequence[dict]):
@@ -115,7 +115,7 @@ def gather_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[pa
         try:
             write_rows(path, _drained(kept, batches), schema)
         except InputError as error:
-            if not str(error).startswith(f"{path}:"):  # an error of the data, which is read while it is written
+            if not str(error).startswith(f"{path}:"):  # an error in the data that `batches` reads
                 raise
             raise InputError(f"{error}; {_ELSEWHERE}") from error
         return map_rows(path)[0]  # on POSIX, a mapping stays valid after the file is deleted

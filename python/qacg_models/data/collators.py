@@ -18,19 +18,21 @@ class PaddingCollator:
     Args:
         pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
         share_texts: True: the batch has each of the B distinct texts of N features once, and `text_ids` (N,), the
-            index of each feature's text. For models whose `config.shares_texts` is True. False: B is N.
+            index of each feature's text. For models whose `config.shares_texts` is True. False: the batch has a text
+            for each feature, so B is N.
     """
 
     def __init__(self, pad_token_id: int, share_texts: bool = False):
         self.pad_token_id, self.share_texts = pad_token_id, share_texts
 
     def __call__(self, features: Sequence[dict]) -> dict:
-        """Returns one padded batch of at least one feature, as int64 tensors.
+        """Returns one padded batch as int64 tensors; `features` must not be empty.
 
-        The batch has (B, L) input_ids, token_type_ids and attention_mask, (N,) labels and context_ids if the features
-        have them, and (N,) text_ids with `share_texts`.
+        For N features and B texts of at most L tokens, the batch has (B, L) input_ids, token_type_ids and
+        attention_mask. It also has (N,) labels and context_ids if the features have them, and (N,) text_ids with
+        `share_texts`.
         """
-        texts, batch = _texts_and_answers(features, self.share_texts)
+        texts, batch = _texts_and_values(features, self.share_texts)
         lengths = torch.tensor([len(text["input_ids"]) for text in texts])
         return batch | {
             "input_ids": padded_rows([text["input_ids"] for text in texts], self.pad_token_id),
@@ -39,21 +41,21 @@ class PaddingCollator:
         }
 
     def describe(self, padding: float) -> str:
-        """Returns a log line for the share of padding among the tokens."""
+        """Returns a log line with `padding`, the share of padding among the tokens, in [0, 1)."""
         return f"batches are padded to their longest row: {padding:.0%} of the tokens are padding"
 
 
 class PackingCollator:
     """Concatenates the features of `encode_examples` into a packed batch without padding.
 
-    Usable as the `collate_fn` of a `DataLoader` or as the `data_collator` of a `Trainer`. The batch has keyword
-    arguments of this package's models. For N features and B texts with T tokens in all, these are:
+    Usable as the `collate_fn` of a `DataLoader` or as the `data_collator` of a `Trainer`. The batch is a
+    dictionary of keyword arguments for this package's models. For N features and B texts with T tokens in all, it has:
 
     - (N,) int64 labels and context_ids, if the features have them;
     - (T,) int64 input_ids, position_ids and, if the features have them, token_type_ids;
     - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
 
-    Without `share_texts`, each feature is a text, and B is N.
+    Without `share_texts`, the batch has a text for each feature, so B is N.
 
     Args:
         share_texts: True: the batch has each of the B distinct texts of N features once, and `text_ids` (N,), the
@@ -75,7 +77,7 @@ class PackingCollator:
         if not min(lengths):
             raise ValueError(f"features: expected at least one token each, got none in feature {lengths.index(0)}")
         # (N,) first: transformers' Trainer takes the batch size from the first tensor it finds.
-        texts, batch = _texts_and_answers(features, self.share_texts)
+        texts, batch = _texts_and_values(features, self.share_texts)
         lengths = [len(text["input_ids"]) for text in texts]
         for name in ("input_ids", "token_type_ids"):
             if name in texts[0]:
@@ -85,15 +87,15 @@ class PackingCollator:
         return batch | {"cu_seqlens": ends.int(), "max_seqlen": max(lengths)}
 
     def describe(self, padding: float) -> str:
-        """Returns a log line for the share of padding that packing avoids."""
+        """Returns a log line with `padding`, the share of padding that padded batches would have, in [0, 1)."""
         return f"batches are packed: in padded batches, {padding:.0%} of the tokens would be padding"
 
 
-def _texts_and_answers(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
-    """Returns the features whose tokens the batch contains, and the batch's tensors with a value for each feature.
+def _texts_and_values(features: Sequence[dict], share_texts: bool) -> tuple[Sequence[dict], dict[str, torch.Tensor]]:
+    """Returns the features that provide the texts of the batch, and the batch's tensors of one value per feature.
 
-    The tensors are labels and context_ids, if the features have them, and text_ids with `share_texts`. The returned
-    features are the first feature of each distinct text with `share_texts`, otherwise all features.
+    With `share_texts`, the first feature of each distinct text provides the text; otherwise every feature provides one.
+    The tensors are labels and context_ids, if the features have them, and text_ids with `share_texts`.
     """
     batch = {
         name: torch.tensor([feature[name] for feature in features])
@@ -120,20 +122,20 @@ def padded_rows(rows: Sequence[list[int]], fill: int) -> torch.Tensor:
 
 
 def slice_batch(batch: dict, start: int, end: int) -> dict:
-    """Returns the rows from `start` to `end` (exclusive) of a padded or packed batch, and only the texts of these rows.
+    """Returns a part of a padded or packed batch: the features from `start` to `end` (exclusive), and their texts.
 
-    There must be at least one such row.
+    The range must contain at least one feature.
     """
-    answers = {name: batch[name][start:end] for name in ("labels", "context_ids") if name in batch}
+    values = {name: batch[name][start:end] for name in ("labels", "context_ids") if name in batch}
     if "text_ids" in batch:
-        texts, answers["text_ids"] = batch["text_ids"][start:end].unique(return_inverse=True)
+        texts, values["text_ids"] = batch["text_ids"][start:end].unique(return_inverse=True)
     else:
         texts = torch.arange(start, end)
     per_token = [
         name for name in batch if name not in ("labels", "context_ids", "text_ids", "cu_seqlens", "max_seqlen")
     ]
     if "cu_seqlens" not in batch:
-        return answers | {name: batch[name].index_select(0, texts.to(batch[name].device)) for name in per_token}
+        return values | {name: batch[name].index_select(0, texts.to(batch[name].device)) for name in per_token}
     offsets = batch["cu_seqlens"].tolist()
     lengths = torch.tensor([offsets[text + 1] - offsets[text] for text in texts.tolist()])
     sliced = {
@@ -141,11 +143,11 @@ def slice_batch(batch: dict, start: int, end: int) -> dict:
         for name in per_token
     }
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(batch["cu_seqlens"])
-    return answers | sliced | {"cu_seqlens": ends, "max_seqlen": int(lengths.max())}
+    return values | sliced | {"cu_seqlens": ends, "max_seqlen": int(lengths.max())}
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
-    """Returns the collator for a model: for packed batches with fused attention, else for padded batches.
+    """Returns the collator for a model: `PackingCollator` with fused attention, otherwise `PaddingCollator`.
 
     Fused attention reads packed batches directly; other implementations may have to pad packed batches again.
     """

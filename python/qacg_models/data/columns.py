@@ -26,7 +26,7 @@ from qacg_models.utils.plain_text import parse_json, unescape_formula
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
 
-# Number of the record's first line (row, for Excel and Parquet), and texts by the names of `Columns`.
+# Number of the record's first line (of its row, for Excel and Parquet), and the record's cells as text by column name.
 Record = tuple[int, dict[str, str]]
 # Optional column that assigns a labelled row to a split.
 SPLIT_COLUMN = "split"
@@ -41,13 +41,13 @@ class Columns:
     Attributes:
         text: name of the text column.
         aspect: name of the aspect column; None if that column does not exist or is not read.
-        label: name of the label column; None for texts to predict. A wide table has neither an aspect nor a label
-            column; there, `aspect` and `label` are the keys of a record.
+        label: name of the label column; None for texts to predict.
         id, target: names of the id column and the target column; None if they do not exist or are not read.
         delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
             from the header.
         encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
-        wide: whether the table has a column for each aspect.
+        wide: whether the table has a column for each aspect. Such a table has no columns named `aspect` and `label`;
+            its records have the aspect and the label under these two keys.
         aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
 
     Raises:
@@ -93,7 +93,7 @@ class Columns:
 
     @property
     def split(self) -> str | None:
-        """The name of the split column; None if rows have no labels, or another field has that name."""
+        """The name of the split column, SPLIT_COLUMN; None if rows have no labels, or another field has this name."""
         others = [*self.names(), *(self.aspect_columns or ())]
         return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
 
@@ -140,7 +140,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
 
 
 def file_aspects(path: Path, columns: Columns) -> list[str]:
-    """Returns the aspects of a wide table: `columns.aspect_columns` if given, else the aspect columns of the first row.
+    """Returns the aspects of a wide table: `columns.aspect_columns` if given, else the first record's aspect columns.
 
     The result is an empty list for a file without rows.
 
@@ -310,7 +310,7 @@ def _distinct(names: list[str]) -> list[str]:
 def _object(path: Path, line: int, record: object, columns: Columns) -> dict:
     if not isinstance(record, dict):
         names = ", ".join(columns.required())
-        raise DataError(path, line, f"expected an object with {names}, got a {type(record).__name__}")
+        raise DataError(path, line, f"expected an object with {names}, got a value of type {type(record).__name__}")
     _check_names(path, line, list(record), columns)
     return record
 

@@ -1,4 +1,4 @@
-"""Warnings, with advice, about data from which a model learns badly, or on which metrics are unreliable."""
+"""Warnings, with advice, about data that make a trained model worse or its metrics unreliable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 # An accuracy over 50 rows has a standard error of up to 7 percentage points; over 30 sentences up to 9, since errors
-# within a sentence are correlated. Of fewer than 10 rows with a label, dev has about one.
+# within a sentence are correlated. If a label has fewer than 10 rows, about one of them is in dev.
 LEAST_ROWS, LEAST_DEV_SENTENCES, LEAST_CLASS_ROWS = 50, 30, 10
 SHOWN = 3  # maximum number of examples in a warning
 _TEXT = 60  # maximum number of characters of a text in an example
@@ -33,11 +33,11 @@ class DataWarning:
             them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: number of rows, labels, groups of names, or pairs of text and aspect that have the problem; for
-            `no_absent_rows` and `few_rows` the number of all rows, for `few_dev_sentences` of all sentences.
-        examples: texts about the first SHOWN findings. For `similar_names` they are the names of a group, for
-            `rare_class` labels with their numbers of rows, for `contradictory_labels` and `duplicate_rows` contexts and
-            texts with line numbers (or the index of a DataFrame) and labels. Other codes have none.
+        count: number of rows, labels, groups of names, or pairs of text and aspect that have the problem; the number of
+            all rows for `no_absent_rows` and `few_rows`, and of all distinct sentences for `few_dev_sentences`.
+        examples: a text about each of the first SHOWN findings. `similar_names`: the names of a group; `rare_class`: a
+            label and its number of rows; `contradictory_labels` and `duplicate_rows`: context, text, line numbers (or
+            entries of a DataFrame's index) and labels. Empty for other codes.
     """
 
     code: str
@@ -62,14 +62,14 @@ def training_warnings(
     Args:
         splits: labelled rows by split name; train, dev and test are optional.
         task: labels and aspects of the rows.
-        indices: for rows of DataFrames, by split name: the index of the frame, in which line N is entry N - 1. Messages
-            name rows by it. None: messages name rows by their lines.
+        indices: for rows of DataFrames, the index of the frame by split name. Messages then name the row of line N by
+            entry N - 1 of the index. None: messages name rows by their lines.
 
     Returns:
-        For train: warnings if no row has the label "no opinion", if labels or aspects differ only in capitals or
-        spaces, if labels have few rows, and about contradictory labels and duplicate rows. For dev: about too few
-        sentences, or else too few rows, and contradictory labels. For other splits: about too few rows and
-        contradictory labels.
+        For train: a warning if no row has the label for "no opinion", if labels or aspects differ only in capitals or
+        spaces, or if a label has few rows; and warnings about contradictory labels and duplicate rows. For dev:
+        warnings about contradictory labels, and about too few sentences, otherwise too few rows. For other splits:
+        warnings about too few rows and contradictory labels.
 
     Example:
         >>> from qacg_models.data import load_data, sample_directory
@@ -204,11 +204,11 @@ def _repeated_rows(
 
 
 def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns the index of the first row of each of the first SHOWN distinct keys.
+    """Returns, for each of the first SHOWN distinct keys in `found`, the index of its first row.
 
     Args:
         found: ascending indices of the rows to search.
-        keys: key of every row.
+        keys: key of every row of the split.
     """
     import numpy as np
 
@@ -216,7 +216,7 @@ def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def _shown(rows: Sequence[Example], numbers: np.ndarray, task: Task, index: Sequence[object] | None) -> str:
-    """Formats the text and context that some rows share, with line or index, and label, of the first SHOWN rows."""
+    """Describes rows that share a text and context: both, then line (or index) and label of the first SHOWN rows."""
     group = [rows[int(number)] for number in sorted(numbers)[:SHOWN]]
     text = " ".join(group[0].sentence.split())
     text = text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."

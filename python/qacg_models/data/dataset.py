@@ -54,7 +54,8 @@ class Dataset:
         skipped: the notes about skipped rows.
         dev_origin: how the training file was divided into training and dev rows, and what the dev metric estimates;
             empty if the file was not divided.
-        indices: the index of the DataFrame of each split, in which line N is entry N - 1; empty for files.
+        indices: for DataFrames, the index of the frame by split name; entry N - 1 belongs to the row of line N. Empty
+            for files.
     """
 
     task: Task
@@ -99,7 +100,7 @@ def load_data(
     optional: Sequence[str] = (),
     task: Task | None = None,
 ) -> Dataset:
-    """Reads the splits of a folder; or reads one or several files, which are the training split.
+    """Reads the splits of a folder, or one or several files as the training split.
 
     Without a dev file, the training file is divided by the column `split` (`split_by_column`). If this column does not
     exist or marks no dev rows, dev is a share of the training sentences (`split_dev`).
@@ -110,8 +111,8 @@ def load_data(
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects; None: those of a published format. For your own tables, None means the names
-            in `options`, otherwise those in the training files (in the first split, if train is not read).
+        task: expected labels and aspects. None: for a published format, its own; for your own tables, the names in
+            `options`, otherwise the names in the training files (in the first split, if train is not read).
 
     Returns:
         The data set.
@@ -206,7 +207,7 @@ def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
 
 
 def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
-    """Returns the contexts of every target of some splits with every aspect of the task.
+    """Returns the context names, one for each target in the splits with each aspect of the task.
 
     Targets are in natural order (2 before 10), aspects in the task's order.
     """
@@ -328,7 +329,7 @@ def _examples(
     skipped: Mapping[Path, RowProblems],
     contexts: Sequence[str] | None = None,
 ) -> Iterator[Example]:
-    """Yields the rows of files; ids of several files get the file's number as a prefix.
+    """Yields the rows of files; with several files, each id begins with the number of its file.
 
     Args:
         skipped: counts skipped rows by file; empty: rows with an empty cell are an error.
@@ -351,12 +352,13 @@ def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> N
     for split in splits:
         if path.is_file():
             reason = f"expected a folder with a file for {split}, got a file, which provides train and dev only"
-            raise DataError(path, None, f"{reason}; or mark rows of your own table as {split} in a column 'split'")
+            advice = f"pass a folder, or mark rows of your own table as {split} in a column 'split'"
+            raise DataError(path, None, f"{reason}; {advice}")
         raise DataError(path, None, f"has no {' or '.join(data_format.names(split))}")
 
 
 def _check_marks(tables: Mapping[str, ExampleTable], files: Mapping[str, Sequence[Path]]) -> None:
-    """Raises DataError if the column `split` of a file for one split marks rows of another."""
+    """Raises DataError if the column `split` of a file for one split marks rows of another split."""
     for split, rows in tables.items():
         if others := sorted(counts(rows, "split").keys() & set(SPLITS) - {split}):
             reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
@@ -382,8 +384,8 @@ def _divide(
             raise InputError(
                 f"dev_fraction, dev_seed: expected neither, got {options.dev_fraction}, {options.dev_seed}: {reason}"
             )
-        counted = ", ".join(f"{len(part)} {name}" for name, part in parts.items())
-        note = f"the column 'split' divides the rows: {counted}"
+        sizes = ", ".join(f"{len(part)} {name}" for name, part in parts.items())
+        note = f"the column 'split' divides the rows: {sizes}"
         if left_out:
             note += f"; {left_out} training rows left out, because their text is also in dev or test"
         return parts, note, RESERVED

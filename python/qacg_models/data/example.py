@@ -27,8 +27,8 @@ class Example:
     """One sentence with one context, and the line of its file.
 
     Attributes:
-        id: id of the sentence in its file; if the file has no ids, "line N" with the line N on which the sentence
-            begins. If several files are read, the number of the file is a prefix.
+        id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence.
+            If several files are read, the id begins with the number of the file, as in "2/line 7".
         sentence: the text.
         context: name of the context, as `Task.context` returns it.
         target: name of the target; empty if the task has no targets.

@@ -33,7 +33,8 @@ class Format:
         note: a line to print when the format is read, such as the opinions that are left out.
 
     Raises:
-        ValueError: the format has another combination of these three.
+        ValueError: exactly one of `task` and `published` is given; or `records` and `task` are both given, or both
+            missing.
     """
 
     name: str

@@ -42,8 +42,8 @@ def shown_type(value: object) -> str:
 def cells(values: Any) -> list:
     """Returns the values of a column as Python objects, with None for missing values.
 
-    Missing values are NaN, None, NA and NaT in a Series, and NaN and None in other sequences. A Series of floats that
-    are all whole has ints: pandas stores integers as floats where a value is missing.
+    Missing values are NaN, None, NA and NaT in a Series, and NaN and None in other sequences. If all other values of a
+    Series are floats without a fraction, they become ints: pandas stores integers as floats if a value is missing.
     """
     if is_series(values):
         found = values.astype(object).where(values.notna(), None).tolist()
@@ -139,10 +139,10 @@ def check_empty(
 
 
 def data_frame(columns: Mapping[str, Sequence], places: Sequence[int], source: Any) -> DataFrame:
-    """Returns a DataFrame of columns of one length, with the index of a DataFrame or Series.
+    """Returns a DataFrame with the given columns, and with row labels from the index of `source`.
 
     Args:
-        columns: values by column name.
+        columns: values by column name; all columns have the same length.
         places: for each row, the position of its label in the index of `source`.
         source: a DataFrame or Series; for other values, the labels are the positions.
 

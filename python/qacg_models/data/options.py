@@ -36,7 +36,7 @@ class DataOptions:
     aspect_column: str = _own("aspect", "column or key of the aspect", metavar="NAME")
     label_column: str = _own("label", "column or key of the label", metavar="NAME")
     id_column: str | None = _own(
-        None, "column of the sentence's id (default: equal texts share one)", kind=str, metavar="NAME"
+        None, "column of the sentence's id (default: equal texts share an id)", kind=str, metavar="NAME"
     )
     target_column: str | None = _own(
         None, "column of the target, if a text can be about several targets", kind=str, metavar="NAME"

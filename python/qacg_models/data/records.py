@@ -1,7 +1,7 @@
 """Examples and the task from records of your own tables.
 
 Labels and aspects can have any names; the label `None` is the text `None`. Without ids, records with the same text and
-target share an id, in any order, until an aspect repeats.
+target share an id, adjacent or not. A record that repeats an aspect, and later such records, get another id.
 """
 
 import re

@@ -23,7 +23,7 @@ class Request:
         line: number of the line or row, in the file, on which the text begins.
         text: the text.
         id, target, aspect: the cells of these columns; None if the column is not read.
-        others: the cells of the other columns of a table, by name, if requested.
+        others: the cells of the other columns of a table, by name; None if they are not requested.
         skipped: whether a cell is empty, so that the row gets no prediction.
     """
 
@@ -78,8 +78,8 @@ def read_requests(
             raise DataError.
 
     Raises:
-        DataError: the file cannot be read, violates its format or has no texts; or rows have an empty cell: all of
-            them, or any if `skipped` is None.
+        DataError: the file cannot be read, violates its format, has no texts, or has an empty cell in every row. If
+            `skipped` is None, an empty cell in any row raises DataError.
         InputError: the file is an Excel workbook, and openpyxl is not installed.
     """
     request = None

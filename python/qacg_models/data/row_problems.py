@@ -1,4 +1,4 @@
-"""Unusable rows of a file: one error that lists them, or their numbers if they are skipped."""
+"""Unusable rows of a file: one error that lists them, or counts of them by problem if they are skipped."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -85,7 +85,7 @@ def filled(
         if is_whole or keep:
             yield line, record
     if skipped is None and problems.total:
-        advice = "fill them in" if columns.label is None else "fill them in (with none if there is no opinion)"
+        advice = "fill in empty cells" + (" (with none if there is no opinion)" if columns.label is not None else "")
         raise problems.error(f"{advice}, or pass --skip-empty to leave such rows out")
     if problems.total and not whole:
         raise DataError(path, None, f"expected at least one row without an empty cell, got none ({problems.summary()})")

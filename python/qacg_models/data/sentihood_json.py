@@ -1,7 +1,8 @@
 """Reader of SentiHood as published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
 
 The data has twelve aspects. The task has four of these aspects (73 % of the opinions), like the published results.
-Sentences are tokenised and lowercased as in the published pairs, so that both formats give the same rows.
+Sentences are tokenised and lowercased as in the published pairs (sentihood_tsv.py), so that both formats give the same
+rows.
 """
 
 import re
@@ -21,7 +22,7 @@ _TARGET = re.compile(r"LOCATION[0-9]+")
 
 
 def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
-    """Yields a row for each pair of an aspect and a target that the sentence names or has an opinion on.
+    """Yields, for each target that a sentence names or has an opinion on, a row for every aspect.
 
     Raises:
         DataError: the file cannot be opened, violates the format, or has two opinions that contradict each other.

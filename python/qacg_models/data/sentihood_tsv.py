@@ -1,4 +1,4 @@
-"""Reader of SentiHood as pairs, the format of BERT-pair and QACG-BERT.
+"""Reader of SentiHood as pairs of sentence and context, the format of BERT-pair and QACG-BERT.
 
 The tab-separated header is `id sentence1 sentence2 label` in any order; a row per sentence and context follows. Quotes
 are ordinary characters, and the label `None` is the text `None`.

@@ -35,8 +35,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
 
     Args:
         texts: the training sentences, and the context names if they are part of the input.
-        vocab_size: maximum number of pieces, special tokens included. Every character of the texts is a piece, at the
-            beginning and inside of a word, even if the limit is exceeded.
+        vocab_size: maximum number of pieces, special tokens included. Every character of the texts gets two pieces, for
+            the beginning and the inside of a word, even if that exceeds the limit.
         min_frequency: number of times that a pair of pieces must occur to be merged.
 
     Returns:
@@ -75,7 +75,7 @@ def tokenizer_from_vocabulary(path: Path | str, lowercase: bool = True) -> PreTr
 
     Args:
         path: the file.
-        lowercase: whether the vocabulary is uncased: text is lowercased and accents are removed.
+        lowercase: True for an uncased vocabulary: text is lowercased, and accents are removed.
 
     Raises:
         InputError: the file cannot be read, repeats a piece, or lacks a special token.
@@ -105,7 +105,7 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
 
     Args:
         path: the `vocab.txt`, or a folder with `tokenizer.json` or `vocab.txt`; nothing is downloaded.
-        lowercase: whether a `vocab.txt` is uncased: text is lowercased and accents are removed. Ignored for a
+        lowercase: True for an uncased `vocab.txt`: text is lowercased, and accents are removed. Ignored for a
             `tokenizer.json`, which stores its own setting.
 
     Raises:

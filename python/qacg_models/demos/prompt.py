@@ -1,4 +1,4 @@
-"""A prompt that answers the sentences that a person types, and the shell command that starts `qacg`."""
+"""A prompt that prints predictions for typed sentences, and the shell command that starts `qacg`."""
 
 import os
 import shlex
@@ -22,17 +22,18 @@ def is_terminal() -> bool:
 
 
 def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str] = input) -> None:
-    """Answers each line that `read` returns, until an empty line, the end of input or Ctrl-C at the prompt.
+    """Prints predictions for each line that `read` returns, until an empty line, the end of input or Ctrl-C.
 
     Args:
         ask: a model whose first label means that there is no opinion.
         intro: text about what a person can type, printed once.
-        read: function that prints its argument, a prompt, and returns a typed line; EOFError at the end of input.
+        read: function that prints its argument, a prompt, and returns a typed line; raises EOFError at the end of
+            input.
     """
     with suppress(ImportError):
         import readline  # noqa: F401 -- `input` then has arrow keys and a history
 
-    print(f"\n{intro} An empty line ends.", flush=True)
+    print(f"\n{intro} An empty line ends the prompt.", flush=True)
     while True:
         try:
             text = read(PROMPT).strip()

@@ -20,7 +20,7 @@ from qacg_models.reporting.result_tables import (
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
 from qacg_models.runs.options import TrainingOptions
 
-LAMBDA_ROWS = 240  # test rows over which lambda is averaged: those of 40 reviews
+LAMBDA_ROWS = 240  # number of first test rows over which lambda is averaged: those of 40 reviews
 MARGIN = 0.15  # minimum lead of the model's strict accuracy over that of the majority baseline on test
 POSITIVE, NEGATIVE = "positive", "negative"
 TEXT = "The food was great, but the waiter was rude"
@@ -54,14 +54,14 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     Args:
         report: folder for the page; an earlier report there is replaced.
         output: folder for the trained model; an earlier model there is replaced.
-        options: options of training; None: `training_options`.
+        options: options of training; None: those that `training_options` returns.
 
     Returns:
         0, or 1 if the operator is outside its error budget, or if the model's strict accuracy on test is less than
         MARGIN above that of the majority baseline.
 
     Raises:
-        InputError, OSError: `report` or `output` cannot be replaced or written, or training fails as in `train`.
+        InputError, OSError: `report` or `output` cannot be replaced or written, or the training fails.
     """
     from qacg_models.reporting import captions
     from qacg_models.reporting.heatmaps import loss_figure
@@ -123,7 +123,8 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     print("\n".join(["\nCommands to try next:", *next_commands(Path(output))]), flush=True)
     if is_terminal():
         right = stored_results(trained.record, "test")[row_title(trained.record, "test")].strict_accuracy
-        note = f"This model has all {len(dataset.task.aspects)} aspects right for {right:.0%} of the test reviews."
+        count = len(dataset.task.aspects)
+        note = f"This model predicts all {count} aspects correctly for {right:.0%} of the test reviews."
         answer_sentences(AspectPredictor(trained), f"{INTRO}\n{note}")
     return 0 if agrees and beats else 1
 
@@ -261,7 +262,7 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
     section.text(
         "The maps of the last layer: queries are rows, keys are columns. Positive weights are blue, negative ones"
         " orange, and 0 has the colour of the page. The upper maps are the softmax attention P, on a scale from 0 to 1;"
-        " the middle ones are the part of the aspect λ·G, and the lower ones their sum A, which the model uses."
+        " the middle ones are the aspect's part λ·G, and the lower ones are the sum A, which the model uses."
     )
     if trained.model.config.context_standalone:
         section.text(

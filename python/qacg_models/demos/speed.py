@@ -19,8 +19,9 @@ from qacg_models.utils.child_python import module_command
 SHAPES = ((8, 12, 128, 64), (2, 12, 512, 64))
 METHOD = (
     "Float32, no mask, median of interleaved runs (eager, fused, eager, fused, ...) in one process."
-    " Memory: growth of the peak resident memory over one forward and backward of the last shape, each in a fresh"
-    " process after a small warm-up. This counts outputs, gradients and tensors saved for the backward, not the inputs."
+    " Memory: growth of the peak resident memory during one forward and backward pass of the last shape; each"
+    " implementation runs in a fresh process, after a small warm-up. The growth includes outputs, gradients and tensors"
+    " saved for the backward pass, not the inputs."
 )
 
 
@@ -30,11 +31,12 @@ class SpeedRow:
 
     Attributes:
         shape: (B, H, L, D).
-        backward: whether the times include the backward.
+        backward: whether the times include the backward pass.
         eager_ms, fused_ms: median times in milliseconds.
         runs: number of timed runs of each implementation.
         eager_mb, fused_mb: growth of the peak resident memory by one forward and backward pass, in MB (10^6 bytes).
-            The two rows of the last shape have equal values; None for other shapes, and if /proc does not report it.
+            The two rows of the last shape have equal values. None for other shapes, or if /proc does not report the
+            peak memory.
     """
 
     shape: tuple[int, int, int, int]
@@ -99,9 +101,9 @@ def speed_cells(rows: list[SpeedRow]) -> tuple[list[str], list[list[str]]]:
 
 
 def peak_growth(name: str, shape: tuple[int, int, int, int]) -> float | None:
-    """Returns by how many MB (10^6 bytes) a forward and backward pass raises the peak memory of a fresh process.
+    """Returns by how many MB (10^6 bytes) one forward and backward pass raises the peak memory of a fresh process.
 
-    The memory is resident memory. Returns None if /proc does not report it.
+    The memory is resident memory. The result is None if /proc does not report the peak memory.
 
     Args:
         name: name of an implementation, a key of IMPLEMENTATIONS.

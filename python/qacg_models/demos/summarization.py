@@ -106,7 +106,12 @@ def _attend_nearby_at_first(model: BertSumForExtractiveSummarization) -> None:
 
 
 def found_share(summarizer: ExtractiveSummarizer, documents: list[Minutes]) -> tuple[float, float]:
-    """Returns the share of all decisions that are selected, and the share of them in the first two sentences."""
+    """Returns the share of all decisions that the summarizer selects, and the share that the first two sentences have.
+
+    Args:
+        summarizer: selects two sentences of each document.
+        documents: at least one document.
+    """
     found = first = total = 0
     for document in documents:
         chosen = summarizer.summarize(document.sentences, count=2, block_trigrams=False).indices

@@ -3,7 +3,7 @@
 | subject | module |
 |---|---|
 | `AspectSentiment`: train on a DataFrame, predict, evaluate, save, upload | `aspect_sentiment.py` |
-| `AspectSentimentClassifier`: the same as a scikit-learn estimator | `classifier.py` |
+| `AspectSentimentClassifier`: a scikit-learn estimator around `AspectSentiment` | `classifier.py` |
 | a DataFrame as a data set | `memory_data.py` |
 
 There are two classes because scikit-learn creates estimators from parameters and requires `predict` to return one label

@@ -42,11 +42,12 @@ class AspectSentiment(AspectPredictor):
     `ask(texts, aspects=...)` returns `AspectPrediction`s; `ask.predict(frame)` returns a DataFrame.
 
     Args:
-        trained: the model. If it has context layers and is not int8, it is set to evaluation mode, and its context path
-            is folded in place (`fold_context`).
+        trained: the model. If it has context layers and is not int8, it is changed in place: it is set to evaluation
+            mode, and `fold_context` folds its context layers into the projections of attention.
 
     Raises:
-        TypeError: `trained` is not a TrainedModel, or a projection of its context path has a wrapper or a hook.
+        TypeError: `trained` is not a TrainedModel; or a context layer, or a projection to be folded, has a hook or a
+            wrapper such as an adapter.
 
     Example:
         >>> reviews = {
@@ -79,20 +80,21 @@ class AspectSentiment(AspectPredictor):
 
         Args:
             frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect.
-                A column `split` marks rows as train, dev or test.
+                A wide frame (`wide=True` or `aspect_columns`) instead has a row for each text, and a column of labels
+                for each aspect. A column `split` marks rows as train, dev or test.
             text: name of the column of texts.
             aspect: name of the column of aspects.
             label: name of the column of labels.
             start: "minilm", "scratch" (random weights) or the path of a checkpoint; None: MiniLM if its package is
                 installed, the texts are English and the options fit it, otherwise random weights.
-            dev: a frame with the rows of dev; None: the rows that the column `split` marks as dev, or the share
-                `dev_fraction` (0.1 by default) of the sentences.
+            dev: a frame with the rows of dev; None: the rows that the column `split` marks as dev. Without such rows,
+                the share `dev_fraction` (0.1 by default) of the sentences becomes dev.
             output: folder to create for the model; None: keep the model in memory only.
             on_empty: for rows with an empty cell (NaN, None or blank text): "raise" InputError, or "skip" the rows. In
-                a wide frame, an empty cell of an aspect is skipped alone.
+                a wide frame, an empty label skips only its aspect, not the row.
             say: called with each log line. The progress bar on stderr is shown only if `say` is `print`.
-            **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`
-                for a wide frame, `id_column` or `absent_label`.
+            **options: other options of `qacg train` by name, such as `epochs=4`, `aspect_columns=["food", "price"]`,
+                `id_column` or `absent_label`.
 
         Returns:
             The trained model, ready to predict.
@@ -134,11 +136,10 @@ class AspectSentiment(AspectPredictor):
         Args:
             folder: the folder, or the name of a repository of the hub, such as "me/hotel-reviews", if there is no such
                 folder.
-            attention: attention implementation; None: the one used in training.
+            attention: attention implementation; None: the implementation used in training.
             device: device of the model, such as "cuda".
             int8: use int8 matrix products on the CPU, with torchao.
-            threads: number of CPU threads; 0: torch's default, at most the CPU quota of the container; None: as in
-                training.
+            threads: CPU threads; 0: torch's default, or the CPU quota if that is lower; None: as in training.
             revision: branch, tag or commit of the hub's repository; None: its main branch.
             token: access token of the hub; True or None: the stored token; False: no token.
 
@@ -148,9 +149,10 @@ class AspectSentiment(AspectPredictor):
         Raises:
             TypeError: `folder`, `int8` or `threads` has the wrong type.
             ValueError: `threads` is negative.
-            ModelFolderError: the folder does not exist, or a file is missing, unreadable or does not fit the others.
-            InputError: the tokenizer cannot be loaded, the attention implementation, the device or int8 is not
-                available, or the download failed.
+            ModelFolderError: the folder does not exist, or a file in the folder is missing, unreadable or does not fit
+                the other files.
+            InputError: the tokenizer cannot be loaded; the attention implementation, the device or int8 is not
+                available; int8 is requested on a device other than the CPU; or the download failed.
         """
         if not isinstance(folder, str | os.PathLike):
             raise TypeError(f"folder: expected a path or the name of a repository, got {type(folder).__name__}")
@@ -177,25 +179,26 @@ class AspectSentiment(AspectPredictor):
             texts: a DataFrame or a mapping of columns, a Series, a sequence or array of texts, or one text.
             aspects: names, as a sequence or an array; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
-            text: name of the text column of a frame; None: that of training.
+            text: name of the text column of a frame; None: the text column of the training data.
             aspect: name of the column with one aspect for each row of a frame, instead of `aspects`; None: `aspects`
                 for every row.
             target: name of the column with one target for each row of a frame, instead of `targets`; None: `targets`
                 for every row.
             by: unit of a prediction: "text", truncated to the maximum length of the model; "sentence", each sentence of
                 the text; or "document", one prediction from all sentences.
-            batch_size: maximum number of pairs of text and context in one batch; halved when memory runs out.
+            batch_size: maximum number of rows in one packed batch; halved when memory runs out. A row is a text, or a
+                sentence of it, with one aspect (and one target).
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
                 prediction. If `texts` is a str, an empty text always raises InputError.
 
         Returns:
-            For a frame or a Series: a DataFrame with a row for every prediction, which has the index of the text. Its
-            columns are sentence (if `by` is "sentence"), target (if the model has targets), text, aspect, label, and
-            p(LABEL) for every label. A skipped text has one row with the label None and probabilities NaN. For other
-            inputs: the same as `ask(texts)`, with an empty list for a skipped text.
+            For a frame or a Series: a DataFrame with a row for every prediction; each row has the index label of its
+            text. The columns are sentence (if `by` is "sentence"), target (if the model has targets), text, aspect,
+            label, and p(LABEL) for every label. A skipped text has one row with the label None and probabilities NaN.
+            For other inputs: the same as `ask(texts)`, with an empty list for a skipped text.
 
         Raises:
-            TypeError: an argument has another type.
+            TypeError: an argument has the wrong type.
             InputError: a text, a column or another argument cannot be used, and the message names it; or pandas is not
                 installed.
         """
@@ -246,8 +249,8 @@ class AspectSentiment(AspectPredictor):
             found: the predictions of each text; empty for a skipped text.
             texts: the user's frame or Series, whose index the predictions have.
             columns: cells of the texts, by "text", "aspect" and "target", for the rows of skipped texts.
-            asked: number of contexts of each text that is not skipped, by position of the text, if predictions are by
-                sentence; otherwise None.
+            asked: for predictions by sentence, the number of contexts of each text, by position of the text (without
+                skipped texts); otherwise None.
         """
         names = ["target"] if self.trained.task.has_targets else []
         names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]
@@ -281,13 +284,13 @@ class AspectSentiment(AspectPredictor):
         """Returns the metrics of the model on labelled rows, equal to those of `qacg evaluate`.
 
         Args:
-            frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect;
-                a wide frame if the model was trained on one.
-            text: name of the column of texts; None: that of training.
-            aspect: name of the column of aspects; None: that of training. Not for a wide frame.
-            label: name of the column of labels; None: that of training. Not for a wide frame.
+            frame: a pandas DataFrame, or a mapping of column names to sequences, with a row for each text and aspect.
+                For a model trained on a wide frame: a row for each text, and a column of labels for each aspect.
+            text: name of the column of texts; None: the name in the training data.
+            aspect: name of the column of aspects; None: the name in the training data. Not for a wide frame.
+            label: name of the column of labels; None: the name in the training data. Not for a wide frame.
             on_empty: for rows with NaN, None or an empty text in one of these columns: "raise" InputError, or "skip"
-                the rows. In a wide frame, an empty cell of an aspect is skipped alone.
+                the rows. In a wide frame, an empty label skips only its aspect, not the row.
 
         Returns:
             The metrics of the task on which the model was trained.
@@ -303,7 +306,7 @@ class AspectSentiment(AspectPredictor):
         return self.trained.evaluate(labelled_rows(self.trained, frame, options, on_empty))
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Writes a model folder like that of `qacg train`; a model folder with this name is replaced.
+        """Writes a model folder, as `qacg train` does; an existing model folder is replaced.
 
         `from_pretrained` and the commands of `qacg` read the folder.
 
@@ -324,10 +327,10 @@ class AspectSentiment(AspectPredictor):
         token: str | bool | None = None,
         commit_message: str = "Upload AspectSentiment",
     ) -> str:
-        """Uploads the model folder, with a model card, to the Hugging Face hub.
+        """Uploads the model, with a model card, to the Hugging Face hub.
 
         `from_pretrained(repo_id)` loads the model. The card names neither the source of the data nor a licence; add
-        both. Errors of the hub are raised as huggingface_hub raises them.
+        both.
 
         Args:
             repo_id: name of the repository, which is created if it does not exist.
@@ -339,7 +342,8 @@ class AspectSentiment(AspectPredictor):
             The URL of the commit.
 
         Raises:
-            InputError: the model was loaded with int8.
+            InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
+            OSError, ValueError: huggingface_hub cannot create the repository or upload the folder.
         """
         return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
 
@@ -351,7 +355,7 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         The options of training, and the options of reading the data, both by name.
 
     Raises:
-        TypeError: an option is unknown, or is an argument of `fit` under another name.
+        TypeError: an option is unknown, or `fit` has an argument for it, such as `start` for `from_checkpoint`.
     """
     own = {"from_checkpoint": "start", "text_column": "text", "aspect_column": "aspect", "label_column": "label"}
     training = {field.name for field in fields(TrainingOptions)} - own.keys()

@@ -73,8 +73,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         """Trains a model as `qacg train` does; a part of the sentences (`dev_fraction`) becomes dev.
 
         Args:
-            X: (N) rows with a text and an aspect; see the class.
-            y: (N) labels.
+            X: a DataFrame or a mapping of columns with N rows, or a sequence of N pairs of a text and an aspect.
+            y: (N,) labels.
 
         Returns:
             The estimator itself.
@@ -95,7 +95,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         check_empty({"y": cells(y)}, "raise", advice=_ADVICE)
         frame = {"text": texts, "aspect": aspects, "label": [str(one) for one in labels.tolist()]}
         options = {"seed": self.random_state, **(self.options or {})}
-        say = print if self.verbose else _ignore  # the latter also hides the progress bar
+        say = print if self.verbose else _ignore  # `_ignore` also hides the progress bar
         self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)
         self.classes_ = np.unique(labels)
         return self
@@ -104,10 +104,10 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         """Predicts the label of each row.
 
         Args:
-            X: (N) rows with a text and an aspect.
+            X: a DataFrame or a mapping of columns with N rows, or a sequence of N pairs of a text and an aspect.
 
         Returns:
-            (N) labels, of the dtype of the labels in training.
+            (N,) labels, of the dtype of the labels in training.
 
         Raises:
             NotFittedError: `fit` has not been called.
@@ -120,7 +120,7 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         """Predicts the probabilities of the labels for each row.
 
         Args:
-            X: (N) rows with a text and an aspect.
+            X: a DataFrame or a mapping of columns with N rows, or a sequence of N pairs of a text and an aspect.
 
         Returns:
             (N, classes) float64 probabilities, in the order of `classes_`.

@@ -1,4 +1,4 @@
-"""A DataFrame as a data set: the frame is written to a temporary file of JSON lines, which is read as other files."""
+"""A DataFrame as a data set: the frame is written to a temporary file of JSON lines, which is read like a data file."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def frames_as_data(
     """Yields the data set of DataFrames; its temporary files exist until the block ends.
 
     Args:
-        frames: DataFrames, or mappings of columns, by split; without dev, a part of train becomes dev, as for a file.
+        frames: DataFrames, or mappings of columns, by split. Without dev rows, a part of train becomes dev.
         options: options for reading the data, with the names of the columns.
-        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty cell of
-            an aspect is skipped alone.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty label
+            skips only its aspect, not the row.
         say: called with a line for each split of which rows are skipped.
 
     Raises:
@@ -58,14 +58,14 @@ def frames_as_data(
 
 
 def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_empty: str) -> Sequence[Example]:
-    """Returns the rows of a DataFrame as examples of the task of a model.
+    """Returns the rows of a DataFrame as labelled examples for a model.
 
     Args:
         trained: the model.
         frame: a DataFrame, or a mapping of column names to sequences.
         options: options for reading the data, with the names of the columns.
-        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty cell of
-            an aspect is skipped alone.
+        on_empty: for rows with an empty cell: "raise" InputError, or "skip" the rows. In a wide frame, an empty label
+            skips only its aspect, not the row.
 
     Raises:
         TypeError: `frame` is neither a DataFrame nor a mapping.
@@ -98,9 +98,9 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
 
 
 def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: str, say: Callable[[str], None]) -> list:
-    """Writes a line for each row of a frame, a blank one for a skipped row; returns the index of the frame."""
+    """Writes one line for each row of a frame, blank for a skipped row; returns the index of the frame."""
     columns = _columns(frame, options)
-    aspects = _aspects(frame, options) if on_empty == "skip" else ()  # each cell becomes a row when the file is read
+    aspects = _aspects(frame, options) if on_empty == "skip" else ()  # the reader skips empty labels
     required = {name: values for name, values in columns.items() if name not in (SPLIT_COLUMN, *aspects)}
     count = len(next(iter(columns.values())))
     index = index_of(frame, count)
@@ -141,19 +141,19 @@ def _aspects(frame: Any, options: DataOptions) -> tuple[str, ...]:
 
 
 def _reading(options: DataOptions, on_empty: str) -> DataOptions:
-    """Returns the options for reading the temporary file, which skip empty cells of a wide frame if `on_empty` does."""
+    """Returns the options for reading the temporary file: for a wide frame, `on_empty="skip"` skips empty labels."""
     return replace(options, skip_empty=options.is_wide and on_empty == "skip")
 
 
 def _with_rows_named(load: Callable[[], Any], indices: Mapping[Path, list]) -> Any:
-    """Returns `load()`. A DataError becomes an InputError that names rows by the index of the frame.
+    """Returns the result of `load`, whose errors name rows by the index of the frame.
 
     Args:
         load: function that reads the files.
         indices: the index of the frame in each file, in which line N is entry N - 1.
 
     Raises:
-        InputError: `load` raises DataError.
+        InputError: `load` raised DataError.
     """
     try:
         return load()

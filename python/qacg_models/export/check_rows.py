@@ -56,7 +56,7 @@ def spread(rows: Sequence[Example], most: int) -> list[Example]:
 
 
 def with_longest(rows: Sequence[Example], max_length: int) -> list[Example]:
-    """Returns the examples, followed by one whose text has at least `max_length` tokens; `rows` must not be empty."""
+    """Returns `rows`, which must not be empty, and one more example, whose text has at least `max_length` tokens."""
     text = " ".join(row.sentence for row in rows[:max_length])
     words = text.split()
     return [*rows, replace(rows[0], sentence=" ".join(words * (max_length // len(words) + 1)), label=None)]

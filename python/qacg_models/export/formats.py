@@ -16,7 +16,7 @@ class ExportFormat:
         suffix: suffix of file names, with the dot.
         module: dotted name of the module with `write`, `load` and `RUNTIME`.
         packages: import names of required packages in addition to torch.
-        int8: whether the module has `write_int8`, for linear layers in int8.
+        int8: whether the module has `write_int8`, which writes linear layers in int8.
     """
 
     suffix: str

@@ -1,4 +1,4 @@
-"""Tracing a trained classifier with eager attention, for any batch size and lengths up to its number of positions."""
+"""Tracing a classifier with eager attention, for any batch size and any length up to the model's maximum."""
 
 import copy
 import json
@@ -19,8 +19,8 @@ class TracedModel:
     """The content of an exported file.
 
     Attributes:
-        program: maps int64 input_ids, attention_mask and token_type_ids, (B, L) each, and int64 context_ids (B) if the
-            model has contexts, to float32 logits (B, classes).
+        program: maps int64 input_ids, attention_mask and token_type_ids, (B, L) each, and, if the model has contexts,
+            int64 context_ids (B), to float32 logits (B, classes).
         example: the inputs of the trace, by name.
         dimensions: dynamic dimensions of the inputs, by name of the input and index of the dimension.
         metadata: labels, contexts and other values that a server needs, each as JSON; see `metadata_of`.
@@ -74,10 +74,10 @@ def metadata_of(trained: TrainedModel) -> dict[str, str]:
     - contexts: in the order of their ids.
     - context_standalone: true if the model gets a context by its id only; false if the second segment of the input is
       the name of the context.
-    - max_length: maximum number of tokens.
-    - pad_token_id: id of padding.
-    - temperatures: divisors of the logits before the softmax. Either one for all rows, or one per label: the
-      logits of a row are divided by the temperature of the label with the highest logit.
+    - max_length: maximum number of tokens of an input.
+    - pad_token_id: token id of padding.
+    - temperatures: divisors of the logits before the softmax. Either one for all rows, or one per label: the logits of
+      a row are divided by the temperature of the label with the highest logit.
     """
     facts = {
         "labels": trained.task.labels,

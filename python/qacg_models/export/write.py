@@ -49,7 +49,7 @@ def export(
     int8: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Check:
-    """Exports a model to one file, which is published only if the check passes.
+    """Exports a model to one file, which appears as `output` only if the check passes.
 
     Args:
         trained: the model, in float32.
@@ -57,8 +57,8 @@ def export(
         rows: examples on which the file is checked, at least one; an example of the model's maximum length is added.
         to: a key of FORMATS.
         overwrite: replace an existing file.
-        int8: use int8 linear layers, with the wider limits `check.INT8`. The context path of `trained` is then folded
-            in place (`fold_context`).
+        int8: use int8 linear layers, and check with the wider limits `check.INT8`. The context path of `trained` is
+            then folded in place (`fold_context`).
         say: called with a line before each step.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The pipeline of transformers for the task "aspect-sentiment".
+"""A transformers pipeline for the task "aspect-sentiment".
 
 `import qacg_models` registers the pipeline, so that `transformers.pipeline("aspect-sentiment", model=FOLDER)` finds it.
 """
@@ -20,19 +20,21 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 
-# Arguments of the models; `_forward` copies the other entries of a batch to its output, for `postprocess`.
+# Entries of a batch that are arguments of the model. `_forward` copies the other entries to its output, because
+# `postprocess` reads them.
 _INPUTS = ("input_ids", "token_type_ids", "attention_mask", "context_ids")
 
 
 class AspectSentimentPipeline(ChunkPipeline):
     """Predicts the sentiment of each aspect of a text.
 
-    A call takes a text or a list of texts, and `aspects`: names of contexts of the model. None selects all contexts; a
-    model that has them neither in `config.contexts` nor in `config.task_specific_params` requires names. For each text,
-    the call returns a list of {"aspect", "label", "score", "probabilities"}, one for each aspect.
+    A call takes a text or a list of texts, and `aspects`: a list of contexts of the model. A context is an aspect, or
+    "target - aspect" for a model with targets. None selects all contexts, and raises InputError if they are neither in
+    `config.contexts` nor in `config.task_specific_params`. For each text, the call returns a list of {"aspect",
+    "label", "score", "probabilities"}, one for each context.
 
-    Probabilities of a trained model equal those of `AspectSentiment` up to rounding, because its
-    `config.task_specific_params` has the contexts, the maximum length and the temperatures.
+    `qacg train` and `AspectSentiment.save_pretrained` store contexts, maximum length and temperatures in
+    `config.task_specific_params`. With these, the probabilities equal those of `AspectSentiment` up to rounding.
     """
 
     _load_processor = False
@@ -58,14 +60,19 @@ class AspectSentimentPipeline(ChunkPipeline):
         return ({} if aspects is None else {"aspects": aspects}), {}, {}
 
     def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> Iterator[dict]:
-        """Yields the encoded pair of the text and each aspect.
+        """Yields the model inputs of each pair of the text and a context.
 
         Args:
             inputs: the text.
-            aspects: names of contexts of the model; None: all.
+            aspects: names of contexts of the model; None: all contexts.
+
+        Yields:
+            A dictionary with `aspect` (the context), `is_last`, and tensors for the model: (1, L) tokens and (1,)
+            context id.
 
         Raises:
-            TypeError, InputError: the text or `aspects` is invalid; the message names it.
+            TypeError: the text is not a str.
+            InputError: the text is empty or cannot be encoded as UTF-8, or `aspects` is invalid.
         """
         if not isinstance(inputs, str):
             raise TypeError(f"text: expected str, got {type(inputs).__name__}")
@@ -104,7 +111,10 @@ class AspectSentimentPipeline(ChunkPipeline):
         return {**others, "logits": self.model(**inputs).logits}
 
     def postprocess(self, model_outputs: list[dict]) -> list[dict]:
-        """Returns, for each aspect of one text, a dictionary with aspect, label, score and probabilities."""
+        """Returns, for each context of one text, a dictionary with aspect, label, score and probabilities.
+
+        The score is the probability of the label.
+        """
         answers, names = [], self.model.config.id2label
         for output in model_outputs:
             logits = output["logits"].double().cpu().numpy().reshape(1, -1)

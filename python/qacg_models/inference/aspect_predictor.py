@@ -28,7 +28,8 @@ class AspectPrediction:
     """The prediction for one aspect of a text.
 
     Attributes:
-        text: the input text; with by="sentence", a sentence of the text, or a part of a sentence that is too long.
+        text: the input text; with by="sentence", a sentence of the text, or a part of a sentence that is too long for
+            the model.
         target: name of the target; empty for a model without targets.
         aspect: name of the aspect.
         label: the most probable label.
@@ -55,11 +56,12 @@ class AspectPredictor:
     """Aspect sentiment of texts by a trained model.
 
     Args:
-        trained: the model. A model with context layers that is not int8 is set to evaluation mode, and its context path
-            is folded in place (`fold_context`).
+        trained: the model. If it has context layers and is not int8, it is changed in place: it is set to evaluation
+            mode, and `fold_context` folds its context layers into the projections of attention.
 
     Raises:
-        TypeError: `trained` is not a TrainedModel, or a projection of its context path has a wrapper or a hook.
+        TypeError: `trained` is not a TrainedModel; or a context layer, or a projection to be folded, has a hook or a
+            wrapper such as an adapter.
 
     Example:
         >>> ask = AspectPredictor.from_pretrained("runs/mine")  # doctest: +SKIP
@@ -83,7 +85,7 @@ class AspectPredictor:
         int8: bool = False,
         threads: int | None = None,
     ) -> Self:
-        """Loads a folder that `qacg train` wrote.
+        """Loads a model folder that `qacg train` wrote, and returns a predictor.
 
         Args:
             folder: the folder.
@@ -120,7 +122,7 @@ class AspectPredictor:
         return self.questions().known_targets if self.trained.task.has_targets else ()
 
     def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
-        """Returns the contexts for which texts are predicted.
+        """Checks the names of aspects and targets, and returns them as `Questions`, which make the rows of a text.
 
         Args:
             aspects: names; None: all aspects of the model.
@@ -145,7 +147,8 @@ class AspectPredictor:
             texts: one text, or a sequence of texts.
             aspects: names; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
-            batch_size: maximum number of pairs of text and context in one packed batch; halved when memory runs out.
+            batch_size: maximum number of rows in one packed batch; halved when memory runs out. A row is a text, or a
+                sentence of it, with one aspect (and one target).
             by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
                 "document": one prediction from all sentences (`pieces.combine`).
 
@@ -154,8 +157,8 @@ class AspectPredictor:
             each sentence, one sentence after another. For a sequence of texts, a list of such lists.
 
         Raises:
-            TypeError: an argument has another type.
-            InputError: an argument or a text cannot be used, and the message names it; or a single text does not fit
+            TypeError: an argument has the wrong type.
+            InputError: an argument or a text cannot be used, and the message names it; or a single row does not fit
                 into memory.
         """
         questions = self.questions(aspects, targets)
@@ -175,14 +178,16 @@ class AspectPredictor:
         """Predicts texts that are given as rows, one row for each target and aspect.
 
         Args:
-            asked: the rows of each text: at least one row, and all rows with the same text.
+            asked: for each text its rows: at least one, and all with the same text.
             batch_size: maximum number of rows in a batch; halved when memory runs out.
-            by: "text", "sentence" or "document".
-            seen: called after every batch with the batch's share of all rows; the shares add up to 1. None:
-                `predict_logits` shows a progress bar for more than SORTED_TOGETHER rows.
+            by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
+                "document": one prediction from all sentences (`pieces.combine`).
+            seen: called after every batch with the batch's share of all rows, and the shares add up to 1; None: a
+                progress bar is shown for more than 8,192 rows (SORTED_TOGETHER).
 
         Returns:
-            The predictions of each text, in the order of its rows; with by="sentence", for one sentence after another.
+            For each text, a prediction for each of its rows, in their order. With by="sentence", these predictions for
+            the first sentence, then for the next one, and so on.
 
         Raises:
             TypeError: `batch_size` is not an integer.
@@ -226,13 +231,13 @@ class AspectPredictor:
     def predict_rows(
         self, rows: Sequence[Example], batch_size: int = 64, seen: Callable[[int], None] | None = None
     ) -> list[AspectPrediction]:
-        """Predicts rows, in their order; labels of the rows are ignored.
+        """Returns a prediction for each row, in the order of `rows`; labels of the rows are ignored.
 
         Args:
-            rows: the rows; without rows, the result is an empty list.
+            rows: the rows, each a text with one context; may be empty.
             batch_size: maximum number of rows in a batch; halved when memory runs out.
             seen: called after every batch with the number of rows in it; None: a progress bar is shown for more than
-                SORTED_TOGETHER rows.
+                8,192 rows (SORTED_TOGETHER).
 
         Raises:
             TypeError: `batch_size` is not an integer.

@@ -38,16 +38,17 @@ class Questions:
         aspects: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
     ) -> Questions:
-        """Creates the questions from a caller's arguments.
+        """Checks the names of aspects and targets, and returns them as `Questions`.
 
         Args:
             task: labels and aspects of the model.
             contexts: names of the model's contexts.
             aspects: names; None: all aspects of the model.
-            targets: names; None: the targets that occur in the text.
+            targets: names; None: the targets that occur in the text. A model without targets requires None.
 
         Raises:
-            TypeError, InputError: `aspects` or `targets` is invalid; the message names it.
+            TypeError: `aspects` or `targets` is not a sequence of str.
+            InputError: a name is unknown or repeated, there are no names, or a model without targets gets `targets`.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
@@ -61,16 +62,18 @@ class Questions:
     def rows(
         self, text: str, *, row_id: str = "", line: int = 0, target: str | None = None, aspect: str | None = None
     ) -> list[Example]:
-        """Returns unlabelled rows of a text, one for each target and aspect (aspects vary fastest).
+        """Returns unlabelled rows of a text, one for each pair of target and aspect (aspects vary fastest).
 
         Args:
             text: the text.
-            row_id, line: id and line number of the rows.
+            row_id, line: id and line number that all these rows get.
             target, aspect: the only target and the only aspect of this text; None: `targets` and `aspects` of this
                 object.
 
         Raises:
-            TypeError, InputError: an argument is invalid, or the text has no target; the message names the argument.
+            TypeError: `text`, `target` or `aspect` is not a str.
+            InputError: the text is empty or cannot be encoded, a name is unknown, or no target is given and the text
+                contains none.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -90,7 +93,9 @@ class Questions:
                 object.
 
         Raises:
-            TypeError, InputError: an argument is invalid, or the text has no target; the message names the argument.
+            TypeError: `text`, `target` or `aspect` is not a str.
+            InputError: the text is empty or cannot be encoded, a name is unknown, or no target is given and the text
+                contains none.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")
@@ -126,5 +131,6 @@ def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:
         raise InputError(f"{argument}: expected at least one name, each once, got {list(names)}")
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise InputError(f"{argument}: expected one of the model's ({', '.join(known)}), got {unknown!r}")
+        kind = f"{argument.removesuffix('s')}s"
+        raise InputError(f"{argument}: expected one of the model's {kind} ({', '.join(known)}), got {unknown!r}")
     return tuple(names)

@@ -1,9 +1,12 @@
 """Prediction of any number of texts in constant memory, with one or several processes; a killed run can be resumed.
 
-Texts are read in windows. The process whose rank is k modulo the number of processes predicts window k. It writes the
-predictions atomically to the part `OUTPUT.parts/K`, where K is k in eight digits. At the end the main process joins the
-parts into the output file, and removes the parts. A part begins with a digest of its texts and a digest of its content.
-A resumed run, with any number of processes, reuses parts with valid digests and writes all other parts again.
+Texts are read in windows of consecutive texts. The process whose rank is k modulo the number of processes predicts
+window k. It writes the predictions atomically to the part `OUTPUT.parts/K`, where K is k in eight digits. At the end
+the main process joins the parts into the output file, and removes the parts.
+
+A part begins with a digest of its texts and a digest of its content. `OUTPUT.parts/plan.json` has the options of the
+run. A resumed run requires the same options, but any number of processes. It reuses parts with valid digests, and
+writes all other parts again.
 """
 
 import hashlib
@@ -41,7 +44,7 @@ class TextProgress(Protocol):
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """Called with an estimated, fractional number of texts that a batch, or another process, has finished."""
+        """Called with the (fractional) number of texts that a batch has finished, or that another process predicts."""
 
     def skip(self, texts: int) -> None:
         """Called with the number of texts that an earlier run finished."""
@@ -49,16 +52,16 @@ class TextProgress(Protocol):
 
 @dataclass(frozen=True)
 class BulkPrediction:
-    """Predicts texts and writes the predictions as lines.
+    """Predicts texts, and returns, yields or writes the predictions as lines.
 
     Attributes:
         ask: the model.
         questions: aspects and targets for which a text is predicted, unless its request gives them.
         lines: format of the output lines.
-        source: file of the texts, for errors.
+        source: file of the texts, for error messages.
         window: number of texts that are read, sorted by length and predicted together.
         batch_size: maximum number of pairs of text and context in one batch.
-        by: unit of a prediction, one of `pieces.BY`.
+        by: unit of a prediction: "text", "sentence" or "document" (all sentences combined).
 
     Raises:
         TypeError: `window` or `batch_size` is not an integer.
@@ -78,27 +81,28 @@ class BulkPrediction:
             check_count(name, getattr(self, name))
 
     def stream(self, requests: Iterable[Request]) -> Iterator[str]:
-        """Yields the header (empty for JSONL), then the lines of every text in order.
+        """Predicts texts; yields the header (empty for JSONL), then the lines of every text in order.
 
         Raises:
-            InputError: a text, its aspect or its target cannot be used (then a DataError), `by` is unknown, or a single
-                row does not fit into memory. No line of the window is yielded.
+            DataError: a text, its aspect or its target cannot be used.
+            InputError: `by` is unknown, or a single text does not fit into memory. No line is yielded of the window in
+                which either error occurs.
         """
         yield self.lines.header()
         for texts in blocks(requests, self.window):
             yield from self.answers(texts)
 
     def answers(self, texts: list[Request], seen: Callable[[float], None] | None = None) -> list[str]:
-        """Returns the output lines of one window; a skipped text has one line without a prediction.
+        """Predicts one window, and returns its output lines; a skipped text has one line without a prediction.
 
         Args:
             texts: the texts of the window.
             seen: called after every batch with the (fractional) number of texts in it, and once with the number of
-                skipped texts, if there are any; None: `predict_logits` shows a progress bar for many rows.
+                skipped texts, if there are any; None: a progress bar is shown for more than 8,192 rows.
 
         Raises:
-            InputError: a text, its aspect or its target cannot be used (then a DataError), `by` is unknown, or a single
-                row does not fit into memory.
+            DataError: a text, its aspect or its target cannot be used.
+            InputError: `by` is unknown, or a single text does not fit into memory.
         """
         asked = [request for request in texts if not request.skipped]
         found = iter(self.predictions(asked, seen))
@@ -115,16 +119,18 @@ class BulkPrediction:
     def predictions(
         self, texts: list[Request], seen: Callable[[float], None] | None = None
     ) -> list[list[tuple[int, AspectPrediction]]]:
-        """Returns the predictions of each text, each with the number of its sentence, from 1.
+        """Returns, for each text, pairs of a sentence number (from 1) and a prediction.
+
+        The number is always 1 unless `by` is "sentence".
 
         Args:
             texts: the texts, none of them skipped.
-            seen: called after every batch with the (fractional) number of texts in it; the numbers add up to the
-                number of texts. None: `predict_logits` shows a progress bar for many rows.
+            seen: called after every batch with the (fractional) number of texts in it, and the numbers add up to the
+                number of texts; None: a progress bar is shown for more than 8,192 rows.
 
         Raises:
-            InputError: a text, its aspect or its target cannot be used (then a DataError), `by` is unknown, or a single
-                row does not fit into memory.
+            DataError: a text, its aspect or its target cannot be used.
+            InputError: `by` is unknown, or a single text does not fit into memory.
         """
         asked = []
         for request in texts:
@@ -151,14 +157,14 @@ class BulkPrediction:
         say: Callable[[str], None] = print,
         progress: TextProgress | None = None,
     ) -> int:
-        """Writes all lines to a file atomically.
+        """Predicts all texts, and writes the lines to a file atomically.
 
         Args:
             requests: the texts, the same in every process.
             output: the file.
             model_digest: digest of the model; a run of another model cannot be resumed.
             resume: reuse the parts of an unfinished run, if there are any.
-            overwrite: replace an existing file or parts.
+            overwrite: replace an existing output file, and delete the parts of an unfinished run.
             say: called with a line for each damaged part of this process, and with a warning if the file system has no
                 locks.
             progress: object whose methods are called at the beginning, after every batch of this process, and for
@@ -168,10 +174,11 @@ class BulkPrediction:
             The number of windows that this process reused from an earlier run.
 
         Raises:
-            InputError: `resume` and `overwrite` are both set; the file or its parts exist and no flag permits that; the
-                parts are of a run with other options, or their plan cannot be read; a part was damaged during the run;
-                `output` is a folder or cannot be written; another run writes it; `by` is unknown; a text, its aspect or
-                its target cannot be used (then a DataError); or a single row does not fit into memory.
+            DataError: a text, its aspect or its target cannot be used.
+            InputError: `resume` and `overwrite` are both set; the file or its parts exist, and neither flag allows
+                that; the parts are of a run with other options, or their plan cannot be read; a part was damaged during
+                the run; `output` is a folder, cannot be written, or is written by another run; `by` is unknown; or a
+                single text does not fit into memory.
         """
         if resume and overwrite:
             raise InputError("resume, overwrite: expected one of them, got both; omit one")
@@ -200,7 +207,7 @@ class BulkPrediction:
             parts: folder of the parts.
             before: names of the parts of an earlier run.
             say: called with a line for each damaged part.
-            progress: called with the number of finished texts.
+            progress: object whose methods are called with numbers of finished texts.
 
         Returns:
             The number of windows of all processes, and the number of windows that this process reused.
@@ -282,14 +289,17 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
 
 
 def _check_plan(parts: Path, plan: dict) -> bool:
-    """Returns whether the unfinished run of these parts replaces an existing output file.
+    """Checks that the unfinished run has the options of `plan`.
+
+    Returns:
+        Whether the unfinished run was started to replace an existing output file.
 
     Raises:
-        InputError: the run has other options, or its plan cannot be read.
+        InputError: the unfinished run has other options, or its plan cannot be read.
     """
     path = parts / PLAN_NAME
     if not path.exists() and all(other.name.startswith(f".{PLAN_NAME}.") for other in parts.iterdir()):
-        return False  # killed before it wrote its plan
+        return False  # the run was killed before it wrote its plan
     try:
         before = read_json_as(dict[str, object], path)
         if before.get("format") == PLAN_FORMAT:

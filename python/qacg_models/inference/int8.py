@@ -23,9 +23,9 @@ LEAST_TORCHAO = (0, 18)
 
 
 def in_int8(trained: TrainedModel) -> TrainedModel:
-    """Quantizes the encoder of a model to int8, in place, after folding its context path, if it has one.
+    """Quantizes the encoder of a model to int8, in place, and sets the model to evaluation mode.
 
-    The model is also set to evaluation mode.
+    If the model has context layers, `fold_context` first folds them into the projections of attention.
 
     Returns:
         A TrainedModel with `int8` set to True and the same model object.
@@ -33,7 +33,7 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
     Raises:
         InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or the CPU
             has no exact int8 products.
-        TypeError: a projection of the context path has a wrapper or a hook.
+        TypeError: a context layer, or a projection to be folded, has a hook or a wrapper such as an adapter.
     """
     device = trained.model.device.type
     if device != "cpu":

@@ -48,15 +48,15 @@ def combine(probabilities: np.ndarray, has_absent: bool) -> np.ndarray:
 
     A document has an opinion if one of its sentences has an opinion: P(no opinion) is the minimum over the sentences.
     The other labels share the rest in proportion to the sum of their probabilities over the sentences. If these sums
-    are all 0, the first sentence's probabilities are returned. Without a label for "no opinion", the mean over the
-    sentences is returned.
+    are all 0, the result is the first sentence's probabilities. Without a label for "no opinion", the result is the
+    mean over the sentences.
 
     Args:
         probabilities: (S, classes) probabilities of S sentences, at least one.
         has_absent: whether class 0 means "no opinion".
 
     Returns:
-        (classes) probabilities.
+        (classes,) probabilities.
     """
     if not has_absent:
         return probabilities.mean(axis=0)

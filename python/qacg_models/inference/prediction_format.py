@@ -25,7 +25,7 @@ DIGITS = 6  # decimals of a probability
 
 
 def certainty(probability: float, min_confidence: float | None) -> str:
-    """Returns UNCERTAIN for a probability below `min_confidence`, else CERTAIN; always CERTAIN if that is None."""
+    """Returns UNCERTAIN for a probability below `min_confidence`, else CERTAIN; with the threshold None, CERTAIN."""
     return CERTAIN if min_confidence is None or probability >= min_confidence else UNCERTAIN
 
 
@@ -39,17 +39,18 @@ def check_min_confidence(value: float | None) -> None:
 class PredictionLines:
     """Formats predictions as output lines.
 
-    Fields: input line, sentence number, id, target, text, aspect, label, certainty, probabilities, and the other
-    columns of the input (in JSONL the object `columns`).
+    The fields of a line: input line, sentence number, id, target, text, aspect, label, certainty, probabilities, and
+    the other columns of the input (in JSONL the object `columns`).
 
     Attributes:
-        data_format: one of FORMATS.
+        data_format: "csv" or "jsonl".
         task: task of the model; lines have the field `target` only if the task has targets.
         has_id: whether the input has ids.
         by_sentence: whether each line is for one sentence. Lines then have the number of the sentence as the field
             `sentence`, and the sentence as the field `text`.
         escape_formulas: put an apostrophe before CSV cells that a spreadsheet would run as formulas.
-        others: other columns of the input; in a CSV, a column with the name of an output field becomes `NAME (input)`.
+        others: names of the input's other columns, which are copied; in a CSV, a column with the name of an output
+            field becomes `NAME (input)`.
         min_confidence: predictions with a lower probability are marked as uncertain in the field `certainty`; None: no
             such field.
 
@@ -79,7 +80,7 @@ class PredictionLines:
         return ", ".join(words)
 
     def certainty(self, prediction: AspectPrediction) -> str:
-        """Returns CERTAIN or UNCERTAIN for a prediction."""
+        """Returns CERTAIN or UNCERTAIN, by the probability of the predicted label."""
         return certainty(prediction.probabilities[prediction.label], self.min_confidence)
 
     def header(self) -> str:
@@ -132,7 +133,7 @@ class PredictionLines:
         return self._csv_line([*fields.values(), *cells, *others.values()])
 
     def count_uncertain(self, lines: Iterable[str]) -> tuple[int, int]:
-        """Returns the number of uncertain predictions and the number of all predictions of a file of this format.
+        """Counts the predictions in a file of this format; returns (uncertain predictions, all predictions).
 
         Skipped texts are not counted. `min_confidence` must be set, since lines have no certainty without it.
 

@@ -122,7 +122,7 @@ class QuestionAnswerer:
         batch_size: maximum number of windows in a batch.
 
     Raises:
-        TypeError: `model` is not a model of transformers, or a number is not an integer.
+        TypeError: `model` is not a model of transformers, or a numeric argument is not an integer.
         InputError: the tokenizer does not fit the model, `max_length` exceeds the encoder's positions, or
             `max_answer_tokens` or `batch_size` is below 1.
 
@@ -171,7 +171,7 @@ class QuestionAnswerer:
         self.batch_size = batch_size
 
     def answer(self, question: str, context: str) -> Answer:
-        """Returns the best answer; "no answer" only if the model's configuration allows it.
+        """Returns the best answer; "no answer" only if the model's configuration has `allow_no_answer=True`.
 
         Args:
             question: the question.
@@ -181,20 +181,20 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: an argument or a setting is invalid, and the message names it; or the text has no tokens and
-                "no answer" is not allowed.
+            InputError: an argument, `max_length` or `stride` is invalid; or the text has no tokens and "no answer" is
+                not allowed.
             TypeError: the model is not for question answering.
         """
         return self.answers(question, context, 1)[0]
 
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
-        """Returns up to `count` different answers over all windows, best first.
+        """Returns up to `count` different answers from all windows, best first.
 
-        If `allow_no_answer` of the configuration is True, "no answer" can be the first answer. This requires that there
-        is no span, or that the score of "no answer" exceeds the best span's by more than `no_answer_threshold`.
+        "No answer" requires `allow_no_answer=True` in the model's configuration. It is the first answer if no span is
+        found, or if its score exceeds the score of the best span by more than `no_answer_threshold`.
 
-        The score of "no answer" is the sum of the start and the end logit of a window's first token. The minimum over
-        all windows is used, because a window without the answer has a high score for "no answer".
+        In a window, the score of "no answer" is the sum of the start and the end logit of the first token. The minimum
+        over all windows is used, because windows without the answer have high scores.
 
         Args:
             question: the question.
@@ -205,8 +205,8 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: an argument or a setting is invalid, and the message names it; or the text has no tokens and
-                "no answer" is not allowed.
+            InputError: an argument, `max_length` or `stride` is invalid; or the text has no tokens and "no answer" is
+                not allowed.
             TypeError: `count` is not an integer, or the model is not for question answering.
             ValueError: `count` is below 1.
         """

@@ -18,7 +18,7 @@ FILES = ("*.json", "*.safetensors", "README.md", RUN_NAME)
 
 
 def save_trained(trained: TrainedModel, folder: Path | str) -> None:
-    """Writes a model folder atomically; a model folder with this name is replaced.
+    """Writes a model folder atomically; an existing model folder is replaced.
 
     The weights in memory are saved. run.yaml has the options of the training, but not the paths of the training data.
     Side effects: `declare_task` changes the model's configuration, and the tokenizer in memory loses its truncation and
@@ -42,7 +42,7 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
 
 
 def declare_task(trained: TrainedModel) -> None:
-    """Sets `task_specific_params` of the configuration: contexts, maximum length and temperatures, for the pipeline."""
+    """Stores contexts, maximum length and temperatures in the model's configuration, where the pipeline reads them."""
     trained.model.config.task_specific_params = {
         ASPECT_SENTIMENT: {
             "contexts": list(trained.contexts),
@@ -69,7 +69,7 @@ def _write(trained: TrainedModel, new: Path) -> None:
 
 
 def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: str | bool | None, message: str) -> str:
-    """Uploads a model folder to a repository of the hub, which is created if it does not exist.
+    """Uploads a model to a repository of the Hugging Face hub; creates the repository if it does not exist.
 
     Args:
         trained: the model.
@@ -96,7 +96,7 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
 
 
 def download(name: str, *, revision: str | None, token: str | bool | None) -> Path:
-    """Downloads a model from the hub, and returns the folder of its local copy.
+    """Downloads a model from the Hugging Face hub, and returns the folder of its local copy.
 
     Args:
         name: name of the repository, such as "me/hotel-reviews".

@@ -55,9 +55,9 @@ def best_spans(
 
 
 def label_span(offsets: list[tuple[int, int] | None], start: int, end: int) -> tuple[int, int] | None:
-    """Returns the first and the last token of the characters `start` to `end` (exclusive).
+    """Returns the indices of the first and the last token of the characters `start` to `end` (exclusive).
 
-    Returns None if the window does not contain all of these characters.
+    The result is None if the window does not contain all of these characters.
 
     Args:
         offsets: for each token its character range in the text; None for tokens that are not part of the text.

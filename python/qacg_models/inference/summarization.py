@@ -30,7 +30,7 @@ def trigrams(sentence: str) -> set[tuple[str, str, str]]:
 
 
 def select(sentences: Sequence[str], scores: Sequence[float], count: int, block_trigrams: bool = True) -> list[int]:
-    """Selects sentences of a text.
+    """Selects the sentences with the highest scores.
 
     Args:
         sentences: the sentences of the text.
@@ -90,8 +90,8 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
         The tokens, and the index of the [CLS] of each encoded sentence.
 
     Raises:
-        InputError: an argument is invalid; the message names it. Sentences after the first that does not fit are not
-            checked.
+        InputError: an argument is invalid; the message names it. Sentences that follow the first one that does not fit
+            are not checked.
     """
     if isinstance(sentences, str) or not sentences:
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
@@ -140,7 +140,7 @@ class Summary:
         sentences: the selected sentences.
         indices: indices of the selected sentences in the document.
         scores: score of every sentence that was read, in [0, 1].
-        unread: number of sentences at the end that were not read, because they exceed the maximum number of tokens.
+        unread: number of sentences at the end of the document that did not fit into the maximum number of tokens.
 
     Example:
         >>> Summary("It rained.", ["It rained."], [0], [0.9, 0.2], unread=0).indices

@@ -1,7 +1,8 @@
-"""Loading of a trained model folder; logits, probabilities and metrics of the model for rows.
+"""Loads a trained model from its folder, and computes its logits, probabilities and metrics for rows.
 
-`MODEL/` has config.json (with contexts and labels), model.safetensors, tokenizer.json, run.yaml (options that reproduce
-the training), training.json (its data, machine and metrics), and optionally calibration.json (temperatures).
+A row is a text with a context (an aspect, or a target and an aspect). `MODEL/` has config.json (with contexts and
+labels), model.safetensors, tokenizer.json, run.yaml (options that reproduce the training), training.json (data, machine
+and metrics of the training), and optionally calibration.json (temperatures).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class TrainedModel:
 
     @property
     def threads(self) -> int | None:
-        """The argument of `cpu_threads` for predictions: `given_threads`, or the number in training."""
+        """Argument of `cpu_threads`: `given_threads`, or the training option `threads` if `given_threads` is None."""
         return self.record.options.threads if self.given_threads is None else self.given_threads
 
     @property
@@ -127,7 +128,11 @@ class TrainedModel:
             return predict_logits(self.model, self.tokenizer, rows, self.record.max_length, batch_size)
 
     def features(self, rows: Sequence[Example]) -> list[dict]:
-        """Returns the features of rows, as `encode_examples` does; raises InputError for an unknown context."""
+        """Returns the unpadded model inputs of each row (`encode_examples`).
+
+        Raises:
+            InputError: the context of a row is not a context of the model.
+        """
         return _features(self.model, self.tokenizer, rows, self.record.max_length)
 
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
@@ -141,7 +146,8 @@ class TrainedModel:
 
         Raises:
             InputError: the context of a row is not a context of the model, or a single row does not fit into memory.
-            ValueError: there are no rows, or a group lacks or repeats an aspect although the metrics require each once.
+            ValueError: there are no rows; or the metrics require each aspect once for every sentence and target, and an
+                aspect is missing or repeated.
         """
         return self.judge(rows, self.logits(rows))(None)
 
@@ -153,8 +159,8 @@ class TrainedModel:
             logits: (N, classes) logits of the model, in the order of `rows`.
 
         Raises:
-            ValueError: sizes differ, there are no rows, or a group lacks or repeats an aspect although the metrics
-                require each once.
+            ValueError: sizes differ; there are no rows; or the metrics require each aspect once for every sentence and
+                target, and an aspect is missing or repeated.
         """
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 
@@ -178,7 +184,10 @@ class TrainedModel:
         return found
 
     def majority(self, rows: Sequence[Example]) -> Metrics:
-        """Returns the metrics of the majority baseline: the label shares of the training split for every row."""
+        """Returns the metrics of the majority baseline.
+
+        For every row, the baseline predicts the label shares of the training split as probabilities.
+        """
         return judge(self.task, rows, majority_probabilities(self.record.label_shares, len(rows)))
 
 
@@ -186,7 +195,7 @@ class TrainedModel:
 def load_trained(
     folder: Path | str, attention: str | None = None, *, device: str = "cpu", threads: int | None = None
 ) -> TrainedModel:
-    """Loads a folder that training wrote.
+    """Loads a trained model from the folder that `qacg train` wrote.
 
     Args:
         folder: the folder `MODEL/`.
@@ -260,8 +269,8 @@ def predict_logits(
         max_length: maximum number of tokens in an input.
         batch_size: maximum number of rows in a batch; halved when memory runs out.
         make_batch: collates features into model inputs; None: as in training (`batch_maker`).
-        seen: called after every batch with the number of rows in it; None: a progress bar is shown for more than
-            SORTED_TOGETHER rows.
+        seen: called after every batch with the number of rows in it; None: a progress bar is shown for more than 8,192
+            rows (SORTED_TOGETHER).
 
     Raises:
         TypeError: `batch_size` is not an integer.
@@ -346,7 +355,7 @@ def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,))
     """
     import torch
 
-    with cpu_threads(1):  # several threads block in a process that was forked after torch has used them
+    with cpu_threads(1):  # several threads block in a process that was forked after its parent used threads
         scores = torch.from_numpy(logits).double()
         by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
         return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()

@@ -14,7 +14,7 @@ from qacg_models.utils.json_fields import convert_json_fields
 
 @dataclass(frozen=True)
 class Metrics:
-    """Base class of a set of metrics; the fields of a set are its metrics and `undefined`.
+    """Base class of sets of metrics; the fields of a set are its metrics and `undefined`.
 
     Metrics are shares between 0 and 1, or NaN if they are undefined for the rows.
 

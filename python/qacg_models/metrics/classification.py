@@ -41,7 +41,7 @@ class ClassificationMetrics(Metrics):
 
 
 class ClassificationJudge:
-    """Computes the metrics of fixed rows for different weights.
+    """A callable that computes the metrics of fixed rows for given weights of the rows.
 
     Args:
         groups: (N,) group of each row, in any order.

@@ -49,7 +49,7 @@ class SemEvalMetrics(Metrics):
 
 
 class SemEvalJudge:
-    """Computes the metrics of fixed rows for different weights.
+    """A callable that computes the metrics of fixed rows for given weights of the rows.
 
     Args:
         groups: (N,) sentence of each row, in any order.

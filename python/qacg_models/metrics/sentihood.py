@@ -71,7 +71,7 @@ class Auc:
 
 
 class SentiHoodJudge:
-    """Computes the five metrics of fixed rows for different weights.
+    """A callable that computes the five metrics of fixed rows for given weights of the rows.
 
     Args:
         groups: (N,) group of each row, in any order.
@@ -133,7 +133,7 @@ class SentiHoodJudge:
     def _mean(self, metric: str, values: list[float], undefined: list[str]) -> float:
         """Returns the mean over the aspects whose value is defined; NaN if there is none.
 
-        "metric: aspect" is added to `undefined` for each other aspect.
+        For each aspect whose value is undefined, "metric: aspect" is added to `undefined`.
         """
         undefined += [f"{metric}: {name}" for name, value in zip(self.names, values) if math.isnan(value)]
         known = [value for value in values if not math.isnan(value)]

@@ -19,7 +19,10 @@ METRIC_CLASSES: dict[str, type[Metrics]] = {
 
 
 def titles_of(names: Collection[str]) -> dict[str, str]:
-    """Returns the titles by metric of the first class in METRIC_CLASSES whose metrics are all among `names`.
+    """Returns titles by metric name, for the first class in METRIC_CLASSES whose metrics all occur in `names`.
+
+    Args:
+        names: names of metrics, such as the keys of stored metrics; other names are ignored.
 
     Raises:
         ValueError: there is no such class.

@@ -66,7 +66,7 @@ class TfidfBaseline:
     """The tuned TF-IDF baseline; the same rows give the same baseline.
 
     For an unknown context, the baseline predicts the label shares of the fitted rows. If each context has its own
-    regression, the only label of a context with a single label is predicted with probability 1.
+    regression and all fitted rows of a context have the same label, this label gets probability 1.
 
     Args:
         rows: labelled training rows, at least one.
@@ -250,7 +250,7 @@ def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
         folds: number of folds; with fewer distinct sentences, there are as many folds as sentences.
     """
     frequency = counts(rows, "label")
-    rarest: dict[str, tuple[int, int | None]] = {}  # number of rows of each sentence's rarest label, and the label
+    rarest: dict[str, tuple[int, int | None]] = {}  # by sentence: the row count of its rarest label, and that label
     for row in rows:
         found = frequency[row.label], row.label
         rarest[row.sentence] = min(rarest.get(row.sentence, found), found)

@@ -29,7 +29,7 @@ class AspectBertModelOutput(ModelOutput):
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
         pooler_output: (B, hidden_size).
         hidden_states: the embeddings, then the output of every layer, (B, L, hidden_size) each.
-        attentions: A after dropout, (B, H, L, L) each.
+        attentions: the attention matrix after dropout, (B, H, L, L) each.
 
     Example:
         >>> import torch
@@ -55,7 +55,7 @@ class AspectBertSequenceClassifierOutput(ModelOutput):
         loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
         hidden_states: the embeddings, then the output of every layer, (B, L, hidden_size) each; None unless requested.
-        attentions: A after dropout, (B, H, L, L) each; None unless requested.
+        attentions: the attention matrix after dropout, (B, H, L, L) each; None unless requested.
 
     Example:
         >>> import torch

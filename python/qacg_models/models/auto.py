@@ -56,7 +56,7 @@ class ModelEntry:
 
     @property
     def starts_from_names(self) -> bool:
-        """Whether training can initialise the vectors of contexts from their names."""
+        """Whether training can initialise the embeddings of contexts from the names of the contexts."""
         return self.quasi_attention or self.adds_context
 
 
@@ -137,10 +137,12 @@ def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
 
 
 def register_with(name: str) -> None:
-    """Registers the class `name` and the other models of its module.
+    """Registers a model and the other models of its module with the Auto classes of transformers.
 
-    `name` is the name of a model class or of a configuration class; other names have no effect. For a model with a head
-    over any encoder, all models are registered, since the encoder may be in another module.
+    For a model with a head over any encoder, all models are registered, since the encoder may be in another module.
+
+    Args:
+        name: name of a model class or of a configuration class; other names have no effect.
     """
     named = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
     if any(entry.tensors == "head" for entry in named):

@@ -5,7 +5,7 @@ checkpoints, so state dicts of such checkpoints load unchanged.
 
 Differences from transformers' BERT:
 
-- ids and lengths beyond the tables raise ValueError (ids on the CPU and outside torch.compile only);
+- ids and lengths beyond the embedding tables raise ValueError (ids on the CPU and outside torch.compile only);
 - the embedding of padding is trained;
 - the attention output of a query that sees no key is 0.
 """
@@ -31,7 +31,7 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Base of `BertModel` and `BertForQuestionAnswering`; their attention implementations are IMPLEMENTATIONS."""
+    """Base of `BertModel` and `BertForQuestionAnswering`, with the attention implementations that both have."""
 
     config: PlainBertConfig
     config_class = PlainBertConfig
@@ -96,17 +96,18 @@ class BertModel(BertPreTrainedModel):
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
                 each sequence.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
-            head_mask: (H) or (layers, H), multiplies the attention matrix of every head: 1 keeps a head, 0 removes it.
-                Its gradient measures the importance of the heads. None: all heads are kept.
+            head_mask: (H) or (layers, H), a factor for the attention matrix of each head: 1 keeps a head, 0 removes it.
+                The gradient of head_mask measures the importance of the heads. None: all heads are kept.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size),
-                attention_mask is None, and per-token outputs are packed too. `PackingCollator` builds packed batches.
+                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
+                (T, hidden_size), attention_mask is None, and per-token outputs are packed too. `PackingCollator`
+                builds packed batches.
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
-                cu_seqlens or `config.unpad`) and the pooler "cls", the steps after the attention of the last layer run
-                for first tokens only, unless output_hidden_states is True.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
+                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes only first tokens after
+                its attention. With output_hidden_states it computes all tokens.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Hidden states of padding
                 are computed too, whatever `config.unpad` is.
             output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,
@@ -138,7 +139,7 @@ class BertModel(BertPreTrainedModel):
             inputs_embeds,
             cu_seqlens,
             max_seqlen,
-            # Without pooler the caller reads the hidden states, including those of padding.
+            # Without a pooler the caller reads the hidden states, including those of padding.
             leave_out_padding=self.config.unpad and pooler is not None and not output_attentions,
             may_round=not output_attentions,
         )
@@ -212,8 +213,8 @@ class BertForSequenceClassification(SequenceClassifier):
                 each sequence.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size), and
-                attention_mask is None.
+                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
+                (T, hidden_size), and attention_mask is None.
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.

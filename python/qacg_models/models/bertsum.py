@@ -59,9 +59,9 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
 
     Args:
         config: configuration of the head, with that of the encoder as the field `encoder`.
-        encoder: a transformers encoder, which becomes part of the model. Its configuration replaces `config.encoder`,
-            and its pooler is removed if its class can be built without a pooler. None builds an encoder from
-            `config.encoder`.
+        encoder: a transformers encoder, which becomes part of the model and whose configuration replaces
+            `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`. None builds
+            an encoder with initial weights from `config.encoder`.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.

@@ -1,7 +1,8 @@
 """CG-BERT (Wu and Ong, 2021): BERT whose queries and keys are mixed with a context.
 
-The queries of its self-attention are (1 - gate) Q + gate Qc, and the keys are (1 - gate) K + gate Kc. Queries and keys
-have gates of their own, one per token and head (`modules/context_mixing_attention.py`).
+The queries of the self-attention are (1 - gate) Q + gate Qc, and the keys are (1 - gate) K + gate Kc. Qc and Kc are
+projections of the context. Queries and keys have separate gates, one per token and head
+(`modules/context_mixing_attention.py`).
 """
 
 from dataclasses import dataclass
@@ -29,9 +30,9 @@ class CGBertModelOutput(ModelOutput):
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
         pooler_output: (B, hidden_size).
         hidden_states: (B, L, hidden_size) each; the embeddings come first.
-        attentions: A after dropout, (B, H, L, L) each.
-        query_gates: share of the context in each query, (B, H, L) each.
-        key_gates: share of the context in each key, (B, H, L) each.
+        attentions: the attention matrix after dropout, (B, H, L, L) each.
+        query_gates: weight of the context in each query, (B, H, L) each.
+        key_gates: weight of the context in each key, (B, H, L) each.
 
     Example:
         >>> import torch
@@ -59,9 +60,9 @@ class CGBertSequenceClassifierOutput(ModelOutput):
         loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
         hidden_states: (B, L, hidden_size) each, the embeddings first; None unless requested.
-        attentions: A after dropout, (B, H, L, L) each; None unless requested.
-        query_gates: share of the context in each query, (B, H, L) each; None unless requested.
-        key_gates: share of the context in each key, (B, H, L) each; None unless requested.
+        attentions: the attention matrix after dropout, (B, H, L, L) each; None unless requested.
+        query_gates: weight of the context in each query, (B, H, L) each; None unless requested.
+        key_gates: weight of the context in each key, (B, H, L) each; None unless requested.
 
     Example:
         >>> import torch

@@ -1,7 +1,8 @@
 """Base classes of the models that read a context: CG-BERT and QACG-BERT (Wu and Ong, 2021), and Aspect-BERT.
 
-They differ from BERT in their encoder (`modules/context_encoder.py`). Layers below `config.context_from_layer` are
-those of BERT. With `text_ids` they run once per text, for all its contexts.
+A context, such as an aspect, is given by its id. The models differ from BERT in their encoder
+(`modules/context_encoder.py`). Layers below `config.context_from_layer` are those of BERT. With `text_ids` these layers
+run once per text, for all contexts of the text.
 """
 
 from typing import ClassVar
@@ -86,25 +87,26 @@ class ContextBertModel(EncoderPreTrainedModel):
                 below `config.context_from_layer` run once per sequence. None: one question about each sequence.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size),
-                attention_mask is None, and per-token outputs are packed too. `PackingCollator` builds packed batches.
+                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
+                (T, hidden_size), attention_mask is None, and per-token outputs are packed too. `PackingCollator`
+                builds packed batches.
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
-            pooled_only: compute only what pooler_output requires; last_hidden_state is None. For a packed batch (by
-                cu_seqlens or `config.unpad`) and the pooler "cls", the steps after the attention of the last layer run
-                for first tokens only, unless output_hidden_states is True.
+            pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
+                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes only first tokens after
+                its attention. With output_hidden_states it computes all tokens.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each. QACG-BERT has the
-                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`. Aspect-BERT has none: ValueError.
+            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in
+                QACG-BERT, `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            An `output_class`, or the tuple of its fields that are not None.
+            An object of the class `output_class`, or the tuple of its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and
@@ -154,11 +156,14 @@ class ContextBertModel(EncoderPreTrainedModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context: A and P are its attention matrix, the rest is 0.
+        """Returns the maps and gates of a layer without a context, in the order of `map_fields` and `gate_fields`.
+
+        `attentions` and `softmax_maps` are the attention matrix of the layer. Other maps and the gates are 0.
 
         Args:
-            attention: the attention matrix of the layer, or None; maps are None then.
-            others: maps and gates of a layer with a context; the returned gates have the shapes of its gates.
+            attention: the attention matrix of the layer; None: all maps are None.
+            others: maps and gates of a layer with a context. The returned gates have the shapes of these gates, or are
+                None where these are None.
         """
         gates = others[len(self.map_fields) :]
         zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))
@@ -203,29 +208,28 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
                 each sequence.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
-                text_ids[i] with the context context_ids[i]. Labels are (N), and all outputs are those of a batch with N
-                sequences. Layers below `config.context_from_layer` run once per sequence. None: one question about each
-                sequence.
+                text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences. Layers
+                below `config.context_from_layer` run once per sequence. None: one question about each sequence.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
-                packed batch, input_ids, token_type_ids and position_ids are (T), inputs_embeds is (T, hidden_size), and
-                attention_mask is None.
+                packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
+                (T, hidden_size), and attention_mask is None.
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
-            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
-                regression and multi-label classification see `classification_loss`. None: no loss.
+            labels: (B), with text_ids (N), int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss
+                leaves out. For regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
-            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each. QACG-BERT has the
-                gates `lambdas`, CG-BERT the gates `query_gates` and `key_gates`. Aspect-BERT has none: ValueError.
+            output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in
+                QACG-BERT, `query_gates` and `key_gates` in CG-BERT. Aspect-BERT has no gates and raises ValueError.
             output_lambda: another name of output_gates.
             output_hidden_states: return the embeddings and the output of every layer;
                 None: `config.output_hidden_states`.
             return_dict: False returns a plain tuple; None: `config.return_dict`.
 
         Returns:
-            An `output_class`, or the tuple of its fields that are not None.
+            An object of the class `output_class`, or the tuple of its fields that are not None.
 
         Raises:
             TypeError, ValueError: an argument is invalid; the message names it. Values are checked on the CPU and

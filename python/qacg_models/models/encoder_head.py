@@ -17,7 +17,7 @@ from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
 
 
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
-    """A transformers model with a head over an encoder, which is the attribute named by `base_model_prefix`.
+    """A transformers model with a head over an encoder; `base_model_prefix` names the encoder's attribute.
 
     The encoder is any text encoder of AutoModel whose output has `last_hidden_state` and which requires no other inputs
     than `encode` passes. `BertModel` of this package is such an encoder. The models with contexts are not, since they
@@ -59,7 +59,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         """Stores the encoder, without its pooler if its constructor has the argument `add_pooling_layer`.
 
         Args:
-            encoder: the encoder; None builds one from `config.encoder`.
+            encoder: the encoder; None builds one with initial weights from `config.encoder`.
 
         Raises:
             TypeError, ValueError: a field of the configuration is invalid.
@@ -91,7 +91,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum length in tokens for which the encoder has positions; None: it has no table of positions."""
+        """Maximum length in tokens for which the encoder has positions; None: the encoder has no position table."""
         return self._position_limit
 
     def encode(
@@ -106,14 +106,13 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         inputs_embeds: Tensor | None = None,
         head_mask: Tensor | None = None,
     ) -> tuple[BaseModelOutput, Tensor | None]:
-        """Runs the encoder.
-
-        The encoder receives token types only if it has more than one type.
+        """Checks the inputs and runs the encoder.
 
         Args:
             input_ids: (B, L) int64 or int32; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
-            token_type_ids: (B, L) int64 or int32; None: all 0.
+            token_type_ids: (B, L) int64 or int32; None: the default of the encoder. An encoder with at most one token
+                type does not receive them.
             position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder.
             output_attentions: return attention matrices; None: `config.output_attentions`.
             output_hidden_states: return hidden states; None: `config.output_hidden_states`.

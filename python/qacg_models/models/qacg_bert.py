@@ -1,7 +1,8 @@
 """QACG-BERT (Wu and Ong, 2021): BERT whose self-attention adds a gated sigmoid map over a context.
 
-Its attention matrix is A = softmax(T) + lambda * alpha * sigmoid(Tc) (`qacg_kernels/MATH.md`, eq. 1 to 8). T are the
-scores of queries and keys, Tc are the scores of context queries and context keys. lambda is the gate of each query.
+The attention matrix is A = softmax(T) + lambda * alpha * sigmoid(Tc) (`qacg_kernels/MATH.md`, eq. 1 to 5 and 7). T are
+the scores of queries and keys. Tc are the scores of context queries and context keys. lambda is the gate of each query,
+and alpha is `config.quasi_scale`.
 """
 
 from dataclasses import dataclass
@@ -28,10 +29,11 @@ class QACGBertModelOutput(ModelOutput):
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
         pooler_output: (B, hidden_size).
         hidden_states: (B, L, hidden_size) each; the embeddings come first.
-        attentions: A after dropout, (B, H, L, L) each. A may be negative.
+        attentions: the attention matrix A after dropout, (B, H, L, L) each. Without dropout A = P + lambda * G. A may
+            have negative entries.
         softmax_maps: the softmax map P, (B, H, L, L) each.
-        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each, with G = alpha * sigmoid(Tc). Without
-            dropout A = P + lambda * G.
+        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each. G is alpha * sigmoid(Tc), with the
+            scores Tc of context queries and context keys.
         lambdas: the gate lambda of each query, (B, H, L) each.
 
     Example:
@@ -61,10 +63,11 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
         loss: (), see `classification_loss`; None without labels.
         logits: (B, num_labels).
         hidden_states: (B, L, hidden_size) each, the embeddings first; None unless requested.
-        attentions: A after dropout, (B, H, L, L) each; None unless requested.
+        attentions: the attention matrix A after dropout, (B, H, L, L) each; None unless requested. Without dropout
+            A = P + lambda * G.
         softmax_maps: the softmax map P, (B, H, L, L) each; None unless attentions are requested.
-        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each, with G = alpha * sigmoid(Tc); None
-            unless attentions are requested.
+        quasi_maps: the gated quasi-attention map lambda * G, (B, H, L, L) each; None unless attentions are requested. G
+            is alpha * sigmoid(Tc), with the scores Tc of context queries and context keys.
         lambdas: the gate lambda of each query, (B, H, L) each; None unless requested.
 
     Example:

@@ -1,7 +1,8 @@
 """Query Attention for extractive question answering, over any encoder.
 
-The question becomes one vector, q = mean over its tokens of W_q h. Every token of the sequence gets a weight
-a = softmax(W_k h . q). The first and last token of the answer are predicted from a * W_v h:
+h is the hidden state of a token after the encoder. The question becomes one vector q, the mean of W_q h over the tokens
+of the question. Every token of the sequence gets a weight a = softmax(W_k h . q). The first and last token of the
+answer are predicted from a * W_v h:
 - "linear": Linear(dropout(gelu(a * W_v h)));
 - "convolutional": Linear(dropout([relu(conv_1), relu(conv_3), relu(conv_5)] of a * W_v h)), widths 1, 3 and 5.
 A second head predicts the type of the question from q.
@@ -32,8 +33,8 @@ class QueryAttentionOutput(ModelOutput):
     """Output of `QueryAttentionForQuestionAnswering`.
 
     Attributes:
-        loss: (), the loss of the span plus the weighted loss of the question type, each if its labels are given; None
-            without labels.
+        loss: (), the loss of the span plus the weighted loss of the question type, each only if its labels are given;
+            None without labels.
         start_logits: (B, L), logit of each token as the first of the answer. The softmax of the loss includes padding,
             as in BERT.
         end_logits: (B, L), logit of each token as the last of the answer.
@@ -61,9 +62,9 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
 
     Args:
         config: configuration of the head, with that of the encoder as the field `encoder`.
-        encoder: a transformers encoder, which becomes part of the model. Its configuration replaces `config.encoder`,
-            and its pooler is removed if its class can be built without a pooler. None builds an encoder from
-            `config.encoder`.
+        encoder: a transformers encoder, which becomes part of the model and whose configuration replaces
+            `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`. None builds
+            an encoder with initial weights from `config.encoder`.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -120,14 +121,14 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QueryAttentionOutput | tuple[Tensor, ...]:
-        """Scores each token of a padded batch of questions with texts as the first and as the last token of an answer.
+        """Scores each token of a padded batch as the first and as the last token of an answer.
 
         Args:
-            input_ids: (B, L) int64 or int32: the question, a separator, the text; None with inputs_embeds.
+            input_ids: (B, L) int64 or int32: in each row the question, a separator, the text; None with inputs_embeds.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32, 0 for the question and 1 for the text. An encoder with at most one
-                token type does not receive them. None: the head finds the question by its separator, see
-                `token_types_of`, and the encoder uses its default.
+                token type does not receive them. None: the question is the tokens before the first
+                `config.sep_token_id`, and the encoder uses its default token types.
             position_ids: (B, L) or (1, L) int64 or int32; None: the default of the encoder. An encoder without this
                 argument requires None.
             inputs_embeds: (B, L, width of the word embeddings), in place of input_ids; requires token_type_ids, and an
@@ -229,7 +230,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         scores = scores + (query @ self.key_layer.bias).unsqueeze(-1)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if visible is not None:
-            # Weights of padding are set to 0 below, since in a row of padding only they are not 0 here.
+            # Weights of padding are set to 0 below: in a row that is all padding, they are not 0 here.
             scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         if visible is not None:

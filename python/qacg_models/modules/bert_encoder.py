@@ -30,16 +30,17 @@ class BertSelfAttention(nn.Module):
         output_attentions: bool,
         head_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Computes self-attention within each sequence. (N, ...) stands for (B, L, ...) if padded, (T, ...) if packed.
+        """Computes self-attention within each sequence.
 
         Args:
-            hidden_states: (N, hidden).
+            hidden_states: (B, L, hidden), or packed (T, hidden).
             mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
-            output_attentions: also return A, the attention matrix.
-            head_mask: (H), multiplies the attention matrices of the heads; None: all heads are kept.
+            output_attentions: also return the attention matrix A.
+            head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
 
         Returns:
-            The output (N, hidden); A after dropout and head_mask (B, H, L, L), with L = max_seqlen if packed, or None.
+            The output in the shape of hidden_states; A after dropout and head_mask, (B, H, L, L) with L = max_seqlen if
+            packed, or None without output_attentions.
         """
         query, key, value = (
             layer(hidden_states).unflatten(-1, (self.config.num_attention_heads, -1))
@@ -79,18 +80,18 @@ class BertLayer(GradientCheckpointingLayer):
         head_mask: Tensor | None = None,
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Runs the layer.
+        """Runs the attention block, then the feed-forward block.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
             mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
-            output_attentions: also return A, the attention matrix.
-            head_mask: (H), multiplies the attention matrices of the heads; None: all heads are kept.
-            first_only: after the attention compute only the first token of each sequence; requires the packing.
+            output_attentions: also return the attention matrix A.
+            head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
+            first_only: compute only the first token of each sequence after the attention; requires the packing.
 
         Returns:
-            Hidden states in the shape of the input, or (B, hidden) with first_only; A after dropout and head_mask
-            (B, H, L, L), with L = max_seqlen if packed, or None.
+            Hidden states in the shape of the input, or (B, hidden) with first_only; A after dropout and head_mask,
+            (B, H, L, L) with L = max_seqlen if packed, or None without output_attentions.
         """
         attended, attention = self.attention(
             hidden_states, mask, first_only, output_attentions=output_attentions, head_mask=head_mask
@@ -119,14 +120,14 @@ class BertEncoder(nn.Module):
             hidden_states: (B, L, hidden), or packed (T, hidden).
             mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
             output_attentions: also return the attention matrices.
-            head_mask: None or (layers, H), multiplies the attention matrices of the heads.
-            first_only: after its attention the last layer computes only the first token of each sequence; requires the
+            head_mask: (layers, H), a factor for the attention matrix of each head; None: all heads are kept.
+            first_only: the last layer computes only the first token of each sequence after its attention; requires the
                 packing.
 
         Returns:
             Two lists. The first has the input and the hidden states after each layer; with first_only the states after
-            the last layer are (B, hidden). The second has A of each layer after dropout and head_mask, (B, H, L, L)
-            with L = max_seqlen if packed, or None.
+            the last layer are (B, hidden). The second has, for each layer, the attention matrix after dropout and
+            head_mask, (B, H, L, L) with L = max_seqlen if packed, or None without output_attentions.
         """
         every_hidden, every_map = [hidden_states], []
         for i, layer in enumerate(self.layer):

@@ -57,8 +57,8 @@ class BertEmbeddings(nn.Module):
 
         Args:
             input_ids: (B, L) or (T); None with inputs_embeds.
-            token_type_ids: as input_ids; None: all 0.
-            position_ids: as input_ids, or (1, L); None: 0 to L - 1. A packed batch requires it.
+            token_type_ids: (B, L) or (T); None: all 0.
+            position_ids: (B, L), (1, L) or (T); None: 0 to L - 1. A packed batch requires position_ids.
             inputs_embeds: (B, L, hidden_size) or (T, hidden_size), word embeddings in place of input_ids.
 
         Returns:
@@ -101,7 +101,7 @@ class AttentionBlock(nn.Module):
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
             mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
-            first_only: after the attention compute only the first token of each sequence; requires the packing.
+            first_only: compute only the first token of each sequence after the attention; requires the packing.
             **options: further arguments of the self-attention.
 
         Returns:
@@ -166,8 +166,8 @@ class AttentionPooler(nn.Module):
             layout: the packing; or (B, L) booleans, True for tokens; or None without padding.
 
         Returns:
-            (B, hidden_size). For a packed sequence without tokens, the average is 0. For a padded sequence without
-            tokens, it is over all positions.
+            (B, hidden_size). The average is 0 for a packed sequence without tokens. For a padded sequence without
+            tokens it is the average over all positions.
         """
         weights = self.weights(hidden_states, layout)
         if isinstance(layout, Packing):
@@ -177,7 +177,12 @@ class AttentionPooler(nn.Module):
         return torch.tanh(self.dense(average))
 
     def weights(self, hidden_states: Tensor, layout: Packing | Tensor | None) -> Tensor:
-        """Returns the weights of the average, (B, L) or packed (T); arguments as in `forward`."""
+        """Returns the weight of each token in the average, (B, L) or packed (T).
+
+        Args:
+            hidden_states: (B, L, hidden_size), or packed (T, hidden_size).
+            layout: the packing; or (B, L) booleans, True for tokens; or None without padding.
+        """
         scores = self.attention_gate(hidden_states).squeeze(-1)
         # The lowest finite number, since -inf would give NaN for a sequence that consists of padding only.
         lowest = torch.finfo(scores.dtype).min

@@ -102,7 +102,7 @@ class PositionalEncoding(nn.Module):
 
     @torch.no_grad()
     def reset_table(self) -> None:
-        """Computes the table again, in place."""
+        """Computes the position embeddings `pe` again, in place."""
         _, max_len, dim = self.pe.shape
         # In float64 on the CPU, since in float32 the angles of late positions have errors in the fourth digit.
         positions = torch.arange(max_len, dtype=torch.float64, device="cpu").unsqueeze(1)
@@ -112,7 +112,7 @@ class PositionalEncoding(nn.Module):
         self.pe[0, :, 1::2] = angles.cos()[:, : dim // 2].to(self.pe)
 
     def positions(self, length: int) -> Tensor:
-        """Returns the first `length` rows, (1, length, dim); raises ValueError if the table has fewer."""
+        """Returns the first `length` position embeddings, (1, length, dim); raises ValueError if there are fewer."""
         if length > self.pe.shape[1]:
             raise ValueError(
                 f"length: expected at most max_len = {self.pe.shape[1]} positions, one per sentence, got {length}. "
@@ -183,7 +183,7 @@ class TransformerEncoderLayer(GradientCheckpointingLayer):
         attn_implementation: str = "sdpa",
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Runs the layer.
+        """Runs self-attention, then the feed-forward block.
 
         Args:
             iter: index of the layer; layer 0 applies no LayerNorm before its attention.
@@ -302,7 +302,7 @@ class TransformerInterEncoder(nn.Module):
     def freeze_unread(self) -> None:
         """Freezes the LayerNorm of layer 0, which checkpoints contain but the layer does not use.
 
-        Distributed training waits for the gradient of every trainable parameter.
+        If it were trainable, distributed training would wait for its gradient.
         """
         if self.num_inter_layers:
             self.transformer_inter[0].layer_norm.requires_grad_(False)
@@ -335,12 +335,14 @@ class TransformerInterEncoder(nn.Module):
                 the CPU and outside torch.compile only.
         """
         if output_attentions and not return_dict:
-            raise ValueError("output_attentions: expected False without return_dict=True, got True")
+            raise ValueError(
+                "output_attentions: expected False without return_dict=True, got True. Pass return_dict=True too."
+            )
         check_choice("attn_implementation", attn_implementation, IMPLEMENTATIONS)
         sentence = self._sentences(top_vecs, mask)
         # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
-        check_input_dtype("top_vecs", x, self.wo)  # of the sum, since narrower inputs are converted by it
+        check_input_dtype("top_vecs", x, self.wo)  # of the sum, which converts inputs of a narrower dtype
         maps = []
         for i, layer in enumerate(self.transformer_inter):
             x = layer(i, None, x, ~sentence, attn_implementation, output_attentions)

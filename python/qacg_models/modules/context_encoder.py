@@ -1,8 +1,11 @@
-"""Encoders that read a context, one embedding Ec for each sequence, from layer `context_from_layer` on.
+"""Encoders that read a context from layer `context_from_layer` on, as one embedding Ec for each sequence.
 
-The layers below are those of BERT. In the encoder of CG-BERT and QACG-BERT, each later layer i mixes Ec with the hidden
-states X, c = W_i [Ec ; X] + b_i + Ec, and its self-attention reads c and X. In the encoder of Aspect-BERT, the first of
-these layers gets X + Ec, and all layers are those of BERT.
+The layers below are those of BERT. In CG-BERT and QACG-BERT, each layer i from there on has a context layer, a linear
+layer that mixes Ec with the hidden states X: c = W_i [Ec ; X] + b_i + Ec. Its self-attention reads c and X. In
+Aspect-BERT, layer `context_from_layer` gets X + Ec, and all layers are those of BERT.
+
+A question is a text with one context. N questions may be about B texts. The layers below `context_from_layer` then run
+once per text.
 """
 
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from qacg_models.modules.packing import Packing, SharedTexts, first_tokens, per_
 
 
 class ContextAttentionBlock(AttentionBlock):
-    """The attention block of a layer with a context. Several questions may share a text."""
+    """The attention block of a layer with a context, for questions. A question is a text with one context."""
 
     def forward(
         self,
@@ -35,16 +38,18 @@ class ContextAttentionBlock(AttentionBlock):
         """Runs self-attention, then the dense layer, the residual connection and LayerNorm.
 
         Args:
-            hidden_states: the residual, (B, L, hidden), or packed (T, hidden), of the texts.
-            projections: the projections of texts and questions.
+            hidden_states: input of the residual connection: hidden states of the texts, (B, L, hidden), or packed
+                (T, hidden).
+            projections: query, key, value, context query and context key; see `Projections`.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
-            texts: the texts of the questions; None: each question has its own, so that B = N.
+            texts: the text of each question; None: every question has a text of its own, so that B = N.
             first_only: return only the first token of each packed sequence; requires the packing.
-            **options: further arguments of the self-attention.
+            **options: `output_attentions` and `output_gates`, for the self-attention.
 
         Returns:
-            A tuple: hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with
-            first_only; then the other outputs of the self-attention.
+            A tuple of the hidden states of the questions and the maps and gates of the self-attention. Hidden states
+            are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None unless
+            requested.
         """
         attended, *others = self.self(projections, mask, texts, first_only=first_only, **options)
         if first_only:
@@ -55,7 +60,7 @@ class ContextAttentionBlock(AttentionBlock):
 
 
 class ContextBertLayer(GradientCheckpointingLayer):
-    """A layer with a context: context layer, attention block, feed-forward block."""
+    """A layer with a context: mixes the context with the hidden states, then runs attention and feed-forward block."""
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
@@ -82,22 +87,24 @@ class ContextBertLayer(GradientCheckpointingLayer):
         first_only: bool = False,
         texts: SharedTexts | None = None,
     ) -> tuple[Tensor | None, ...]:
-        """Runs the layer.
+        """Runs the layer for N questions. A question is a text with one context.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
             context_embedding: (N, hidden), one per question. The sequences of the output are the questions.
-            context_layer: linear layer from 2 hidden to hidden. As in checkpoints it is a submodule of the encoder. It
-                is applied here, so that gradient checkpointing does not store the mixed context of every layer.
+            context_layer: the linear layer from 2 hidden to hidden features that mixes the context. As in checkpoints
+                it is a submodule of the encoder. It is called in this layer, so that gradient checkpointing does not
+                store the mixed context.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
             output_gates: also return the values of the gates.
             output_attentions: also return attention matrices.
             first_only: return only the first token of each packed sequence; requires the packing.
-            texts: the texts of the questions; None: each question has its own, so that B = N.
+            texts: the text of each question; None: every question has a text of its own, so that B = N.
 
         Returns:
-            A tuple: hidden states of the questions, (N, L, hidden) or packed (T, hidden), or (N, hidden) with
-            first_only; then the other outputs of the self-attention.
+            A tuple of the hidden states of the questions and the maps and gates of the self-attention. Hidden states
+            are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None unless
+            requested.
         """
         attention, projections = self.attention.self, None
         if not output_attentions:
@@ -132,7 +139,7 @@ class PlainLayers(nn.Module):
 
     Attributes:
         first: index of the first layer that reads the context.
-        layer: all layers.
+        layer: all layers of the encoder.
     """
 
     first: int
@@ -149,8 +156,8 @@ class PlainLayers(nn.Module):
             output_attentions: also return the attention matrices.
 
         Returns:
-            Two lists. The first has the input and the hidden states after each of these layers. The second has A of
-            each layer, (B, H, L, L), with L = max_seqlen if packed, or None.
+            Two lists. The first has the input and the hidden states after each of these layers. The second has the
+            attention matrix of each layer after dropout, (B, H, L, L) with L = max_seqlen if packed, or None.
         """
         every_hidden, every_map = [hidden_states], []
         for layer in self.layer[: self.first]:
@@ -161,7 +168,7 @@ class PlainLayers(nn.Module):
 
 
 class ContextBertEncoder(PlainLayers):
-    """Layers of BERT below `config.context_from_layer`, then layers with a context, each with its context layer.
+    """Layers of BERT below `config.context_from_layer`, then layers that read a context.
 
     Args:
         config: sizes and variants.
@@ -177,7 +184,7 @@ class ContextBertEncoder(PlainLayers):
         self.layer = nn.ModuleList(
             BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
         )
-        # Layers without a context get a module without parameters: indices in parameter names are those of layers.
+        # Layers without a context get a module without parameters, so that all indices in names are those of layers.
         self.context_layer = nn.ModuleList(
             nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
         )
@@ -192,7 +199,7 @@ class ContextBertEncoder(PlainLayers):
         first_only: bool = False,
         texts: SharedTexts | None = None,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context.
+        """Runs the layers with a context for N questions. A question is a text with one context.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
@@ -201,11 +208,12 @@ class ContextBertEncoder(PlainLayers):
             output_attentions: also return attention matrices.
             output_gates: also return the values of the gates.
             first_only: the last layer returns only the first token of each packed sequence; requires the packing.
-            texts: the texts of the questions; None: each question has its own, so that B = N.
+            texts: the text of each question; None: every question has a text of its own, so that B = N.
 
         Returns:
-            Two lists with an element for each of these layers: its hidden states, and a list of the other outputs of
-            its self-attention.
+            Two lists with an element for each of these layers. The first has the hidden states after the layer,
+            (N, L, hidden) or packed (T, hidden); with first_only the last are (N, hidden). The second has a list of the
+            maps and gates that the self-attention of the layer returns, None unless requested.
         """
         every_hidden, every_other = [], []
         for layer, context_layer in zip(self.layer[self.first :], self.context_layer[self.first :]):
@@ -221,10 +229,10 @@ class ContextBertEncoder(PlainLayers):
 
 
 class AspectBertEncoder(PlainLayers):
-    """Layers of BERT, of which layer `config.context_from_layer` gets the sum of hidden states and context embedding.
+    """Layers of BERT; layer `config.context_from_layer` gets the sum of hidden states and context embedding.
 
     Args:
-        config: sizes, and the index of that layer.
+        config: sizes, dropout probabilities, and `context_from_layer`.
     """
 
     def __init__(self, config: ContextFromLayerConfig):
@@ -251,11 +259,13 @@ class AspectBertEncoder(PlainLayers):
             output_attentions: also return attention matrices.
             output_gates: must be False.
             first_only: the last layer returns only the first token of each packed sequence; requires the packing.
-            texts: the texts of the questions; None: each question has its own, so that B = N.
+            texts: the text of each question; None: every question has a text of its own, so that B = N.
 
         Returns:
-            Two lists with an element for each of these layers: its hidden states, and a list with its attention matrix,
-            (N, H, L, L) with L = max_seqlen if packed, or with None.
+            Two lists with an element for each of these layers. The first has the hidden states after the layer,
+            (N, L, hidden) or packed (T, hidden); with first_only the last are (N, hidden). The second has a list of one
+            element: the attention matrix of the layer after dropout, (N, H, L, L) with L = max_seqlen if packed, or
+            None without output_attentions.
 
         Raises:
             ValueError: output_gates is True.

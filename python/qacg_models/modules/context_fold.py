@@ -1,15 +1,15 @@
-"""A context layer and the projections after it, separate or folded into one product (qacg_kernels/MATH.md).
+"""The context path: a context layer and the projections after it, separate or folded (qacg_kernels/MATH.md).
 
-X are the hidden states, E is the context embedding, and W = [We | Wx]. The context query of a layer is
-Uq (Wx X + We E + b + E) + uq. Folded, it is (Uq Wx) X plus Uq (We E + b + E) + uq. The second term is equal for all
-tokens of a sequence. The context key is folded in the same way.
+The context layer computes c = W [E ; X] + b + E from the context embedding E and the hidden states X; W = [We | Wx].
+The context query Uq c + uq is the sum of two terms. The term (Uq Wx) X takes one product if Uq Wx is folded into one
+matrix. The term Uq (We E + b + E) + uq is equal for all tokens of a sequence. The context key has the same two terms.
 
-With the hidden size H and the context projection "hidden", the five projections of a token then take five H x H
-products instead of six. `fold_context` folds weights once, for inference, and requires two products per question.
-`project_apart` folds weights within a call of more than 2 H tokens, and requires three products per question.
+With the context projection "hidden", the five projections of a token take six products of the size hidden x hidden, or
+five with folded weights. `fold_context` folds weights once, for inference, and requires two products per question.
+`project_apart` folds weights within a call with many tokens, and requires three products per question.
 
-The products of the tokens do not depend on E. So in the first layer with a context they are computed once for each
-text, whatever the number of questions about the text (`Projections`).
+A question is a text with one context. The products of the tokens do not depend on E. So in the first layer with a
+context they are computed once for each text, whatever the number of questions about the text (`Projections`).
 """
 
 from typing import Any, NamedTuple
@@ -25,12 +25,14 @@ _OWN_ROLES = ("query", "key", "value")
 
 
 class Projections(NamedTuple):
-    """Query, key, value, context query and context key; the parts of tokens and of questions are separate.
+    """Query, key, value, context query and context key, as a part per token of a text and a part per question.
+
+    A question is a text with one context. A context query or context key is the sum of its two parts.
 
     Attributes:
-        tokens: the five projections of the tokens, (B, L, H, D) or packed (T, H, D) each.
-        questions: the parts of context query and context key that are the same for all tokens, (N, H, D) each; None if
-            they are part of `tokens`.
+        tokens: the five projections of the tokens of the texts, (B, L, H, D) or packed (T, H, D) each.
+        questions: the parts of context query and context key that are the same for all tokens of a question, (N, H, D)
+            each; None if `tokens` includes these parts.
     """
 
     tokens: tuple[Tensor, ...]
@@ -79,11 +81,11 @@ class Projections(NamedTuple):
 
 
 class ContextFold(nn.Module):
-    """The folded weights of one layer, in buffers outside the state dict.
+    """The folded weights of a context layer and of the projections after it, in buffers outside the state dict.
 
     Args:
         attention: a self-attention with `layer(role)`, `num_heads` and `context_projection`.
-        context_layer: the context layer before it, W (hidden, 2 hidden) and b (hidden).
+        context_layer: the linear layer that mixes the context for `attention`, W (hidden, 2 hidden) and b (hidden).
 
     Raises:
         TypeError: a projection or the context layer has a wrapper or a hook, such as an adapter.
@@ -125,7 +127,12 @@ class ContextFold(nn.Module):
             self.register_buffer(name, value.to(context_layer.weight.dtype), persistent=False)
 
     def forward(self, hidden_states: Tensor, context_embedding: Tensor) -> Projections:
-        """Returns the projections of texts (B, L, hidden) or (T, hidden) and of questions (N, hidden)."""
+        """Returns the five projections, with separate parts for texts and questions.
+
+        Args:
+            hidden_states: of the texts, (B, L, hidden) or packed (T, hidden).
+            context_embedding: of the questions, (N, hidden).
+        """
         tokens = F.linear(hidden_states, self.weight, self.bias)
         questions = F.linear(context_embedding, self.context_weight, self.context_bias)
         sizes = (tokens, len(_OWN_ROLES) + len(CONTEXT_ROLES)), (questions, len(CONTEXT_ROLES))
@@ -135,7 +142,7 @@ class ContextFold(nn.Module):
 def mix_context(
     context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor, layout: Packing | Tensor | None
 ) -> Tensor:
-    """Returns the context of a layer, W [E ; X] + b + E. E is multiplied once per question.
+    """Returns the context of each token, W [E ; X] + b + E. E is multiplied once per sequence.
 
     A context layer with a wrapper or a hook, such as an adapter, is called as a module, with [E ; X] of every token.
 
@@ -171,7 +178,7 @@ def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
 
     Args:
         attention: a self-attention with `layer(role)` and `context_projection`.
-        context_layer: the context layer before it.
+        context_layer: the linear layer that mixes the context for `attention`.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
@@ -191,10 +198,11 @@ def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
 def project_apart(
     attention: nn.Module, context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor
 ) -> Projections:
-    """Projects texts and questions; differentiable.
+    """Returns the five projections, with separate parts for texts and questions; differentiable.
 
-    The weights of the context path are folded for more than 2 H tokens, where H is the hidden size. Folding saves one
-    H x H product per token, and adds two products of weights, each as much work as one product for H tokens.
+    If there are more tokens than twice the hidden size, the weights of the context layer and of the projections after
+    it are folded. Folding saves one hidden x hidden product per token. It adds two products of weight matrices, each of
+    which is as much work as that product for `hidden` tokens.
 
     Args:
         attention: a self-attention with `layer(role)` and `num_heads`, for which `can_project_apart` is True.
@@ -249,12 +257,12 @@ def has_context_layers(model: nn.Module) -> bool:
 
 
 def fold_context(model: nn.Module) -> int:
-    """Folds the context path of every layer of a QACG-BERT or CG-BERT that reads the context, for inference.
+    """Folds the context layers of a QACG-BERT or CG-BERT into the projections after them, for inference.
 
     Results stay the same up to rounding. The folded weights are used where no gradients are recorded and no attention
-    maps are requested. `model.train()` and `load_state_dict` drop them. After any other change of the weights call this
-    function again. Later hooks on the folded layers are not called. Parameters, state dict and saved files stay as they
-    are.
+    maps are requested. `model.train()` and `load_state_dict` drop them. After any other change of the weights, call
+    this function again. Hooks that are added to the folded layers later are not called. Parameters, state dict and
+    saved files stay as they are.
 
     Args:
         model: any module that contains the encoder of a QACG-BERT or CG-BERT, in evaluation mode.

@@ -15,13 +15,13 @@ _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 class ContextMixingSelfAttention(ContextAttention):
     """Self-attention A V with A = softmax(Q' K'^T / sqrt(D)), where Q' and K' contain a context (Wu and Ong, 2021).
 
-    Every token has a context c, which is mixed into its query:
+    Every token has a context vector c. The gate lq mixes the context query Qc into the query Q:
 
         Qc = Uq c + uq,  lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc.
 
-    Keys are mixed in the same way. act is `config.gate_activation`. Unlike in QACG-BERT, Qc and Kc have no dropout.
-    Layers have the same names as in QACG-BERT; state dicts with the other published names (Wq, Wcq, lambda_Q, ...) load
-    as well.
+    A gate lk mixes the context key Kc into the key K in the same way. act is `config.gate_activation`. Unlike in
+    QACG-BERT, Qc and Kc have no dropout. Layers have the same names as in QACG-BERT; state dicts with the other
+    published names (Wq, Wcq, lambda_Q, ...) load as well.
     """
 
     naming = "released"
@@ -46,20 +46,20 @@ class ContextMixingSelfAttention(ContextAttention):
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each of N sequences, one per question.
+        """Computes self-attention within each of N questions. A question is a text with one context.
 
         Args:
-            projections: the projections of texts and questions.
+            projections: query, key, value, context query and context key; see `Projections`.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
-            texts: the texts of the questions; None: each question has its own.
+            texts: the text of each question; None: every question has a text of its own.
             first_only: return only the first token of each packed sequence; requires the packing.
-            output_attentions: also return A, the attention matrix.
+            output_attentions: also return the attention matrix A.
             output_gates: also return the gates lq and lk.
 
         Returns:
-            The output (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout
-            (N, H, L, L), with L = max_seqlen if packed, or None; the gates lq and lk, (N, H, L, 1), or (T, H, 1) if
-            packed, or None.
+            The output (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only; A after dropout,
+            (N, H, L, L) with L = max_seqlen if packed; lq and lk, (N, H, L, 1), or (T, H, 1) if packed. A and the gates
+            are None unless requested.
         """
         query, key, value, context_query, context_key = projections.heads(mask, texts)
         query_gate = self._gate("gate_query", query, "gate_context_query", context_query)

@@ -13,18 +13,21 @@ from qacg_models.modules.packing import Packing, SharedTexts, pack_visible, pack
 
 @dataclass(frozen=True)
 class EncoderBatch:
-    """The tokens of a batch in the form that the encoder processes. (*) stands for (B, L) if padded, (T) if packed.
+    """The tokens of a batch in the form that the encoder processes.
+
+    (*) stands for (B, L) in a padded batch, and for (T) in a packed batch.
 
     Attributes:
         size: B, the number of the caller's sequences.
         input_ids: (*), or None with inputs_embeds.
         inputs_embeds: (*, hidden), or None with input_ids.
         token_type_ids: (*); None: all 0.
-        position_ids: (*), or (1, L) if padded; None: 0 to L - 1 of a padded batch.
-        layout: the packing; or, if padded, (B, L) booleans, True for tokens; or None without padding.
+        position_ids: (*), or (1, L) if padded; None, in a padded batch only: 0 to L - 1 in each sequence.
+        layout: the packing of a packed batch; for a padded batch (B, L) booleans, True for tokens, or None if every
+            position is a token.
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
-        token_indices: (T - filler,) int64, the index b L + l of each of the caller's tokens in that padded batch; None
-            if padded_shape is None.
+        token_indices: (T - filler,) int64, the index of each token in the flattened batch of the caller: b L + l for
+            position l of sequence b. None if padded_shape is None.
         filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own,
             and their values are not returned.
     """
@@ -45,14 +48,14 @@ class EncoderBatch:
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
     def for_questions(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", SharedTexts]:
-        """Returns the batch of N questions about the texts of this batch.
+        """Returns the batch of N questions about the texts of this batch. A question is a text with one context.
 
-        The new batch has the size and the layout of the questions. Its token fields (input_ids, inputs_embeds,
-        token_type_ids and position_ids) are None or those of the texts, and are not to be read.
+        The new batch has the size and the layout of the questions. Callers must not read its fields input_ids,
+        inputs_embeds, token_type_ids and position_ids, which are None or those of the texts.
 
         Args:
             text_ids: (N) int64, the index of each question's text in this batch.
-            may_round: a packed batch may get filler, if `rounding_pays`.
+            may_round: add filler tokens to a packed batch if `rounding_pays`.
 
         Returns:
             The new batch, and the `SharedTexts` that expands values of this batch to the questions.
@@ -69,13 +72,14 @@ class EncoderBatch:
         if may_round and rounding_pays(text_ids.device):
             questions = questions.rounded()
         if questions.filler:
-            rows = pad(rows, (0, questions.filler))  # tokens of the first text
+            rows = pad(rows, (0, questions.filler))  # filler repeats the first token
         return questions, SharedTexts(questions.with_filler(text_ids), rows, self.layout)
 
     def rounded(self) -> "EncoderBatch":
-        """Returns the packed batch with filler, so that T is one of 16 numbers between two powers of 2.
+        """Returns the packed batch with filler, which rounds T up to one of 16 numbers per power of 2.
 
-        A batch whose T is one of these numbers, or less than 32, is returned unchanged.
+        Between 2^k and 2^(k + 1) these are the multiples of 2^(k - 4). A batch whose T is such a number, or less than
+        32, is returned unchanged.
         """
         packing, tokens = self.layout, self.layout.sequences.shape[0]
         filler = -tokens % (1 << max(0, tokens.bit_length() - 5))
@@ -106,7 +110,10 @@ class EncoderBatch:
         return x[: self.size] if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
-        """Returns whether the last layer, after its attention, has to compute only the first token of each sequence."""
+        """Returns whether the last layer, after its attention, has to compute only the first token of each sequence.
+
+        The result is True for a packed batch and the pooler "cls", unless hidden states are returned.
+        """
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 
     def pooled_from(self, hidden_states: Tensor, first_only: bool) -> tuple[Tensor, Packing | Tensor | None]:
@@ -166,7 +173,7 @@ def read_batch(
         config: configuration of the encoder.
         input_ids: (B, L) or packed (T), int64 or int32; None with inputs_embeds.
         attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding. A packed batch requires None.
-        token_type_ids: as input_ids; None: all 0.
+        token_type_ids: (B, L) or packed (T); None: all 0.
         position_ids: (B, L), (1, L) or packed (T); None: 0, 1, 2, ... in each sequence.
         inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
         cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded.
@@ -174,7 +181,7 @@ def read_batch(
             CPU and outside torch.compile only. A padded batch requires None.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
-        may_round: a packed batch may get filler, if `rounding_pays`.
+        may_round: add filler tokens to a packed batch if `rounding_pays`.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the message names it.

@@ -14,14 +14,14 @@ _INTEGERS = (torch.int64, torch.int32)
 def check_ids(
     name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
 ) -> None:
-    """Raises TypeError or ValueError unless `ids` has int64 or int32 values in [0, limit) and `shape`.
+    """Raises TypeError or ValueError unless `ids` has the shape `shape`, and int64 or int32 values in [0, limit).
 
     Args:
         name: the argument, for the message.
         ids: the value to check.
         shape: expected shape; None: any shape of two dimensions (B, L), or of one (T) if packed.
         limit: values are 0 to limit - 1.
-        field: the configuration field that sets the limit, for the message.
+        field: name of the limit for the message, such as the configuration field that sets it.
         packed: whether the batch is packed.
     """
     if not isinstance(ids, Tensor):
@@ -146,7 +146,7 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
     """Returns `context_ids`, (B) or (B, 1), as (B).
 
     Raises:
-        TypeError: `context_ids` is not an integer tensor.
+        TypeError: `context_ids` is not an int64 or int32 tensor.
         ValueError: `context_ids` is None, or has another shape or an id out of range.
     """
     if context_ids is None:
@@ -160,11 +160,11 @@ def checked_context_ids(config, context_ids: Tensor | None, batch: int) -> Tenso
 
 
 def checked_text_ids(text_ids: object, texts: int) -> Tensor:
-    """Returns `text_ids`, (N) indices of the texts of a batch, as int64.
+    """Returns `text_ids`, (N) indices from 0 to texts - 1, as int64.
 
     Raises:
-        TypeError: `text_ids` is not an integer tensor.
-        ValueError: `text_ids` has another number of dimensions, or an index out of range.
+        TypeError: `text_ids` is not an int64 or int32 tensor.
+        ValueError: `text_ids` is not one-dimensional, or an index is out of range.
     """
     questions = (text_ids.numel(),) if isinstance(text_ids, Tensor) else None
     check_ids("text_ids", text_ids, questions, texts, "the number of texts")
@@ -172,10 +172,10 @@ def checked_text_ids(text_ids: object, texts: int) -> Tensor:
 
 
 def check_segments(config, token_type_ids: Tensor | None) -> None:
-    """Raises ValueError for a second segment if the configuration has `context_standalone`.
+    """Raises ValueError if `config.context_standalone` is True and a token type is not 0.
 
-    A model with this field was trained without second segments, so the embedding of their token type is untrained.
-    Values are read on the CPU and outside torch.compile only.
+    A model with context_standalone is trained without second segments, so the embeddings of other token types are
+    untrained. Values are read on the CPU and outside torch.compile only.
     """
     if token_type_ids is None or not getattr(config, "context_standalone", False):
         return

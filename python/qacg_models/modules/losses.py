@@ -26,7 +26,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     Raises:
         TypeError: the labels are not a tensor, or not int64 or int32 for "single_label_classification".
         ValueError: the labels have another shape, or a class or multi-label value is out of range. Ranges are checked
-            on the CPU and outside torch.compile.
+            on the CPU and outside torch.compile only.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
@@ -68,16 +68,16 @@ def span_loss(
 ) -> Tensor:
     """Returns the mean of two cross-entropies: that of the first and that of the last token of an answer.
 
-    Each cross-entropy is a mean over the batch. Long documents are split into windows, and the answer may be in another
-    window. Positions of L or more are left out of the mean over the batch.
+    Each cross-entropy is a mean over the batch. The mean leaves out positions of L or more, which mean that the answer
+    is not in the sequence, but in another window of a long document.
 
     Args:
-        start_logits: (B, L).
-        end_logits: (B, L).
-        start_positions: (B) or (B, 1) int64 or int32.
-        end_positions: (B) or (B, 1) int64 or int32.
-        outside: "ignore" also leaves out positions below 0; a cross-entropy without any position is 0. "clamp", as
-            published, moves positions below 0 to the first token; a cross-entropy without any position is NaN.
+        start_logits: (B, L), logit of each token as the first of the answer.
+        end_logits: (B, L), logit of each token as the last of the answer.
+        start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer.
+        end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
+        outside: "ignore" also leaves out positions below 0; if no position is left, a cross-entropy is 0. "clamp", as
+            published, moves positions below 0 to the first token; if no position is left, a cross-entropy is NaN.
 
     Raises:
         TypeError: the positions are not tensors of dtype int64 or int32.
@@ -104,7 +104,10 @@ def span_loss(
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean cross-entropy over the rows whose label is not -100; 0 without such rows."""
+    """Returns the mean cross-entropy of logits (B, C) over the rows whose label, (B) int64, is not -100.
+
+    The result is 0 if every label is -100.
+    """
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     return total / (labels != IGNORED).sum().clamp_min(1)
 

@@ -10,7 +10,7 @@ from qacg_models.configs.field_checks import check_dropout, check_integer
 from qacg_models.modules.softmax_attention import softmax_attention, softmax_map
 
 IMPLEMENTATIONS = ("sdpa", "eager")
-# Added to the row sums by which the attention matrix of the head with a graph is divided, as published.
+# Added to the divisor of each attention row in the head with a graph, since a row sum may be 0. The published value.
 GRAPH_EPSILON = 1e-9
 CACHE_OF = {"self": ("self_keys", "self_values"), "context": ("memory_keys", "memory_values")}
 
@@ -59,7 +59,7 @@ class MultiHeadedAttention(nn.Module):
     ):
         super().__init__()
         check_integer("head_count", head_count, 1)
-        check_integer("model_dim", model_dim, 0)  # 0 has the next error
+        check_integer("model_dim", model_dim, 0)  # 0 raises the next ValueError
         check_dropout("dropout", dropout)
         check_flag("use_final_linear", use_final_linear)
         if model_dim < 1 or model_dim % head_count:
@@ -93,13 +93,15 @@ class MultiHeadedAttention(nn.Module):
         """Attends from `query` to `key` and `value`.
 
         Args:
-            key: (B, S, model_dim). With a cache, its use depends on `type`. "self": not read, since keys are
-                projections of `query`. "context": projected in the first call only; later it may be None, and only its
-                shape is checked. None: keys that are already projected and split, (B, H, T, D) with D = model_dim / H.
+            key: (B, S, model_dim), which is projected. With a cache, the use depends on `type`. Type "self" does not
+                read `key`, since keys are projections of `query`. Type "context" projects `key` in the first call; in
+                later calls it may be None, and only its shape is checked. With type None, `key` has the projected and
+                split keys, (B, H, T, D) with D = model_dim / H.
             value: of the same shape as `key`, and projected in the same cases.
             query: (B, L, model_dim).
-            mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T includes
-                the keys from the cache. For queries that see no key, see `blind_queries`. None: all keys are visible.
+            mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T is the
+                number of keys, including those from the cache. For queries that see no key, see `blind_queries`. None:
+                all keys are visible.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
                 tensors: "self" appends keys and values along T, "context" projects them once and then reuses them.
             type: "self" or "context": the entries of the cache to use. With a cache, None means that key, value and
@@ -230,8 +232,8 @@ def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None
         hint: advice at the end of a message about a shape.
 
     Raises:
-        TypeError: a value is no tensor, or has another dtype.
-        ValueError: a tensor has another shape.
+        TypeError: an element of `given` is not a tensor, or has another dtype.
+        ValueError: an element of `given` has another shape.
     """
     batch, heads, _, size = like.shape
     length = None
@@ -260,7 +262,8 @@ def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
 def _fused(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, dropout_p: float) -> Tensor:
     """Returns softmax attention by PyTorch's fused operator.
 
-    Tensors are (B, H, L, D); `visible` is boolean, broadcastable to (B, H, L, T), True where attention is allowed.
+    `query` is (B, H, L, D), `key` and `value` are (B, H, T, D). `visible` is None, or boolean and broadcastable to
+    (B, H, L, T), True where attention is allowed.
     """
     options = {"dropout_p": dropout_p, "implementation": "sdpa", "want_map": False}
     return softmax_attention(query, key, value, visible, **options)[0]

@@ -71,7 +71,7 @@ class Packing(NamedTuple):
         return x.masked_fill((self.lengths() == 0).view(-1, *[1] * (x.dim() - 1)), 0.0)
 
     def total(self, x: Tensor) -> Tensor:
-        """Returns the sum over the tokens of each sequence, (B, ...), from x (T, ...); 0 if it has none."""
+        """Returns the sum over each sequence, (B, ...), from x (T, ...); 0 for a sequence without tokens."""
         return x.new_zeros((self.batch, *x.shape[1:])).index_add(0, self.sequences, x)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
@@ -112,8 +112,8 @@ class SharedTexts(NamedTuple):
 
     Attributes:
         text_ids: (N,) int64, the index of the text of each question.
-        rows: the indices with which values of the texts are gathered for the questions: text_ids if padded; (T,)
-            indices of tokens if packed.
+        rows: int64, the indices that `gathered` selects from the values of the texts. If padded: text_ids. If packed:
+            (T,), for each token of the questions its index among the tokens of the texts.
         packing: the packing of the texts; None if padded.
     """
 
@@ -146,11 +146,11 @@ def per_token(per_question: Tensor, like: Tensor, layout: Packing | Tensor | Non
 
     Args:
         per_question: (N, ...).
-        like: a tensor of the dtype of the result, which autocast may set.
+        like: a tensor that has the dtype of the result. Under autocast, per_question may have another dtype.
         layout: the packing of the questions; any other value for a padded batch.
 
     Returns:
-        Packed (T, ...), or (N, 1, ...) for a padded batch.
+        Packed (T, ...); for a padded batch (N, 1, ...), which broadcasts over the tokens.
 
     Example:
         >>> packing = packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5))

@@ -15,7 +15,7 @@ from qacg_models.modules.packing import Packing, SharedTexts
 from qacg_models.modules.softmax_attention import softmax_map
 
 IMPLEMENTATIONS = ("fused", "eager")
-# With at most this many padded positions per token, attention from first tokens only is faster on padded keys.
+# Attention from first tokens only is faster on padded keys if B max_seqlen is at most this multiple of T.
 _MOST_PADDING = 2
 
 
@@ -52,23 +52,24 @@ class QuasiSelfAttention(FusedQuasiAttention):
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each of N sequences, one per question.
+        """Computes self-attention within each of N questions. A question is a text with one context.
 
-        With output_attentions or the implementation "eager", a packed batch is padded for the attention. In other
-        calls with first_only and without output_gates, only its keys are padded, if that is faster.
+        A packed batch is padded for the attention with output_attentions or the implementation "eager". In other calls
+        with first_only and without output_gates, only keys and values are padded, if that is faster.
 
         Args:
-            projections: the projections of texts and questions, before dropout.
+            projections: query, key, value, context query and context key, before dropout; see `Projections`.
             mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
-            texts: the texts of the questions; None: each question has its own.
+            texts: the text of each question; None: every question has a text of its own.
             first_only: return only the first token of each packed sequence; requires the packing.
             output_attentions: also return the attention matrices.
             output_gates: also return the gate lambda.
 
         Returns:
             A tuple: the output (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only; three maps; lambda
-            (N, H, L, 1), or (T, H, 1) if packed. The maps are A after dropout, P and lambda * G, (N, H, L, L) each,
-            with L = max_seqlen if packed. Maps and lambda are None unless requested.
+            (N, H, L, 1), or (T, H, 1) if packed. The maps are A after dropout, the softmax map P and the gated
+            quasi-attention map lambda * G, (N, H, L, L) each, with L = max_seqlen if packed. Maps and lambda are None
+            unless requested.
         """
         fused = self.config._attn_implementation == "fused"
         if first_only and fused and _padding_pays(mask) and not (output_attentions or output_gates):
@@ -126,7 +127,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         context_query = self.drop_context(context_query)
         if dropout_p > 0:
-            # Not a slice of the padded context keys: its gradient would have their size, which is slow.
+            # Both get the same mask. A slice of the padded context keys would need a gradient of their size: slow.
             kept = self.drop_context(torch.ones_like(context_keys))
             context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
         lam = lambda_of_rows(query, key, context_query, context_key, self.gate(like=query))
@@ -155,7 +156,7 @@ def eager_quasi_attention(
     quasi_scale: float,
     quasi_bias: float | str = 0.0,
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
-    """Computes quasi-attention from its equations (MATH.md, eq. 1 to 8) with plain PyTorch operations.
+    """Computes quasi-attention from its equations (MATH.md, eq. 1 to 5, 7, 8) with plain PyTorch operations.
 
     Args:
         heads: query, key, value, context query and context key, (B, H, L, D) each.
@@ -163,10 +164,12 @@ def eager_quasi_attention(
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
         dropout_p: dropout probability of A.
         quasi_scale: alpha, the factor of the quasi-attention map.
-        quasi_bias: number that is added to the context scores, or "-log(keys)".
+        quasi_bias: number that is added to the context scores, or "-log(keys)": minus the logarithm of the number of
+            keys that a query sees.
 
     Returns:
-        The output (B, H, L, D); A after dropout, P and lambda * G, (B, H, L, L) each; lambda (B, H, L).
+        The output (B, H, L, D); three maps, (B, H, L, L) each: A after dropout, the softmax map P and the gated
+        quasi-attention map lambda * G; lambda (B, H, L).
     """
     query, key, value, context_query, context_key = heads
     scale = query.shape[-1] ** -0.5
@@ -196,7 +199,7 @@ def _padding_pays(packing: Packing) -> bool:
 def lambda_of_rows(
     query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: GateParameters
 ) -> Tensor:
-    """Returns lambda, (..., H), for query rows, in the dtype of the queries.
+    """Returns the gate lambda of each query, (..., H), in the dtype of the queries.
 
     As in the kernels, the computation is in float32, or in float64 for float64 inputs.
 

@@ -30,9 +30,9 @@ def softmax_attention(
         value: (B, H, S, D).
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, S).
         dropout_p: dropout probability of A, 0 outside training.
-        implementation: one of IMPLEMENTATIONS. "fused" computes an unused quasi-attention map, but on the CPU its
-            backward is faster than that of "sdpa" for sequences as short as sentences. "sdpa" is faster at inference,
-            and where there is no compiled kernel.
+        implementation: "sdpa" (PyTorch's fused operator), "fused" (`quasi_attention` with a gate of 0) or "eager"
+            (plain operations). For sequences as short as sentences, the backward of "fused" is faster on the CPU than
+            that of "sdpa". "sdpa" is faster at inference, and where there is no compiled kernel.
         want_map: also return A. Plain operations then compute it with every implementation, so that A and the output
             have the same dropped entries.
 
@@ -85,7 +85,9 @@ def attend_split(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns A V and A as `softmax_attention` does, for padded heads (B, L, H, D) or packed heads (T, H, D).
+    """Returns A V, and A on request, for padded heads (B, L, H, D) or packed heads (T, H, D).
+
+    A is dropout(softmax(Q K^T / sqrt(D))) within each sequence; the result of a query that sees no key is 0.
 
     Args:
         query: (B, L, H, D), or (T, H, D) with a packing.
@@ -93,12 +95,12 @@ def attend_split(
         value: of the same shape as query.
         layout: None; a boolean mask broadcastable to (B, H, L, L), True where attention is allowed; or the packing.
         dropout_p: dropout probability of A, 0 outside training.
-        implementation: one of IMPLEMENTATIONS.
+        implementation: "sdpa", "fused" or "eager"; see `softmax_attention`.
         want_map: also return A.
 
     Returns:
-        The output (B, L, H D) or (T, H D), and A after dropout, (B, H, L, L), or None. For a packed batch L is
-        max_seqlen, and A is 0 beyond the lengths.
+        The output (B, L, H D) or (T, H D), and A (B, H, L, L), or None without want_map. For a packed batch L is
+        max_seqlen, and A is 0 where the query or the key is beyond the length of the sequence.
     """
     options = {"dropout_p": dropout_p, "implementation": implementation, "want_map": want_map}
     if isinstance(layout, Packing):
@@ -118,11 +120,11 @@ def _packed_attention(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns softmax attention within each sequence of a packed batch.
+    """Returns A V (T, H, D), and on request A, of softmax attention within each sequence of a packed batch.
 
-    Without `want_map`, "fused" calls `quasi_attention_varlen` with a gate of 0. So does "sdpa" for float32 and bfloat16
-    on the CPU if the compiled kernel is available: for short sequences it is two to four times as fast as
-    scaled_dot_product_attention with padding. All other calls pad the batch.
+    Without `want_map`, "fused" calls `quasi_attention_varlen` with a gate of 0. "sdpa" does the same for float32 and
+    bfloat16 on the CPU if the compiled kernel is available. For short sequences this is two to four times as fast as
+    padding the batch for scaled_dot_product_attention. All other calls pad the batch.
     """
     fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
     if fused and not want_map:

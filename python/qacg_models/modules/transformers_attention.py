@@ -21,7 +21,7 @@ def fused_attention_forward(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Computes softmax attention by the fused operator, with the signature of transformers' `AttentionInterface`.
+    """Computes softmax attention by `quasi_attention` with a gate of 0, for transformers' `AttentionInterface`.
 
     Args:
         module: the attention layer.

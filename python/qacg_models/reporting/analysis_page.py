@@ -22,16 +22,17 @@ from qacg_models.reporting.tables import html_table
 from qacg_models.reporting.token_scores import TokenScores, token_scores
 
 READING = (
-    "Tokens are words and pieces of words; [CLS] and [SEP] mark the ends of the text and of the aspect, and are hidden"
-    " until you show them. Blue values are positive, orange values negative; stronger colours are further from 0.",
+    "Tokens are words and pieces of words. [CLS] marks the beginning of the input, and [SEP] the end of the text and of"
+    " the aspect's name; both are hidden unless you select Show [CLS] and [SEP]. Blue values are positive, orange"
+    " values negative; stronger colours are further from 0.",
     "Rows of a map are the attending tokens, columns the attended tokens. P is softmax attention; λ·G is the gated"
-    " quasi-attention of the context, which adds attention (blue) or takes it away (orange); the model uses A ="
-    " P + λ·G. P has a scale from 0 to 1, on which the strength of the colour is the square root of the value. For λ·G"
-    " and for A, all heads of a layer and all contexts of a sentence have the same scale. λ lies between −1 and 1; at 0"
-    " attention is plain softmax attention.",
-    "Sensitivity is the squared gradient of the predicted label's logit with respect to a token's embedding: the effect"
-    " of a small change of the token. Relevance distributes that logit over the tokens: blue shares are positive,"
-    " orange ones negative.",
+    " quasi-attention of the aspect, which adds attention (blue) or takes it away (orange); the model uses A ="
+    " P + λ·G. P has a scale from 0 to 1, on which the strength of the colour is the square root of the value. λ·G and"
+    " A each have one scale for all heads of a layer and all aspects of a sentence. With β = γ = 1, the default, λ lies"
+    " between −1 and 1; where it is 0, attention is plain softmax attention.",
+    "Sensitivity is the squared norm of the gradient of the predicted label's logit with respect to a token's"
+    " embedding: the effect of a small change of the token. Relevance distributes that logit over the tokens: blue"
+    " shares are positive, orange ones negative.",
 )
 
 
@@ -49,20 +50,21 @@ def write_analysis(
 
     Args:
         trained: a QACG-BERT.
-        rows: sentences with contexts; rows of one sentence are shown side by side. Labels can be None.
+        rows: sentences with contexts, at least one; rows of one sentence are shown side by side. Labels can be None.
         folder: folder of the report; an earlier report is replaced.
         title: title of the page.
         layer_figures: also write plots of all maps of every row and layer to figures/.
         min_confidence: predictions with a lower probability are marked as uncertain; None: no marks.
-        say: called with a line for every sentence.
+        say: called with one line before each sentence is analysed.
 
     Returns:
         The path of index.html.
 
     Raises:
-        InputError: there are no rows; a sentence has a context twice; the model is no QACG-BERT; a context is unknown;
-            `min_confidence` is outside (0, 1]; or `folder` is a file or has files that are not part of a report.
-        OSError: a file cannot be written; an earlier report is unchanged.
+        InputError: there are no rows; a sentence has a context twice; the model is not a QACG-BERT; a context is
+            unknown; `min_confidence` is outside (0, 1]; `folder` is a file or has files that are not part of a report;
+            or a file cannot be written.
+        OSError: the folder cannot be created or moved into place; an earlier report is unchanged.
     """
     check_has_gate(trained)
     check_min_confidence(min_confidence)
@@ -106,7 +108,7 @@ def write_analysis(
 
 
 def _verdict(trained: TrainedModel, maps: ExampleMaps, least: float | None) -> tuple[str, str | None]:
-    """Returns the predicted label, and CERTAIN or UNCERTAIN; None instead of these if `least` is None."""
+    """Returns the predicted label, and its certainty: CERTAIN or UNCERTAIN, or None if `least` is None."""
     label = trained.task.labels[int(maps.probabilities.argmax())]
     return label, None if least is None else certainty(float(maps.probabilities.max()), least)
 
@@ -191,7 +193,7 @@ def _lambda(report: Report, section: Section, name: str, maps: Sequence[ExampleM
         f"{name}-lambda-histograms",
         lambda_histograms(lambdas, first),
         captions.spread_caption(lambdas, first),
-        "Distribution of λ over the tokens, for every layer and head; the line marks 0.",
+        "Distribution of λ over the tokens, for each head of the layers that read the aspect; the line marks 0.",
     )
     section.data["mean lambda"] = {context: values.tolist() for context, values in means.items()}
 
@@ -210,10 +212,12 @@ def lambda_table(
     `Report.write` writes the plot as figures/NAME.svg and .png.
 
     Args:
-        report, section: report and section to which plot and table are added.
+        report: the report, which gets the plot.
+        section: the section, which gets the table.
         name: name of the files.
-        values: (layers, heads), for all layers of the model.
-        limit: value of the strongest colour, the same for tables to be compared; None: the largest absolute value.
+        values: mean lambda, (layers, heads), for all layers of the model.
+        limit: absolute value that gets the strongest colour; tables that are compared require the same value. None:
+            the largest absolute value in the table.
         title: title of the table; empty for the only table of a section.
         first: index of the first layer that reads the aspect; layers below it are left out.
     """

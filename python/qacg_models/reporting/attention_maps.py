@@ -27,11 +27,11 @@ class ExampleMaps:
     Attributes:
         row: the sentence and its context.
         tokens: the L tokens of the input.
-        probabilities: (classes,) probabilities of the labels.
-        softmax: P, (N, H, L, L); rows sum to 1.
-        quasi: lambda * G, (N, H, L, L), signed.
-        combined: A = P + lambda * G, (N, H, L, L), signed.
-        lambdas: lambda, (N, H, L), signed.
+        probabilities: (classes,) probabilities of the labels, after temperature scaling.
+        softmax: P, the softmax attention, (N, H, L, L); sums over the last dimension are 1.
+        quasi: lambda * G, the gated quasi-attention map, (N, H, L, L), signed.
+        combined: A = P + lambda * G, the attention that the model uses, (N, H, L, L), signed.
+        lambdas: lambda, the gate of each query, (N, H, L), signed.
     """
 
     row: Example
@@ -44,10 +44,10 @@ class ExampleMaps:
 
 
 def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
-    """Runs the model on one row, without padding, and returns its maps.
+    """Runs the model on one row, without padding, and returns the attention maps and gates of the row.
 
     Raises:
-        InputError: the row's context is not a context of the model, or the model is no QACG-BERT.
+        InputError: the row's context is not a context of the model, or the model is not a QACG-BERT.
     """
     check_has_gate(trained)
     output, features = _run(trained, [row], output_attentions=True)
@@ -67,7 +67,7 @@ def example_maps(trained: TrainedModel, row: Example) -> ExampleMaps:
 
 
 def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
-    """Returns the mean of lambda over all tokens of the rows, padding excluded; (layers, heads).
+    """Returns (layers, heads) means of lambda over all tokens of the rows, padding excluded.
 
     Args:
         trained: a QACG-BERT.
@@ -88,7 +88,7 @@ def mean_lambda(trained: TrainedModel, rows: Sequence[Example], batch_size: int 
 
 
 def check_has_gate(trained: TrainedModel) -> None:
-    """Raises InputError for a model whose attention is not P + lambda * G."""
+    """Raises InputError unless the model is a QACG-BERT, whose attention is P + lambda * G."""
     from qacg_models.models.qacg_bert import QACGBertForSequenceClassification
 
     if not isinstance(trained.model, QACGBertForSequenceClassification):
@@ -96,7 +96,7 @@ def check_has_gate(trained: TrainedModel) -> None:
 
 
 def padded_inputs(trained: TrainedModel, rows: Sequence[Example]) -> tuple[dict, list[dict]]:
-    """Returns a padded batch of rows, without labels, and the features of the rows.
+    """Returns a padded batch of the rows (tensors by name, without labels), and the unpadded features of each row.
 
     Raises:
         InputError: the context of a row is not a context of the model.

@@ -24,7 +24,7 @@ class PredictionError:
     Attributes:
         line: line number in the file.
         text: text of the row.
-        context: name of the context, as `Task.context` returns it.
+        context: name of the context: "target - aspect" if the task has targets, else the aspect.
         label: the true label.
         predicted: the most probable label.
         confidence: probability of `predicted`.
@@ -60,7 +60,13 @@ class Breakdown:
 
     @classmethod
     def of(cls, task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Breakdown:
-        """Returns the breakdown of labelled rows with (N, labels) probabilities."""
+        """Returns the breakdown of a model's predictions for labelled rows.
+
+        Args:
+            task: the task, which has the labels and aspects.
+            rows: N labelled rows.
+            probabilities: (N, labels) predicted probabilities, in the order of `rows`.
+        """
         classes, predicted = len(task.labels), probabilities.argmax(axis=1)
         gold = np.array([row.label for row in rows])
         aspect = np.array([row.aspect for row in rows])
@@ -84,7 +90,7 @@ class Breakdown:
         return ["label", *_TITLES], [[name, *_scores(one)] for name, one in zip(self.labels, self.by_label)]
 
     def aspect_cells(self) -> Cells:
-        """Returns header and rows of the table of scores by aspect and label, except labels that an aspect lacks."""
+        """Returns header and rows of the table of scores by aspect and label; labels without rows are left out."""
         rows = [
             [aspect, name, *_scores(one)]
             for aspect, scores in self.by_aspect.items()

@@ -9,8 +9,8 @@ import numpy as np
 from qacg_models.reporting.attention_maps import MARKERS, ExampleMaps
 from qacg_models.reporting.coloured_text import signed
 
-# The strongest word of a sign is named if its absolute value is at least _AGAINST times the largest absolute value of
-# both signs. Other words of that sign are named if their values are at least _BESIDE times the strongest word's value.
+# A caption names the strongest positive word only if its value is at least _AGAINST times the largest absolute value of
+# all words. It then also names words with at least _BESIDE times that word's value. Negative words are named likewise.
 _BESIDE, _AGAINST = 0.25, 0.1
 
 
@@ -26,7 +26,7 @@ def loss_caption(points: Sequence[Sequence[float]]) -> str:
     change = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
     if losses[-1] >= losses[0]:
         return f"The training loss did not fall: it went {change}. Try a lower learning rate first."
-    # Single points are noisy, so the means of the last two eighths are compared.
+    # Single points are noisy, so the means of the last eighth of the points and of the eighth before it are compared.
     tail = max(1, len(losses) // 8)
     before, last = float(np.mean(losses[-2 * tail : -tail])), float(np.mean(losses[-tail:]))
     falling = before - last > 0.02 * (losses[0] - losses[-1])
@@ -35,11 +35,11 @@ def loss_caption(points: Sequence[Sequence[float]]) -> str:
 
 
 def lambda_caption(values: np.ndarray, first: int = 0) -> str:
-    """Returns the caption of the mean gate by layer and head.
+    """Returns the caption of a table of mean lambda by layer and head.
 
     Args:
-        values: (layers, heads).
-        first: index of the first of these layers.
+        values: mean lambda, (layers, heads).
+        first: index in the model, from 0, of the first layer of `values`.
     """
     adds, takes = int((values > 0).sum()), int((values < 0).sum())
     layer, head = np.unravel_index(int(np.abs(values).argmax()), values.shape)
@@ -53,29 +53,29 @@ def lambda_caption(values: np.ndarray, first: int = 0) -> str:
 
 
 def spread_caption(lambdas: Mapping[str, np.ndarray], first: int = 0) -> str:
-    """Returns the caption of the gates of every token.
+    """Returns the caption of histograms of lambda over the tokens.
 
     Args:
-        lambdas: (layers, heads, tokens) by aspect, for at least one aspect; numbers of tokens can differ.
-        first: index of the first of these layers.
+        lambdas: lambda, (layers, heads, tokens), by aspect, for at least one aspect; numbers of tokens can differ.
+        first: index in the model, from 0, of the first layer of `lambdas`.
     """
     if len(lambdas) == 1:
         (values,) = lambdas.values()
         share = f"{(values < 0).mean():.0%}"
-        return f"Over all tokens and heads that read it, the aspect takes attention away in {share} of the cases."
+        return f"The aspect takes attention away in {share} of the cases, one case for each token and head."
     names, means = list(lambdas), np.stack([values.mean(-1) for values in lambdas.values()])
     apart = means.max(0) - means.min(0)
     layer, head = np.unravel_index(int(apart.argmax()), apart.shape)
     here = means[:, layer, head]
     low, high = int(here.argmin()), int(here.argmax())
     return (
-        f"The aspects differ most in layer {first + layer + 1}, head {head + 1}: the aspect's weight ranges from"
+        f"The aspects differ most in layer {first + layer + 1}, head {head + 1}: their mean weight ranges from"
         f" {signed(here[low])} for {names[low]} to {signed(here[high])} for {names[high]}."
     )
 
 
 def layer_caption(maps: ExampleMaps, layer: int) -> str:
-    """Returns the caption of the three maps of one layer, averaged over the heads and over the attending tokens.
+    """Returns the caption of the maps of one layer, computed from their means over heads and attending tokens.
 
     Args:
         maps: maps of one example.
@@ -94,7 +94,12 @@ def layer_caption(maps: ExampleMaps, layer: int) -> str:
 
 
 def sensitivity_caption(tokens: Sequence[str], scores: np.ndarray) -> str:
-    """Returns the caption of the squared gradients of the L tokens, (L,)."""
+    """Returns a caption that names the words to which the prediction is most sensitive.
+
+    Args:
+        tokens: L tokens.
+        scores: (L,) squared norms of the gradients.
+    """
     found = _strongest(words(tokens, scores), 1, 2)
     if not found:
         return "No word affects this prediction."
@@ -105,8 +110,8 @@ def relevance_caption(tokens: Sequence[str], scores: np.ndarray, verdict: str) -
     """Returns a caption that names the words which support and oppose the predicted label most.
 
     Args:
-        tokens: L pieces.
-        scores: (L), signed shares of the logit of the predicted label.
+        tokens: L tokens.
+        scores: (L,) signed shares of the logit of the predicted label.
         verdict: the predicted label in words.
     """
     whole = words(tokens, scores)
@@ -121,8 +126,8 @@ def words(tokens: Sequence[str], values: np.ndarray) -> list[tuple[str, float]]:
     """Returns whole words with the sums of their pieces' values, without markers such as [CLS].
 
     Args:
-        tokens: L pieces; continuations of a word begin with ##.
-        values: (L).
+        tokens: L tokens; continuations of a word begin with ##.
+        values: (L,) values of the tokens.
     """
     found: list[tuple[str, float]] = []
     for token, value in zip(tokens, values):
@@ -137,7 +142,7 @@ def words(tokens: Sequence[str], values: np.ndarray) -> list[tuple[str, float]]:
 
 
 def _strongest(found: Sequence[tuple[str, float]], sign: int, count: int) -> list[str]:
-    """Returns up to `count` distinct words whose values have the sign, strongest first.
+    """Returns up to `count` distinct words whose values have the sign `sign`, strongest first.
 
     Words below the thresholds _AGAINST and _BESIDE are left out.
 

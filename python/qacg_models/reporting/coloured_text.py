@@ -20,9 +20,9 @@ def token_strip(tokens: Sequence[str], values: np.ndarray, limit: float) -> str:
     Markers such as [CLS] are hidden until the reader shows them (`page/viewer.js`).
 
     Args:
-        tokens: (L) tokens.
-        values: (L) values.
-        limit: absolute value of the strongest colour.
+        tokens: L tokens.
+        values: (L,) values of the tokens.
+        limit: absolute value that gets the strongest colour.
     """
     parts = []
     for token, value in zip(tokens, values):
@@ -39,10 +39,10 @@ def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], value
     """Returns an HTML table of signed numbers with coloured cells.
 
     Args:
-        corner: header of the row names.
+        corner: header of the row names, for screen readers only.
         columns, rows: names of the columns and of the rows.
         values: (rows, columns).
-        limit: absolute value of the strongest colour, the same for tables to be compared.
+        limit: absolute value that gets the strongest colour; tables that are compared require the same value.
     """
 
     def heads(scope: str, names: Sequence[str]) -> list[str]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 DEFINITION = (
     f"Confidence is the probability of the most probable label. The expected calibration error is the mean absolute"
-    f" difference between accuracy and confidence over {BINS} bins of equal width, weighted by rows."
+    f" difference between accuracy and confidence over {BINS} bins of equal width, weighted by the number of rows in"
+    " each bin."
 )
 
 
@@ -108,7 +109,7 @@ class Confidence:
         }
 
     def figure(self) -> Figure:
-        """Returns a reliability diagram: accuracy by confidence above, share of rows below.
+        """Returns a reliability diagram: accuracy by confidence in upper panels, shares of rows in lower panels.
 
         The figure of a model with temperatures has two columns of panels, before and after temperature scaling; the
         figure of any other model has one column.

@@ -14,13 +14,14 @@ from qacg_models.reporting.tables import metric_cells, undefined_notes
 from qacg_models.runs.calibration import VALIDITY
 
 READING = (
-    "A bar is the accuracy of the predictions in its range of confidence; a dot marks their mean confidence. A bar that"
-    " ends at the dashed line is well calibrated; below the line the model is overconfident."
+    "The height of an upper bar is the accuracy of the predictions in a range of confidence; the dot marks their mean"
+    " confidence. On the dashed line accuracy equals confidence; a dot below the line means that the model is"
+    " overconfident. The lower bars are shares of the rows."
 )
 
 
 def begin_page(folder: Path) -> Report:
-    """Returns an empty page.
+    """Returns an empty page, which `write_page` fills and writes to `folder`.
 
     Raises:
         InputError: `folder` is a file, or has files that are not part of a report.
@@ -51,10 +52,11 @@ class Evaluation:
 
 
 def write_page(page: Report, evaluation: Evaluation) -> Path:
-    """Fills and writes an empty page; returns its path.
+    """Fills the page that `begin_page` returned, writes it, and returns its path.
 
     Raises:
-        InputError, OSError: the page cannot be written, as in `Report.write`.
+        InputError: a file cannot be written, or the folder now has files that are not part of a report.
+        OSError: the folder cannot be created or moved into place; an earlier report is unchanged.
     """
     section = page.section("Metrics")
     section.text(evaluation.described)

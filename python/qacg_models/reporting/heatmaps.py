@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
-# Lines also differ by dashes. All colours contrast with white; inverted, they contrast with the dark page background.
+# Colours and dashes of lines. All colours contrast with white; inverted, they contrast with the dark page background.
 LINES = ("#2166ac", "#b2182b", "#1b7837", "#762a83")
 DASHES = ("-", "--", ":", "-.")
 NAMES = {
@@ -37,7 +37,7 @@ def signed_colours() -> Colormap:
 
 
 def layer_figure(maps: ExampleMaps, layer: int) -> Figure:
-    """Returns a plot of the three maps of every head of one layer: a row per map, a column per head.
+    """Returns a plot of P, lambda * G and A of every head of one layer: a row of panels per map, a column per head.
 
     P has a scale from 0 to 1. The strength of its colour is the square root of the value, so that small values are
     visible. The other two rows of panels each have one scale, symmetric about 0, up to the largest absolute value.
@@ -86,9 +86,10 @@ def lambda_figure(values: np.ndarray, limit: float | None = None, first: int = 0
     """Returns a heat map of lambda by layer and head, with numbers.
 
     Args:
-        values: (layers, heads).
-        limit: value of the strongest colour, the same for plots to be compared; None: the largest absolute value.
-        first: index of the first of these layers.
+        values: lambda, (layers, heads).
+        limit: absolute value that gets the strongest colour; plots that are compared require the same value. None: the
+            largest absolute value in `values`.
+        first: index in the model, from 0, of the first layer of `values`.
     """
     from matplotlib.figure import Figure
 
@@ -116,8 +117,8 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray], first: int = 0) -> Figu
     tokens.
 
     Args:
-        lambdas: (layers, heads, tokens) by name, at least one; numbers of tokens can differ.
-        first: index of the first of these layers.
+        lambdas: lambda, (layers, heads, tokens), by name, at least one; numbers of tokens can differ.
+        first: index in the model, from 0, of the first layer of `lambdas`.
     """
     from matplotlib.figure import Figure
 
@@ -125,9 +126,8 @@ def lambda_histograms(lambdas: Mapping[str, np.ndarray], first: int = 0) -> Figu
     limit = max(*(float(np.abs(values).max()) for values in lambdas.values()), 1e-12)
     edges = np.linspace(-limit, limit, 26)
     width = max(1.0 * heads, 4.0) + 1.2
-    columns = max(
-        1, int(width // (0.085 * max(map(len, lambdas)) + 0.7))
-    )  # number of legend columns, by the width of a name in inches
+    # Columns of the legend, by the estimated width of the longest name in inches.
+    columns = max(1, int(width // (0.085 * max(map(len, lambdas)) + 0.7)))
     lines = -(-len(lambdas) // columns)
     figure = Figure(figsize=(width, 0.8 * layers + 1.0 + 0.2 * lines), layout="constrained")
     axes = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
@@ -159,7 +159,7 @@ def token_figure(scores: Mapping[str, tuple[list[str], np.ndarray]], title: str)
     """Returns a bar chart of token scores, a panel per name; all panels share the axis of the scores.
 
     Args:
-        scores: L tokens and their (L,) signed values, by name, at least one.
+        scores: L tokens and their (L,) signed values, by name; at least one name.
         title: name of the score.
     """
     from matplotlib.figure import Figure

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_NAME = "index.html"
-# This file lists the files of a report. A new report replaces a folder with files only if the folder has this file, and
-# no files that are missing from the list.
+# This file lists the files of a report. A new report replaces a non-empty folder only if the folder has this file, and
+# the list has all files of the folder.
 MARKER_NAME = "qacg-report.json"
 # With this policy browsers block everything that is not in the page itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -47,7 +47,7 @@ class Section:
     data: dict = field(default_factory=dict)
 
     def text(self, text: str, kind: str = "") -> None:
-        """Adds a paragraph; `kind` is a CSS class."""
+        """Adds a paragraph; `kind` is its CSS class, or empty for none."""
         self.parts.append(f'<p class="{kind}">{html.escape(text)}</p>' if kind else f"<p>{html.escape(text)}</p>")
 
     def quote(self, text: str) -> None:
@@ -107,7 +107,7 @@ class Report:
     """Collects sections and plots; `write` writes them as a report folder, atomically.
 
     Args:
-        folder: folder of the report; `write` replaces an earlier report, which has the file `qacg-report.json`.
+        folder: folder of the report; `write` replaces an earlier report, a folder with the file `qacg-report.json`.
         title: title of the page.
         lead: one line below the title.
         style, script: additional CSS and JavaScript.
@@ -155,10 +155,10 @@ class Report:
         """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
 
         Raises:
-            InputError: a file cannot be written; or `folder` is a file or has files that are not part of a report. An
-                earlier report is unchanged. Or an earlier report can be neither replaced nor restored, and the message
-                has the path of its content.
-            OSError: the new folder cannot be moved into place; an earlier report is unchanged.
+            InputError: a file cannot be written, or `folder` is a file or has files that are not part of a report; an
+                earlier report is unchanged. Also if an earlier report can be neither replaced nor restored; the message
+                then has the path of its content.
+            OSError: the new folder cannot be created or moved into place; an earlier report is unchanged.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(self.folder) as new, explain_write_errors(self.folder.parent):
@@ -271,7 +271,7 @@ def _svg(figure: Figure, name: str) -> str:
 
 
 def _on_white(svg: str) -> str:
-    """Returns an SVG file with a white background."""
+    """Returns the SVG with a white background added."""
     end = svg.index(">", svg.index("<svg")) + 1
     return f'{svg[:end]}<rect width="100%" height="100%" fill="white"/>{svg[end:]}'
 
@@ -284,7 +284,7 @@ def _inline(svg: str, figure: Figure) -> str:
     text = svg[svg.index("<svg") :]
     used = set(re.findall(r"#([\w.-]+)", text))
     text = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
-    width = 96 * figure.get_figwidth()  # CSS pixels: 96 to the inch, as points are 72
+    width = 96 * figure.get_figwidth()  # an inch has 96 CSS pixels and 72 points
     least = width * min(1.0, _SMALLEST / (_smallest_letters(figure) * 96 / 72))
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
     return text.replace("<svg", f'<svg style="width:{width:.0f}px;min-width:{least:.0f}px"', 1)

@@ -1,8 +1,8 @@
 """Interactive viewer of attention maps by layer and head, as HTML with JSON data.
 
-The data are P and lambda * G of every layer and head, as 16-bit integers. The step of the integers is the largest
-absolute value of an example's P or lambda * G, divided by 32767. `page/viewer.js` computes A as the sum, and draws the
-maps; `page/viewer.css` has their style.
+The data are P and lambda * G of every layer and head, as 16-bit multiples of a step. P and lambda * G of each example
+have their own step: the largest absolute value over all layers and heads, divided by 32767. `page/viewer.js` computes A
+as the sum, and draws the maps; `page/viewer.css` has their style.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from qacg_models.reporting.attention_maps import ExampleMaps, word_places
 from qacg_models.reporting.heatmaps import NAMES, signed_colours
 
 CAPTIONS = {
-    "softmax": "Attention of each word to the others, without the aspect",
+    "softmax": "Attention between the words, before the aspect's part is added",
     "quasi": "Attention that the aspect adds (blue) or takes away (orange)",
-    "combined": "Attention with the aspect, which the model uses",
+    "combined": "Sum of both, the attention that the model uses",
 }
 _FOLDER = Path(__file__).with_name("page")
 _STEPS = 32767

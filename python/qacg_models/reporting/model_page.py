@@ -1,4 +1,4 @@
-"""The page of `qacg export --to page`: a model that predicts texts in a browser, offline, in one file."""
+"""The page of `qacg export --to page`: one file with a model that predicts labels of texts in a browser, offline."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_runtime(path: Path) -> Runtime:
 
 
 def page_facts(trained: TrainedModel) -> dict:
-    """Returns the data of a model that the page requires for predictions, in JSON types.
+    """Returns the labels, contexts, tokenizer and other data that the page requires to predict, in JSON types.
 
     Raises:
         InputError: the model's tokenizer is not BERT's.
@@ -102,11 +102,11 @@ def page_facts(trained: TrainedModel) -> dict:
 
 
 def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: bytes, runtime: Runtime) -> None:
-    """Writes the page.
+    """Writes the page with the model, the data and the runtime to one file.
 
     Args:
         path: path of the file.
-        trained: the model, for its description.
+        trained: the model; the page states its title and its labels.
         facts: the result of `page_facts`.
         model: the model as ONNX, with the inputs and the output of `qacg export --to onnx`.
         runtime: the result of `read_runtime`.
@@ -122,7 +122,10 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
     about = Section("About this page")
     labels, size = ", ".join(trained.task.labels), len(model) / 1e6
     about.text(f"Model: {trained.title}, int8, {size:.1f} MB; labels: {labels}. Written by qacg {__version__}.")
-    about.text("The labels are those of qacg predict --int8, except where two labels have similar probabilities.")
+    about.text(
+        "The page predicts the same labels as qacg predict --int8, except where two labels have almost equal"
+        " probabilities."
+    )
     about.text(VALIDITY)
     about.text(
         "The page contains the model and its runtime. Its content security policy forbids connections to other"

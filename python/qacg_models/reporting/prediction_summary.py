@@ -16,7 +16,7 @@ from qacg_models.inference.prediction_format import UNCERTAIN, PredictionLines
 from qacg_models.metrics.wilson import wilson_interval
 from qacg_models.utils.plain_text import unescape_formula
 
-MOST_GROUPS = 1_000  # maximum number of values of a column with their own counts; further values are counted together
+MOST_GROUPS = 1_000  # maximum number of distinct values of a column that are counted separately
 OTHER, NO_DATE, EMPTY = "(other values)", "(no readable date)", "(empty)"
 TELLING = 3  # maximum number of example sentences for each aspect and label
 _LONGEST = 400  # maximum number of characters of an example sentence
@@ -29,7 +29,7 @@ class Prediction:
 
     Attributes:
         text: the text, or the sentence.
-        context: name of the context, as `Task.context` returns it.
+        context: name of the context: "target - aspect" if the task has targets, else the aspect.
         label: the predicted label; empty for a skipped text.
         probability: probability of the label; 0 for a skipped text.
         uncertain: whether the prediction is marked as uncertain.
@@ -46,12 +46,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Share:
-    """A label's share of the predictions for an aspect, with Wilson's 95 % interval.
+    """A label's share of a set of predictions, such as those for an aspect, with Wilson's 95 % interval.
 
     Attributes:
         label: the label.
         count: number of predictions with the label.
-        total: number of all predictions for the aspect, at least 1.
+        total: number of all predictions in the set, at least 1.
         lower, upper: bounds of the interval, in [0, 1].
     """
 
@@ -63,7 +63,7 @@ class Share:
 
     @property
     def share(self) -> float:
-        """The share, in [0, 1]."""
+        """`count` divided by `total`, in [0, 1]."""
         return self.count / self.total
 
 
@@ -76,8 +76,8 @@ class Summary:
         has_absent: whether the first label means "no opinion".
         group_column, date_column: columns of the input by which predictions are also counted; None: no such counts.
         counts: number of predictions by context and label.
-        by_group, by_month: number of predictions by value or month, context and label; at most MOST_GROUPS values or
-            months, and OTHER for the rest.
+        by_group, by_month: number of predictions by value of the column or by month, then by context and label; at most
+            MOST_GROUPS values or months, and OTHER for the rest.
         skipped: number of texts without a prediction.
         uncertain: number of predictions marked as uncertain.
     """
@@ -131,9 +131,13 @@ class Summary:
         return [Share(name, counts[name], total, *wilson_interval(counts[name], total)) for name in self.labels]
 
     def telling(self, context: str, label: str) -> list[tuple[float, str]]:
-        """Returns (probability, sentence) of the most probable sentences of a context and label, the highest first.
+        """Returns (probability, sentence) for the most probable predictions of a label, highest probability first.
 
         There are at most TELLING sentences. They are distinct, and truncated to 400 characters.
+
+        Args:
+            context: name of the context.
+            label: the predicted label.
         """
         return sorted(self._telling.get((context, label), ()), reverse=True)
 
@@ -159,13 +163,13 @@ def month_of(text: str) -> str | None:
 def summarize(
     path: Path, lines: PredictionLines, *, group_column: str | None = None, date_column: str | None = None
 ) -> Summary:
-    """Returns the summary of a file that `BulkPrediction.write` wrote, which is read line by line.
+    """Reads a file that `BulkPrediction.write` wrote, line by line, and returns its summary.
 
     Args:
         path: the file.
         lines: format of the file.
-        group_column, date_column: names of columns among `lines.others`, by which predictions are counted; None: no
-            such counts.
+        group_column, date_column: names of columns among `lines.others` by which predictions are also counted; None:
+            no such counts.
     """
     task = lines.task
     summary = Summary(task.labels, task.has_absent, group_column, date_column)
@@ -176,10 +180,10 @@ def summarize(
 
 
 def read_predictions(handle: Iterable[str], lines: PredictionLines) -> Iterator[Prediction]:
-    """Yields the predictions and skipped texts of the lines of a file.
+    """Yields a prediction, or a skipped text, for each line of a file.
 
     Args:
-        handle: the lines, with the header of a CSV.
+        handle: the lines, including the header for CSV.
         lines: format of the file.
     """
     if lines.data_format == "jsonl":

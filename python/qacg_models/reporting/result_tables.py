@@ -20,7 +20,12 @@ TFIDF = "TF-IDF + logistic regression"
 
 
 def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
-    """Returns the stored metrics of a split: the model, the TF-IDF baseline if recorded, and the majority baseline."""
+    """Returns the stored metrics of a split by title: of the model, TF-IDF if recorded, and the majority baseline.
+
+    Args:
+        record: record of the training.
+        split: a split for which `record` has metrics.
+    """
     results = {row_title(record, split): record.metrics[split]}
     if split in record.tfidf:
         results[TFIDF] = record.tfidf[split]
@@ -28,7 +33,10 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 
 
 def row_title(record: TrainingRecord, split: str) -> str:
-    """Returns the title of the model in a table of `split`, with a mark for test if test selected the checkpoint."""
+    """Returns the title of the model in a table of `split`.
+
+    For test, the title ends in "(chosen on test)" if the checkpoint was selected by its metric on test.
+    """
     title = BACKBONES[record.options.model].title
     chosen_on_test = split == "test" and record.selected.split == "test" and record.has_selection
     return f"{title} (chosen on test)" if chosen_on_test else title
@@ -77,7 +85,7 @@ def selection_note(record: TrainingRecord) -> str:
         note += f"; this was the last checkpoint, and the metric on {selected.split} was still improving"
         note += f" {_ENDINGS[record.ended]}"
     if selected.split == "test" and record.has_selection:
-        note += "; selected on test, as in the released recipe, so the metrics on test are optimistic"
+        note += "; selected on test, as in the released code, so the metrics on test are optimistic"
     return note
 
 
@@ -89,9 +97,9 @@ _ENDINGS = {
 
 
 def weaker_than_tfidf(record: TrainingRecord) -> list[str]:
-    """Returns a line for each split on which the TF-IDF baseline is better than the model, and advice.
+    """Returns a line for each split on which the TF-IDF baseline is better than the model, and a line of advice.
 
-    The comparison uses the metric that selected the checkpoint. The list is empty if there is no such split.
+    The comparison uses the metric that selected the checkpoint. The list is empty if no split has a better baseline.
     """
     name = record.selected.metric
     lines = []
@@ -141,7 +149,7 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
     Args:
         record: record of the training.
         paths: the evaluated files.
-        rows: number of evaluated rows, by which a split that is a part of a file is recognised.
+        rows: number of evaluated rows; if splits are parts of one file, it identifies the split.
         result: the new metrics.
     """
     path, split = ", ".join(map(str, paths)), stored_split(record, paths, rows)
@@ -150,8 +158,8 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
         return (
             "metrics are identical to those that training stored"
             if same
-            else "metrics differ from those that training stored; another version, device, attention, thread count or"
-            " precision rounds differently"
+            else "metrics differ from those that training stored; possible causes: another version, device, attention"
+            " implementation, thread count or precision"
         )
     parts = _parts_of(record, paths)
     if "train" in parts:
@@ -161,19 +169,25 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
 
 
 def stored_split(record: TrainingRecord, paths: Sequence[Path], rows: int) -> str | None:
-    """Returns the split that training read from these files, if it has `rows` rows and metrics; else None."""
+    """Returns the split with `rows` rows and stored metrics that training read from `paths`; None if there is none."""
     parts = _parts_of(record, paths)
     return next((split for split in record.metrics if parts.get(split) == rows), None)
 
 
 def baselines(trained: TrainedModel, paths: Sequence[Path], rows: Sequence[Example]) -> dict[str, Metrics]:
-    """Returns metrics of the baselines on evaluated rows: TF-IDF if training stored it for these rows, and majority."""
+    """Returns metrics by baseline on evaluated rows: TF-IDF if training stored it for these rows, and majority.
+
+    Args:
+        trained: the model.
+        paths: the evaluated files.
+        rows: the evaluated rows, with labels.
+    """
     split = stored_split(trained.record, paths, len(rows))
     tfidf = {} if split not in trained.record.tfidf else {TFIDF: trained.record.tfidf[split]}
     return tfidf | {MAJORITY: trained.majority(rows)}
 
 
 def _parts_of(record: TrainingRecord, paths: Sequence[Path]) -> dict[str, int]:
-    """Returns the number of rows by split, for the splits that training read from these files."""
+    """Returns the number of rows by split, for the splits that training read from `paths`."""
     digest = file_digest(*paths)
     return {split: part.rows for split, part in record.data.items() if part.sha256 == digest}

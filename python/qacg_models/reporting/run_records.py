@@ -26,7 +26,7 @@ _KEYS = {
 
 
 def row_of(record: TrainingRecord) -> dict:
-    """Returns the run record of a training record, without local paths.
+    """Returns the run record of a training, in JSON types and without local paths.
 
     Only the last two parts of the path of the initial checkpoint are kept, as `pretrained`.
     """
@@ -105,8 +105,8 @@ def markdown(rows: Sequence[dict], split: str | None = None) -> str:
         split: split of the metrics; None: test, or dev if no record has a test split.
 
     Raises:
-        InputError: the records are from several machines; a record has no metrics on `split`; or two records that agree
-            in model, start and options have the same seed.
+        InputError: the records are from several machines; a record has no metrics on `split`; or two records agree in
+            model, initial checkpoint, options and seed.
     """
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     if len(machines) > 1:
@@ -214,7 +214,7 @@ def _selection(rows: Sequence[dict]) -> str:
 
 
 def _has_selection(row: dict) -> bool:
-    """Returns `TrainingRecord.has_selection` of the training of a run record; True for old records without `steps`."""
+    """Returns whether evaluations selected the checkpoint of a run; True for old records, which have no `steps`."""
     return not row["options"].get("eval_every") == row["selected"]["step"] == row.get("steps")
 
 

@@ -27,7 +27,7 @@ STYLE = """
 
 
 def write_summary(path: Path, summary: Summary, source: str, unit: str = "text") -> None:
-    """Writes the page, one file that loads no other file.
+    """Writes the page as one HTML file that loads no other file.
 
     Args:
         path: path of the file.
@@ -99,7 +99,7 @@ def _groups(summary: Summary) -> Section:
     order = sorted(sizes, key=lambda value: (value in (OTHER, EMPTY), -sizes[value], value))
     _add_tables(section, summary, summary.by_group, order[:SHOWN_GROUPS], str(summary.group_column))
     if len(order) > SHOWN_GROUPS:
-        section.text(f"The {SHOWN_GROUPS} largest of {len(order):,} values are shown.", "note")
+        section.text(f"The {SHOWN_GROUPS} most frequent of {len(order):,} values are shown.", "note")
     return section
 
 

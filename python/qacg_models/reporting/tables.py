@@ -71,8 +71,8 @@ def metric_cells(
 
     Args:
         results: metrics by name, at least one name, all of the same class.
-        bounds: confidence intervals by name and metric; a row with the lower and a row with the upper bounds follow
-            the row of each of these names.
+        bounds: (lower, upper) bounds of confidence intervals, by name and metric. Below the row of a name in `bounds`,
+            the table has a row with the lower bounds and a row with the upper bounds.
     """
     titles = next(iter(results.values())).TITLES
     rows = []

@@ -1,4 +1,4 @@
-"""The data of a BERT tokenizer that a page requires to tokenize texts, in JSON types."""
+"""The data that a page requires to tokenize texts as a BERT tokenizer does, in JSON types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`calibration.json` in a model folder: the temperatures of its probabilities, and how they were fitted."""
+"""`calibration.json` in a model folder: the temperatures of the model's probabilities, and how they were fitted."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -22,13 +22,14 @@ VALIDITY = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """Cross-validation results of a candidate, which is none, one or several temperatures.
+    """Cross-validation results of a candidate for temperature scaling.
 
     Attributes:
         name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
         log_loss: mean log loss over the rows, in nats.
         error: expected calibration error, in [0, 1].
-        gain: decrease of the mean log loss from the candidate that was best before, in nats; 0 for `none`.
+        gain: decrease of the mean log loss, in nats, compared with the candidate chosen among the earlier ones; 0 for
+            `none`.
         gain_error: standard error of the gain, over sentences.
     """
 
@@ -45,9 +46,9 @@ class Fit:
 
     Attributes:
         split: name of the split.
-        rows: number of its rows.
-        error_before, error_after: expected calibration error on held-out rows, in [0, 1]: without temperatures, and
-            with the candidate that was chosen. Equal if the chosen candidate is `none`.
+        rows: number of rows of the split.
+        error_before, error_after: expected calibration error on held-out rows, in [0, 1], without temperatures and
+            with the chosen candidate. They are equal if the chosen candidate is `none`.
         sentences: number of distinct sentences.
         folds: number of folds.
         candidates: the candidates, in the order in which they were compared.
@@ -68,8 +69,8 @@ class Calibration:
 
     Attributes:
         temperatures: divisors of the logits before the softmax. Either a single one for all rows, which is 1 without
-            temperature scaling, or one per label: the logits of a row are divided by the temperature of
-            the label with the highest logit.
+            temperature scaling, or one per label: the logits of a row are divided by the temperature of the label with
+            the highest logit.
         fit: the cross-validation; None if no temperature was fitted.
         skipped: the reason why there is no temperature scaling, beginning with "because"; None with temperature
             scaling.

@@ -1,7 +1,7 @@
 """The options of training, with their help texts and limits.
 
 An option that is not given gets the default of a recipe (`recipes.py`). There are recipes for random weights, for a
-checkpoint, for a given number of steps, and for the released code.
+checkpoint, for a given number of steps, and for the training code that the authors of QACG-BERT released.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class TrainingOptions:
     )
     frozen_layers: int = _what(
         0,
-        "number of first layers that, like the embeddings of tokens, keep the weights of the checkpoint; training is"
-        " then faster and less accurate; 0: all weights are trained",
+        "number of first layers that, together with the embeddings, keep the weights of the checkpoint; training is"
+        " then faster and the model less accurate; 0: all weights are trained",
     )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
@@ -118,7 +118,9 @@ class TrainingOptions:
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")
     max_grad_norm: float = _step(
-        1.0, "maximum norm of the gradients, or of each tensor with --protocol released; 0: not clipped"
+        1.0,
+        "maximum norm of all gradients together, or with --protocol released of the gradient of each tensor; 0: no"
+        " clipping",
     )
     dropout: float | None = _step(
         None,
@@ -182,7 +184,11 @@ class TrainingOptions:
         " before training lambda is about 1 - (beta + gamma) / 2",
         kind=float,
     )
-    gamma: float | None = _shape(None, "weight of the key part of lambda (default: as for --beta)", kind=float)
+    gamma: float | None = _shape(
+        None,
+        "weight of the key part of lambda (default: that of the checkpoint, 0.9 with --context-start names, or 1)",
+        kind=float,
+    )
     context_standalone: bool | None = _shape(
         None,
         "pass the aspect to the model by its context id only, without its name as a second segment (aspect-bert: on by"
@@ -199,9 +205,9 @@ class TrainingOptions:
         None,
         "initial values for aspects in qacg-bert and aspect-bert if the checkpoint has no aspects. names: the vector of"
         " an aspect is the average hidden state of its name; in qacg-bert, context projections are copies of the query"
-        " and key projections, scores get the bias -log(keys), and beta and gamma are 0.9 (default: names with a"
-        " checkpoint, --context-standalone and --protocol dev, in qacg-bert also with --context-projection hidden;"
-        " otherwise random)",
+        " and key projections, context scores get the bias -log(number of keys), and beta and gamma are 0.9 (default:"
+        " names with a checkpoint, --context-standalone and --protocol dev, in qacg-bert also with --context-projection"
+        " hidden; otherwise random)",
         *STARTS,
         kind=str,
     )
@@ -293,7 +299,7 @@ class TrainingOptions:
             if not entry.contexts and getattr(self, name):
                 raise InputError(
                     f"{name}: expected none for the model {self.model!r}, got {getattr(self, name)}. This model has no"
-                    f" contexts; the name of the aspect is its second segment. Omit {name}."
+                    f" contexts; the second segment of its input is the name of the aspect. Omit {name}."
                 )
         if not entry.contexts and self.join_texts:
             raise InputError(
@@ -342,12 +348,12 @@ class TrainingOptions:
         if self.context_projection == "head":
             raise InputError(
                 "context_start: expected 'random' for the context projection 'head', whose matrix is not of the size"
-                " of the query projection, got 'names'."
+                " of the query projection, got 'names'. Omit context_start or context_projection."
             )
 
     @property
     def quasi_attention(self) -> dict[str, float]:
-        """The values of quasi_scale, beta and gamma that are given, by name, as fields of the configuration."""
+        """The given values of quasi_scale, beta and gamma, by name; the model configuration has the same names."""
         given = {name: getattr(self, name) for name in ("quasi_scale", "beta", "gamma")}
         return {name: value for name, value in given.items() if value is not None}
 

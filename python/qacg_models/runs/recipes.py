@@ -59,7 +59,8 @@ RECIPES = MappingProxyType(
             "word_dropout": 0.0,
             "join_texts": 0.0,
         },
-        # Values of the released code. Its weight decay, gradient clipping and length are defaults of all recipes.
+        # Values of the code that the authors of QACG-BERT released. Its weight decay, gradient clipping and maximum
+        # length are defaults of all recipes.
         "released": {
             "epochs": 30,
             "batch_size": 64,
@@ -80,7 +81,7 @@ MIN_BETWEEN, MAX_BETWEEN = 50, 500
 
 
 def evaluation_steps(steps_per_epoch: int) -> int:
-    """Returns the number of steps between evaluations: half an epoch, limited to MIN_BETWEEN to MAX_BETWEEN."""
+    """Returns the steps between evaluations: half an epoch, but at least MIN_BETWEEN and at most MAX_BETWEEN."""
     return min(max(steps_per_epoch // 2, MIN_BETWEEN), MAX_BETWEEN)
 
 
@@ -96,7 +97,7 @@ MIN_EPOCHS, MIN_STEPS = 4, 400
 
 
 def pretrained_epochs(steps_per_epoch: int) -> int:
-    """Returns the smallest number of epochs that is at least MIN_EPOCHS and has at least MIN_STEPS steps."""
+    """Returns the smallest number of epochs that is at least MIN_EPOCHS and contains at least MIN_STEPS steps."""
     return max(MIN_EPOCHS, math.ceil(MIN_STEPS / steps_per_epoch))
 
 
@@ -121,7 +122,8 @@ def describe_default(name: str) -> str | None:
     same = pretrained == scratch or (pretrained is None and released is None)
     parts = [format_value(scratch) if same else f"{format_value(scratch)} from scratch"]
     parts += [f"{format_value(pretrained)} with a checkpoint"] if pretrained not in (scratch, None) else []
-    # The default of --epochs with a checkpoint has the same effect, except on the time limit (`_count_epochs`).
+    # With a checkpoint, --epochs often has a default (`_count_epochs` in resolve_options.py). It has the same effect on
+    # other defaults as a given --epochs, except on --minutes.
     epochs = "--epochs" if name == "minutes" else "--epochs (given or by default)"
     steps = f"{epochs}, --max-steps or --protocol released" if released is None else f"{epochs} or --max-steps"
     for value, condition in ((counted, steps), (released, "--protocol released")):

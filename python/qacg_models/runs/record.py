@@ -60,7 +60,7 @@ class TrainingRecord:
         options: options of training, from `resolve_options`.
         data_options: options with which the data was read.
         selected: the checkpoint whose weights the model has.
-        collapsed_steps: steps of evaluations at which one label was predicted for every row.
+        collapsed_steps: training steps after which an evaluation found the same predicted label for every row.
         label_shares: share of each label among the rows of the training split.
         overlap: for each pair of splits, their names and the number of sentences that both have.
         data: number of rows and digest of each split.

@@ -47,7 +47,7 @@ def read_run_file(path: Path | str) -> dict[str, object]:
 def write_run_file(
     path: Path, data: Sequence[Path], data_options: DataOptions, options: TrainingOptions, seeds: list[int]
 ) -> None:
-    """Writes all options of a run, including resolved ones, but without the output folder.
+    """Writes all options of a run, given or resolved, except the output folder.
 
     Args:
         path: path of the file.

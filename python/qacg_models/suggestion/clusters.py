@@ -1,9 +1,9 @@
 """Clusters of nouns that occur with the same words, as in "the waiter was rude" and "rude staff".
 
-The vector of a noun has its positive pointwise mutual information with other words of its sentences (Church and Hanks
-1990). The counts of the other words are smoothed (Levy, Goldberg and Dagan 2015), and a singular value decomposition
-reduces the vectors. The leader algorithm (Hartigan 1975) clusters the vectors. It leaves out nouns that are similar to
-no leader, because these nouns would hide rare aspects.
+The vector of a noun consists of its positive pointwise mutual information with the other words of its sentences (Church
+and Hanks 1990). The counts of these other words are smoothed (Levy, Goldberg and Dagan 2015), and a singular value
+decomposition reduces the dimensions of the vectors. The leader algorithm (Hartigan 1975) clusters the vectors. It
+leaves out nouns that are similar to no leader, because these nouns would hide rare aspects.
 """
 
 from collections import Counter
@@ -15,13 +15,13 @@ from qacg_models.suggestion.function_words import CONJUNCTIONS
 from qacg_models.suggestion.words import Words, is_word
 
 WINDOW = 4  # maximum distance of words inside a clause that count as a near pair
-ELSEWHERE = 0.3  # weight of a pair of words of a sentence; every near pair adds 1
+ELSEWHERE = 0.3  # weight of a pair of words anywhere in a sentence; every near pair adds 1
 DIMENSIONS = 30
-LEAST_SIMILARITY = 0.6  # minimum cosine similarity of a noun and the leader, then the centre, of its cluster
+LEAST_SIMILARITY = 0.6  # minimum cosine similarity of a noun to the leader of its cluster, and then to the centre
 
 
 def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fill: bool = False) -> list[list[str]]:
-    """Returns at most `count` clusters of stems.
+    """Returns at most `count` clusters, each a list of the stems of its nouns.
 
     In order of frequency, a noun that is dissimilar to all leaders becomes a leader, until there are `count` leaders.
     Every other noun joins the most similar cluster, or is left out if it is similar to no cluster. A cluster begins
@@ -30,7 +30,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
     Args:
         words: the words of the sentences.
         nouns: stems, by decreasing number of sentences.
-        least: words in at least this number of sentences are the dimensions of the vectors; each of `nouns` is one.
+        least: pairs are counted for words in at least this number of sentences; each of `nouns` must be such a word.
         count: maximum number of clusters.
         fill: if there are fewer leaders than `count`, the nouns that are least similar to all leaders become leaders.
     """

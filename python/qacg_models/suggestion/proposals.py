@@ -14,7 +14,7 @@ from qacg_models.suggestion.words import Words, tokens
 LEAST_SENTENCES = 20  # minimum number of sentences from which aspects are proposed
 LEAST_SHARE = 300  # a noun must occur in at least one of 300 sentences,
 LEAST_COUNT = 3  # and in at least 3 sentences
-PHRASES = 3
+PHRASES = 3  # maximum number of phrases of a proposal
 PLAIN_LENGTH = 12  # preferred number of tokens of an example sentence
 
 
@@ -25,7 +25,7 @@ class Proposal:
     Attributes:
         name: the leader of the cluster (`cluster_nouns`), or the user's name.
         words: nouns of the cluster in their most frequent spelling, or the user's words.
-        phrases: frequent phrases of a word and a noun of the cluster that follows it; empty for the user's words.
+        phrases: frequent two-word phrases, whose second word is a noun of the cluster; empty for the user's words.
         picked: indices of the sentences with at least one of `words`, the clearest examples first.
         found: for each sentence of `picked`, those of `words` that it has.
     """

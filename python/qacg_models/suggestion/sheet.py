@@ -2,9 +2,9 @@
 
 | source | split | selection of pairs |
 |---|---|---|
-| dev | dev | at random, from texts without training rows; its metric estimates the metric on new texts |
-| nouns | train | texts with a noun of the aspect, and one more aspect for each text (without a model) |
-| predictions | train | the least probable predicted labels of a model (`uncertainty.py`) |
+| dev | dev | at random, from texts without training rows; metrics on these rows estimate those on new texts |
+| nouns | train | if no model is given: texts with a noun of the aspect, and one more aspect for each text |
+| predictions | train | if a model is given: its least probable predicted labels (`uncertainty.py`) |
 | random | train | at random, so that training includes opinions in texts without a noun of the aspect |
 """
 
@@ -34,8 +34,8 @@ class SheetRow:
     Attributes:
         text: the text or sentence.
         aspect: name of the aspect.
-        hint: reason for the selection: words of the aspect, or a predicted label with its probability. Empty for other
-            rows.
+        hint: reason for the selection: words of the aspect that the text has, or a predicted label with its
+            probability; empty if there is no such reason.
         split: "train" or "dev", or another text that a file has in the column `split`.
         label: the label; empty until labelled.
     """
@@ -53,9 +53,13 @@ class SheetRow:
 
 
 def distinct(texts: Iterable[str], by_sentence: bool) -> list[str]:
-    """Returns distinct texts, or distinct sentences of the texts, with single spaces, in order of first occurrence.
+    """Returns the distinct texts with single spaces, in order of first occurrence.
 
-    Texts that differ only in case or spaces are equal; the first one is kept.
+    Texts that differ only in case or spaces count as equal; the first one is kept.
+
+    Args:
+        texts: the texts.
+        by_sentence: whether to return the distinct sentences of the texts instead.
     """
     kept: dict[str, str] = {}
     for text in texts:
@@ -85,7 +89,15 @@ def dev_rows(texts: Sequence[str], aspects: Sequence[str], count: int, seed: int
 def random_rows(
     texts: Sequence[str], aspects: Sequence[str], count: int, seed: int, exclude: Collection[Pair]
 ) -> list[SheetRow]:
-    """Returns at most `count` training rows of random (text, aspect) pairs that are not in `exclude`."""
+    """Returns at most `count` training rows of random (text, aspect) pairs.
+
+    Args:
+        texts: distinct texts.
+        aspects: names of aspects.
+        count: maximum number of rows.
+        seed: seed of the selection.
+        exclude: pairs of normalised text and aspect to leave out.
+    """
     pairs = range(len(texts) * len(aspects))
     numbers = random.Random(f"train {seed}").sample(pairs, min(len(pairs), count + len(exclude)))
     drawn = (SheetRow(texts[number // len(aspects)], aspects[number % len(aspects)]) for number in numbers)
@@ -98,8 +110,13 @@ def noun_rows(
     """Returns at most `count` training rows from the clearest sentences of each proposal.
 
     A sentence gets a row for each aspect whose words it has, and a row for another aspect, on which it probably has no
-    opinion. A model that is trained without rows of the second kind predicts an opinion for every aspect. Pairs in
-    `exclude` are left out.
+    opinion. A model that is trained without rows of the second kind predicts an opinion for every aspect.
+
+    Args:
+        sentences: the sentences of the proposals.
+        proposals: the aspects, from `propose` or `choose`.
+        count: maximum number of rows.
+        exclude: pairs of normalised sentence and aspect to leave out.
     """
     has: dict[int, list[tuple[str, str]]] = {}
     for proposal in proposals:
@@ -140,7 +157,7 @@ def _interleaved(proposals: Sequence[Proposal]) -> Iterator[int]:
 
 
 def check_columns(columns: Columns) -> None:
-    """Raises InputError if a column is called `hint` or `split`, which are other columns of every sheet."""
+    """Raises InputError if one of `columns` is called `hint` or `split`, because every sheet has these two columns."""
     for name in columns.names():
         if name in (HINT, SPLIT_COLUMN):
             raise InputError(f"columns: expected a name other than {HINT} and {SPLIT_COLUMN}, got {name!r}")

@@ -1,4 +1,4 @@
-"""Words of sentences as stems, and detection of nouns without a tagger.
+"""Words of sentences as stems, and detection of nouns without a part-of-speech tagger.
 
 German nouns are detected by a capital letter inside a sentence. English nouns, and German nouns in texts without
 capitals, are detected by a preceding article or preposition and the end of the phrase. In terse texts, which have few
@@ -127,7 +127,8 @@ class Words:
         """Returns the stems of nouns, except units such as "mins", by decreasing number of sentences.
 
         Args:
-            least: minimum number of sentences that have the noun; the maximum is the share MOST_SENTENCES.
+            least: minimum number of sentences that have the noun; the maximum is the share MOST_SENTENCES of all
+                sentences.
         """
         seen: Counter[str] = Counter()
         as_noun: Counter[str] = Counter()

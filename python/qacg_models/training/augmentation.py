@@ -17,7 +17,7 @@ RowKey = int | tuple[int, int]
 
 
 class WordDropout:
-    """Replaces tokens of the first segment by the unknown token; special tokens are kept.
+    """Replaces random tokens of the first segment by the unknown token; special tokens are kept.
 
     Args:
         share: probability that a token is replaced, in [0, 1).
@@ -73,7 +73,7 @@ class JoinedTexts:
         if isinstance(key, int):
             return self.rows[key]
         first, second = self.rows[key[0]], self.rows[key[1]]
-        # Without the separator at the end of the first text, and the first token of the second row.
+        # The joined row omits the separator at the end of the first text, and the first token of the second row.
         end = first["token_type_ids"].count(0) - 1
         if end + len(second["input_ids"]) - 1 > self.max_length:
             return first if first["labels"] != ABSENT or second["labels"] == ABSENT else second

@@ -18,7 +18,7 @@ class BertAdam(Optimizer):
         lr: maximum learning rate; a scheduler lowers it.
         betas: decay rates b1 and b2 of the moments.
         eps: added to the denominator.
-        weight_decay: decay of the weights.
+        weight_decay: `decay` in the formula.
         max_grad_norm: maximum norm of the gradient of each tensor; 0 does not clip.
     """
 
@@ -72,8 +72,8 @@ def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
     """Returns the factor of the learning rate at a step.
 
     With x = step / steps, the factor is x / warmup while x is below `warmup`, then 1 - x, and 0 after the last step.
-    The released code has the same jump at x = warmup. It computes too small a number of steps, and its rates are
-    negative after that number.
+    The released code has the same jump at x = warmup. It computes too small a number of steps, after which its rates
+    are negative.
 
     Args:
         step: number of the step, from 0.

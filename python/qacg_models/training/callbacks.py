@@ -101,8 +101,8 @@ class TimeLimit(TrainerCallback):
     """Stops training when the time limit is reached, after an evaluation of the last step.
 
     Args:
-        minutes: time limit, including the time before the checkpoint of a resumed run.
-        seconds: function that returns the duration of training up to now.
+        minutes: time limit in minutes, including the time before the checkpoint of a resumed run.
+        seconds: function that returns the duration of training up to now, in seconds.
 
     Attributes:
         reached: whether the time limit was reached.

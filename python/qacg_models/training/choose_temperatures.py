@@ -29,10 +29,10 @@ Fitting = Callable[[Sequence[int], np.ndarray], tuple[float, ...]]
 
 
 def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sentences: Sequence[str]) -> Calibration:
-    """Returns the temperatures of the candidate that is best on held-out rows, or the reason why there are none.
+    """Returns the temperatures that are best in cross-validation on dev, or the reason why there are none.
 
-    The reasons: the protocol "released", no rows, a single label or sentence, logits that are not finite, or no
-    candidate that is better than no temperature.
+    The reasons: the protocol "released", no rows, a single label or sentence, logits that are not finite, or
+    candidates that do not lower the log loss of held-out rows by more than MARGIN standard errors.
 
     Args:
         protocol: protocol of training, "dev" or "released".
@@ -55,7 +55,7 @@ def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sen
 
 
 def _fittings(sentences: int) -> dict[str, Fitting]:
-    """Returns the function that fits each candidate, simplest first."""
+    """Returns the functions that fit the candidates, by name and simplest first, for a number of sentences."""
     fittings: dict[str, Fitting] = {
         "none": lambda gold, logits: (1.0,),
         "one": lambda gold, logits: (fit_temperature(gold, logits),),
@@ -68,7 +68,7 @@ def _better(candidate: Candidate) -> bool:
 
 
 def _numbers(sentences: Sequence[str]) -> np.ndarray:
-    """Returns (N) numbers of the distinct sentences, from 0, in an order that depends on the texts only."""
+    """Returns (N) the index of each sentence among the distinct ones, whose order depends on the texts only."""
     texts = sorted(set(sentences), key=text_digest)
     number = {text: index for index, text in enumerate(texts)}
     return np.array([number[text] for text in sentences])

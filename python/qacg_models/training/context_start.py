@@ -1,7 +1,8 @@
 """Initial weights for reading aspects, computed from their names, for a checkpoint that has no aspects.
 
-With random values, training takes long until the model uses the aspect: its vector has norm 0.4 and hidden states have
-norm 10. The context projections get almost no gradient while lambda is near 0 (docs/explanation/many-aspects.md).
+With random values, training takes long until the model uses the aspect: the aspect's vector has norm 0.4, and hidden
+states have norm 10. The context projections get almost no gradient while lambda is near 0
+(docs/explanation/many-aspects.md).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from qacg_models.checkpoints.source import Source
     from qacg_models.models.context_bert import ContextBertForSequenceClassification
 
-# Lambda starts at 0.1, so that the context projections get gradients. The bias keeps a row of the quasi-attention map
-# near the sum of a softmax row, 1.
+# Lambda starts at 0.1, so that the context projections get gradients. The bias keeps the sum of a row of the
+# quasi-attention map near 1, the sum of a softmax row.
 NAMES_FIELDS = {"quasi_bias": "-log(keys)", "beta": 0.9, "gamma": 0.9}
 
 
@@ -37,7 +38,7 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
     """Replaces the random weights through which a model reads aspects, in the layers from `context_from_layer` on.
 
     - The vector of an aspect is the average hidden state of its name's tokens at the input of layer
-      `context_from_layer`, scaled to the average norm of these states.
+      `context_from_layer`, scaled to the average norm of such states over the names of all aspects.
     - A context layer of QACG-BERT adds that vector to the hidden states (c = X + Ec).
     - Its projections of context queries and keys are copies of those of queries and keys.
 
@@ -75,7 +76,10 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
 
 @torch.no_grad()
 def start_context_layer(layer: nn.Linear) -> None:
-    """Sets a context layer so that its output is X. The model adds Ec to that output, so that c = X + Ec."""
+    """Sets a context layer, whose input is [Ec ; X], to return the hidden states X.
+
+    The model adds the aspect's vector Ec to the output, so that the context is c = X + Ec.
+    """
     layer.weight.zero_()
     layer.weight[:, layer.out_features :].fill_diagonal_(1.0)  # the columns of X in the input [Ec ; X]
     layer.bias.zero_()

@@ -32,7 +32,7 @@ class EncodedSplits(NamedTuple):
     Attributes:
         train: features of the training split, in the order of the data.
         evaluated: features of the split that selects checkpoints, or of a sample (`evaluation_sample`), shortest first.
-        evaluated_rows: the rows of `evaluated`.
+        evaluated_rows: the examples of `evaluated`, in the same order.
     """
 
     train: FeatureTable

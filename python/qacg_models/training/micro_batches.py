@@ -24,7 +24,7 @@ class MicroBatches:
         self.count, self.say = count, say
 
     def split(self, batch: dict) -> Iterator[tuple[float, dict]]:
-        """Yields pairs of a share of the batch's rows and the micro-batch with these rows; sizes are nearly equal."""
+        """Yields pairs (share of the batch's rows, micro-batch); the sizes differ by at most one row."""
         rows = len(batch["labels"])
         count = min(self.count, rows)
         if count == 1:

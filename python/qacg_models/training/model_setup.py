@@ -25,14 +25,14 @@ MAX_SENTENCES = 500_000
 
 
 def begin_tokenizer(dataset: Dataset, options: TrainingOptions) -> PreTrainedTokenizerFast:
-    """Returns the tokenizer of the option `tokenizer`, that of the checkpoint, or one trained on the split train.
+    """Returns the given tokenizer, otherwise that of the checkpoint, otherwise one trained on the split train.
 
     Args:
         dataset: the data set.
         options: options of training, from `resolve_options`.
 
     Raises:
-        InputError: the tokenizer cannot be loaded, or `vocab_size` is too small for its special tokens.
+        InputError: the tokenizer cannot be loaded, or `vocab_size` does not exceed the number of special tokens.
     """
     if options.tokenizer is not None:
         return load_tokenizer(options.tokenizer, lowercase=not options.cased)
@@ -124,17 +124,21 @@ def begin_model(
 def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_contexts: bool) -> None:
     """Excludes the embeddings of tokens (words, positions, types) and the first layers from training.
 
+    With `new_contexts`, the layers from `context_from_layer` on have new weights for the aspect.
+
     Raises:
-        InputError: the model has fewer layers than `frozen_layers`, or, with `new_contexts`, one of the layers to
-            freeze has new weights for the aspect.
+        InputError: `frozen_layers` exceeds the number of layers, or of layers without new weights.
     """
     layers = model.base_model.encoder.layer
-    most, reason = len(layers), f"the layers of {options.from_checkpoint}"
+    most, counted, note = len(layers), f"the layers of {options.from_checkpoint}", ""
     if new_contexts:
-        most = options.context_from_layer or 0
-        reason = "the layers below context_from_layer, since the layers that read the aspect have new weights"
+        most, counted = options.context_from_layer or 0, "the layers below context_from_layer"
+        note = " The other layers have new weights, which read the aspect."
     if options.frozen_layers > most:
-        raise InputError(f"frozen_layers: expected at most {most}, {reason}, got {options.frozen_layers}.")
+        raise InputError(
+            f"frozen_layers: expected at most {most}, {counted}, got {options.frozen_layers}.{note} Set a smaller"
+            " --frozen-layers."
+        )
     for part in (model.base_model.embeddings, *layers[: options.frozen_layers]):
         part.requires_grad_(False)
 

@@ -27,8 +27,8 @@ from qacg_models.utils.plain_text import read_text
 
 PRETRAINED = "minilm"
 PRETRAINED_POSITIONS = 512
-# The language is estimated from all distinct texts. From twice this number on, it is estimated from evenly spaced
-# texts: at least this number, and less than twice as many.
+# The language is estimated from the distinct texts: from all of them if there are fewer than twice this number,
+# otherwise from evenly spaced ones, at least this number and less than twice as many.
 EXAMINED = 1_000
 # Minimum share of words that are one token of MiniLM's vocabulary. English reviews have 0.91 to 0.96; German, French,
 # Spanish, Dutch and Italian ones 0.44 to 0.57.
@@ -41,10 +41,10 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Returns the options with the defaults of the recipe, the data, the checkpoint and the machine.
+    """Returns the options; defaults of the recipe, data, checkpoint and machine replace None.
 
-    Options without a default in the recipe stay None, such as `tensorboard`; so do options that the checkpoint defines
-    or the model lacks, and `from_checkpoint` for random weights. Options that this function has returned are returned
+    These options stay None: those without a default, such as `tensorboard`; those that the checkpoint defines or the
+    model lacks; and `from_checkpoint` for random weights. Options that this function has returned are returned
     unchanged.
 
     Args:
@@ -52,8 +52,8 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
         dataset: the data set, with the split train.
 
     Raises:
-        InputError: the data has no training split, an option does not fit the data, the model or another option, the
-            checkpoint does not exist, or a package for it is not installed.
+        InputError: the data has no training split; an option does not fit the data, the model or another option; the
+            checkpoint does not exist; or the package that contains it is not installed.
     """
     if "train" not in dataset.splits:
         raise InputError(f"data: expected the split 'train', got {', '.join(dataset.splits)}.")
@@ -98,7 +98,7 @@ def choose_start(options: TrainingOptions, dataset: Dataset) -> tuple[TrainingOp
         The options with a checkpoint or SCRATCH, and a log line that names the start and the reason.
 
     Raises:
-        InputError: the given checkpoint does not exist, a given option excludes the random weights that were chosen, or
+        InputError: the given checkpoint does not exist, random weights are chosen but a given option excludes them, or
             MiniLM's tokenizer cannot be loaded.
     """
     if options.from_checkpoint == SCRATCH:
@@ -149,8 +149,8 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
 def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
     """Returns the share of words in MiniLM's vocabulary, and the share of letters other than a to z.
 
-    Both are measured on a sample of the distinct training sentences (EXAMINED), and are 0 if it has no words. MiniLM
-    must be installed.
+    The shares are those of the distinct training sentences, or of a sample if there are at least 2 * EXAMINED.
+    Both are 0 if the sentences have no words. MiniLM must be installed.
     """
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
     texts = [text for (text,) in distinct(dataset.splits["train"], "sentence")]
@@ -163,13 +163,13 @@ def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
 
 
 def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Sets the number of epochs of fine-tuning a checkpoint, and a limit of 60 minutes if none is given.
+    """Returns the options with a number of epochs for fine-tuning, and 60 minutes if no time limit is given.
 
     The options are returned unchanged for random weights, for the protocol "released", for more than COUNTED_ROWS
     training rows, or if epochs, max_steps, schedule, patience or eval_every is given.
 
-    With a number of epochs, the learning rate decays to 0. With fewer than MIN_ROWS_TO_SELECT dev rows the selection of
-    a checkpoint would be by chance, so the only evaluation is after the last step.
+    With a number of epochs, the learning rate decays to 0. Fewer than MIN_ROWS_TO_SELECT dev rows would select a
+    checkpoint by chance, so then the only evaluation is after the last step.
     """
     rows = len(dataset.splits["train"])
     others = (options.epochs, options.max_steps, options.schedule, options.patience, options.eval_every)
@@ -185,9 +185,10 @@ def _count_epochs(options: TrainingOptions, dataset: Dataset) -> TrainingOptions
 
 
 def _adjust_logits(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Replaces balanced sampling by logit adjustment for a checkpoint if macro-F1 selects the weights.
+    """Returns the options with logit adjustment in place of balanced sampling, to fine-tune for macro-F1.
 
-    The options are returned unchanged if `balance` or `logit_adjustment` is given, or the protocol is "released".
+    The options are returned unchanged for random weights, if a metric other than macro-F1 selects the weights, if
+    `balance` or `logit_adjustment` is given, or for the protocol "released".
     """
     given = options.logit_adjustment is not None or options.balance is not None or options.protocol == "released"
     if given or options.from_checkpoint == SCRATCH or dataset.task.selection != "macro_f1":
@@ -231,7 +232,7 @@ def _size(config: dict[str, Any], field: str) -> int | None:
 
 
 def _context_layer(config: dict[str, Any]) -> int:
-    """Returns the layer to whose input the context is added: that of an Aspect-BERT, the last one of another BERT."""
+    """Returns the default of `context_from_layer`: the layer in an Aspect-BERT's config, otherwise the last layer."""
     if config.get("model_type") == "aspect_bert" and isinstance(layer := config.get("context_from_layer"), int):
         return layer
     return (_size(config, "num_hidden_layers") or 1) - 1

@@ -71,11 +71,12 @@ def train(
         The model, loaded from `output` to the CPU; its record has the metrics and the loss curve.
 
     Raises:
-        InputError: `output` is a model and `overwrite` is not set, or has other files; a file cannot be written; a
-            split is missing; an option does not fit, or requires a package that is not installed; an unfinished run
-            exists and neither `resume` nor `overwrite` is set; the run to resume has other options, data or number of
-            processes; the model or a row does not fit into memory; the metric is undefined on the split that selects
-            the checkpoint; or another run writes to `output`.
+        InputError: `output` is a model folder and `overwrite` is not set, or it is a file or another folder with files;
+            a file cannot be written; a split is missing; an option does not fit, or requires a package that is not
+            installed; an unfinished run exists and neither `resume` nor `overwrite` is set; the run to resume has other
+            options, data or number of processes; the model or a row does not fit into memory; the metric is undefined
+            on the split that selects the checkpoint; or another run writes to `output`.
+        OSError: a folder cannot be created, renamed or deleted.
     """
     join_group()
     output = Path(output)
@@ -155,7 +156,7 @@ def _open_folder(run: _Run, overwrite: bool, resume: bool) -> Path | None:
 
 
 def _train(run: _Run, checkpoint: Path | None) -> None:
-    """Trains, and writes the best model to the folder `model` of the run, with a record that lacks the metrics."""
+    """Trains, and writes the best model to `model` in the run folder, with a record that lacks the metrics."""
     from transformers import set_seed
 
     from qacg_models.training.callbacks import StepBar
@@ -285,7 +286,7 @@ def _write_model(
     padding: float,
     made_with: dict[str, object],
 ) -> None:
-    """Writes the best weights, the tokenizer, run.yaml and the record to the folder `model` of the run."""
+    """Writes the best weights, the tokenizer, run.yaml and the record to `model` in the run folder."""
     seconds, task = trainer.seconds(), run.dataset.task
     if trainer.state.best_global_step is None:
         raise InputError(
@@ -301,7 +302,8 @@ def _write_model(
         for path in best.iterdir():
             if path.name not in ("training_args.bin", DIGESTS_NAME):
                 shutil.copyfile(path, model / path.name)
-        # Encoding has set truncation and padding. A resumed run does not encode, so its tokenizer.json would differ.
+        # Encoding sets the tokenizer's truncation and padding. A run that resumes does not encode, so without the reset
+        # its tokenizer.json would differ.
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(model)

@@ -11,7 +11,7 @@ model to OUTPUT and deletes the rest.
 
 | path | content |
 |---|---|
-| `choices.json` | number of processes, options (but not the time limit), data digests; the same in a resumed run |
+| `choices.json` | number of processes, options without the time limit, data digests; must not change on resuming |
 | `features-SPLIT/` | encoded rows |
 | `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and with the schedule steady the average of the weights |
 | `best-STEP/` | weights of the best evaluation |
@@ -106,7 +106,7 @@ class RunFolder:
         """Creates the folder and writes choices.json, or opens the folder of an interrupted run.
 
         Args:
-            choices: all options and data digests on which the result depends, as JSON values.
+            choices: all options and data digests on which the result depends: dictionaries of JSON values, by group.
             overwrite: replace an unfinished run.
             resume: continue an unfinished run.
             say: called with each log line.
@@ -118,7 +118,7 @@ class RunFolder:
             InputError: there is an unfinished run and neither flag is given; the run to resume has other choices,
                 another number of processes, an unreadable choices.json or an unreadable state of the Trainer; the
                 folder is not that of a run; or choices.json cannot be written.
-            OSError: the folder cannot be created, or the one to replace or a damaged one cannot be renamed.
+            OSError: the folder cannot be created, or a folder to replace or set aside cannot be renamed or deleted.
         """
         choices = as_json(choices)
         exists = self.path.exists() and not self._is_empty_start()
@@ -186,7 +186,7 @@ class RunFolder:
         return self.path / f"{BEST}-{step}"
 
     def best_weights_of(self, checkpoint: Path) -> Path | None:
-        """Returns the path of the best weights at a checkpoint; None before the first evaluation.
+        """Returns the path of the weights that were best when a checkpoint was written; None if there were none.
 
         Raises:
             InputError: the Trainer's state in the checkpoint cannot be read.
@@ -206,7 +206,7 @@ class RunFolder:
             say: called with a log line for each renamed folder.
 
         Raises:
-            InputError: the Trainer's state in a checkpoint has its digest, but cannot be read.
+            InputError: the Trainer's state in a checkpoint matches its digest, but cannot be read.
             OSError: a folder cannot be renamed.
         """
         shutil.rmtree(self.path / WRITING, ignore_errors=True)
@@ -257,11 +257,11 @@ class RunFolder:
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
-        """Completes `finish`, or the deletion of the folder, for a run that was killed meanwhile.
+        """Completes `finish`, or the deletion of the folder, if a killed run had begun it.
 
         Raises:
-            OSError: as in `finish`.
-            InputError: as in `finish`.
+            OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
+            InputError: the previous output cannot be restored; the message has the path of its content.
         """
         if (self.path / DONE).is_file():
             self.finish()
@@ -314,7 +314,7 @@ class RunFolder:
 
 
 def as_json(choices: dict) -> dict:
-    """Returns choices with the types that they have after they are written to JSON and read, such as list for tuple."""
+    """Returns choices as a JSON file would store them, such as lists for tuples."""
     return json.loads(json.dumps(choices))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # The generator's seed is seed * _EPOCHS_PER_SEED + epoch, unique for epochs below this number.
 _EPOCHS_PER_SEED = 100_003
-# Number of row indices that are converted to Python integers at a time; these take five times a tensor's memory.
+# Number of row indices that are converted to Python integers at a time; the integers take five times a tensor's memory.
 _CHUNK = 1 << 16
 
 
@@ -32,9 +32,9 @@ class EpochSampler(Sampler):
         balance: number in [0, 1]; 1 gives all classes the same total weight.
         seed: seed of the order.
         join: replaces some of the drawn rows by pairs of indices (`JoinedTexts.pairs`); None: no pairs.
-        texts: (N) index of the text of each row. Texts are then drawn with all of their rows (the last one may be cut),
-            with the mean weight of the rows, so that a batch computes layers without context once per text. None: rows
-            are drawn independently.
+        texts: (N) index of the text of each row. Texts are then drawn with all of their rows, so that a batch computes
+            the layers before `context_from_layer` once per text. The weight of a text is the mean over its rows. Rows
+            of the last text may be missing. None: rows are drawn independently.
 
     Attributes:
         epoch: epoch of the next iteration; the caller sets it.

@@ -24,7 +24,7 @@ from qacg_models.utils.output_lock import lock_output
 SUMMARY_NAME = "seeds.json"
 # Names of unfinished files and partly deleted folders that a killed run leaves.
 _LEFT_BY_A_KILL = re.compile(rf"\.({re.escape(SUMMARY_NAME)}|{re.escape(RUN_NAME)})\.\w+|\.deleting-seed-.*")
-# Names of the lock files of seeds, each of which another process may be training.
+# Names of the lock files of seeds that other processes may be training.
 _LOCK = re.compile(r"\.seed-.*\.lock")
 
 
@@ -58,17 +58,18 @@ def train_seeds(
     Raises:
         InputError: there are no seeds, or equal ones; with several seeds, `output` has files other than those of seeds,
             or has seeds and neither `overwrite` nor `resume` is set; a finished seed to keep has other options or data;
-            or for the same reasons as `train`.
+            or `train` raises InputError for a seed.
+        OSError: a folder cannot be created, renamed or deleted.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: expected one or several different integers, got {list(seeds)}.")
     every = [replace(options, seed=seed) for seed in seeds]  # all seeds are checked before the first one is trained
     join_group()
-    output = Path(output)
+    output, say = Path(output), main_only(say)
     print_data_warnings(dataset, say)
     if len(seeds) == 1:
         return [_train_one(dataset, output, every[0], overwrite=overwrite, resume=resume, say=say)]
-    with lock_output(output, main_only(say)):
+    with lock_output(output, say):
         run_on_main(lambda: _check_output(output, overwrite, resume))
         records = []
         for seed, chosen in zip(seeds, every):
@@ -91,7 +92,7 @@ def _train_one(
     say: Callable[[str], None],
 ) -> TrainingRecord:
     folder = RunFolder(output)
-    with lock_output(output, main_only(say)):
+    with lock_output(output, say):
         if resume:
             run_on_main(folder.finish_if_done)
             if (output / RECORD_NAME).is_file() and not folder.path.exists():

@@ -32,7 +32,8 @@ class AspectTrainer(Trainer):
         model: the model to train.
         splits: encoded rows of the training split and of the split that selects checkpoints.
         make_batch: data collator.
-        metrics: function that computes the metrics of an evaluation; `metrics.task.selection` selects the best weights.
+        metrics: computes the metrics of an evaluation; `metrics.task.selection` is the name of the metric that selects
+            the best weights.
         callbacks: callbacks in addition to those that the options require.
         hide_words: word dropout, applied to each training batch.
         folder: folder of the run.
@@ -58,7 +59,7 @@ class AspectTrainer(Trainer):
         state, labels = RunState.read(checkpoint), splits.train.labels()
         self.seconds_before, self.started = state.seconds, time.perf_counter()
         self.micro_batches = MicroBatches(state.micro_batches, say)
-        self.micro_batch_share = 1.0  # share of the rows of the batch in the current micro-batch
+        self.micro_batch_share = 1.0  # rows in the current micro-batch / rows in its batch
         self.step_batches: list[dict] = []  # batches of the current step
         self.average: WeightAverage | None = None
         self.saving_to: Path | None = None  # parent folder of the checkpoint that is being written

@@ -1,8 +1,8 @@
 """Atomic writes: a file or folder appears under its name when it is complete, or not at all.
 
-Files are written to a temporary folder beside the destination, flushed to the disk, and renamed. The temporary folder
-has a random name and is accessible to this user only. If the name were predictable, another user of a shared folder
-could create a link of that name to a file of this user.
+Content is written to a temporary folder beside the destination, and then renamed. A single file is flushed to the disk
+before it is renamed. The temporary folder has a random name and is accessible to this user only. If the name were
+predictable, another user of a shared folder could create a link of that name to a file of this user.
 """
 
 import os
@@ -123,7 +123,7 @@ def _write(path: Path, mode: str, **options: str) -> Iterator[IO]:
                 yield handle
             staged.publish()
     except OSError as error:
-        # A failed write names no file, or one in the temporary folder; errors about other files are passed on.
+        # The error of a failed write names no file, or one in the temporary folder. Other errors are passed on.
         if error.filename is not None and not str(error.filename).startswith(str(_temporary(path))):
             raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error

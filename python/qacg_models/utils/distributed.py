@@ -40,6 +40,8 @@ def join_group() -> None:
 def run_on_main(action: Callable[[], T]) -> T:
     """Runs `action` in the main process, and returns its result in all processes.
 
+    With several processes, the result must be picklable.
+
     Raises:
         InputError: in the other processes, with the message of an exception that `action` raises in the main process.
             The main process raises the exception itself.

@@ -1,4 +1,4 @@
-"""Converts JSON values to dataclasses; errors name a field by its path, such as `selected.step`."""
+"""Converts JSON values to Python types; errors name a field by its path, such as `selected.step`."""
 
 import dataclasses
 import math
@@ -71,7 +71,7 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
             dataclass requires all its fields and no others.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
-        readers: functions that convert other types, called with the value and its path.
+        readers: conversion functions of other types, by type; each is called with the value and its path.
 
     Raises:
         TypeError: `kind` is not an accepted type.
@@ -120,7 +120,7 @@ def convert_json_fields(
         kinds: type of each field; `convert_json` lists the accepted types.
         value: the object to convert.
         path: path of the object in the file, for errors, such as `selected`.
-        readers: functions that convert other types, called with the value and its path.
+        readers: conversion functions of other types, by type; each is called with the value and its path.
 
     Returns:
         The converted values by the names of the fields, in the order of `kinds`.

@@ -51,7 +51,7 @@ _CLASSES: dict[type, tuple[type, str]] = {
 def convert_options(options: Any) -> None:
     """Converts the values of a dataclass of options to the types of its fields, in place.
 
-    Numbers of NumPy become Python's, and paths become str. None and lists are not changed.
+    Numbers of NumPy become Python's, and paths become str. None, lists, and an int for a float are not changed.
 
     Raises:
         InputError: a value has another type, or exceeds the range of float.
@@ -77,7 +77,7 @@ def convert_options(options: Any) -> None:
 
 
 def format_value(value: object) -> str:
-    """Formats a value for help texts: True as on, False as off, a float that is whole without a point."""
+    """Formats a value for help texts: True as "on", False as "off", 60.0 as "60"."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):

@@ -31,9 +31,9 @@ def parts_path(output: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_output(output: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds the lock of `output` inside the block, which excludes other runs.
+    """Holds the lock of `output` inside the block, so that no other run writes to it.
 
-    The folder of `output` is created if it does not exist. Of several processes, the main process holds the lock. The
+    The parent folder is created if it does not exist. Of several processes, the main process holds the lock. The
     system releases the lock of a killed process; the next run uses the remaining lock file.
 
     Args:

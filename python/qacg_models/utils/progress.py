@@ -33,7 +33,7 @@ class Bar(Protocol):
 
 
 class LogLines:
-    """Progress as lines of a log file: updates write at most one line per SECONDS, and `close` the last line.
+    """Progress as lines of a log file: `update` writes a line at most every SECONDS seconds, `close` the last line.
 
     Args:
         total: number of items; None if it is unknown.
@@ -131,7 +131,7 @@ _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 
 @contextmanager
 def hidden_bars() -> Iterator[None]:
-    """Shows no progress bars inside the block."""
+    """Hides the bars that `progress_bar` creates inside the block."""
     token = _hidden.set(True)
     try:
         yield
@@ -178,7 +178,9 @@ def pause_bars() -> AbstractContextManager:
 
 
 class TextBar:
-    """Shows the number of finished texts, in the main process only; implements `TextProgress` of the inference.
+    """Shows the number of predicted texts in a progress bar, in the main process only.
+
+    Implements the protocol `TextProgress` of `inference/bulk_prediction.py`.
 
     Args:
         count: function that returns the number of texts, or None if it is unknown; `begin` calls it.

@@ -21,7 +21,7 @@ def origin() -> dict[str, object]:
 
 
 def attention_backends() -> dict[str, object]:
-    """Returns by device the backends that "auto" has selected in this process, and a summary of their self-checks."""
+    """Returns, for each device, the backends that "auto" has selected in this process, and a self-check summary."""
     from qacg_kernels import dispatch
 
     return dispatch.chosen_so_far()

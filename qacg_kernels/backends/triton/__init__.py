@@ -1,6 +1,7 @@
 """The Triton backend: its availability and limits. README.md in this folder describes the kernels.
 
-Importing this module does not import Triton; the first call does.
+Importing this module does not import Triton; the first call does. "Single-tile rows" are rows of attention entries that
+are computed as one tile, because all their keys fit into it. Longer rows are "tiled rows".
 """
 
 import functools
@@ -89,20 +90,21 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def note(problem: Problem) -> str:
-    """Where the tile sizes of a call come from."""
+    """Returns a line for `explain` that states which tile table the call uses and how its tile sizes were found."""
     return source_of(problem.query.device)
 
 
 def residuals(problem: Problem) -> Residuals:
-    """Which branch outputs the backward reads.
+    """Returns which of the branch outputs O1 and O2 (MATH.md, eq. 8) the forward must save for the backward.
 
-    Returns neither for single-tile rows, O1 for tiled rows of a column gate, and O1 and O2 for other tiled rows.
+    Single-tile rows require neither, tiled rows of a column gate O1, and other tiled rows both. A call that is being
+    exported requires the same as tiled rows.
     """
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]
     kernel, bits = "whole_row_backward", 8 * query.dtype.itemsize
-    # True and False as literals: torch.compile may trace dropout_p as a symbol, and functions marked
-    # `constant_when_traced` accept no symbolic bool.
+    # Each branch passes a literal bool. torch.compile may trace dropout_p as a symbol, so the result of is_busy may be
+    # symbolic, and functions marked `constant_when_traced` accept no symbolic bool.
     if is_busy(is_entry_mask(problem.attn_mask, problem.head_dim), problem.dropout_p, problem.column_gate):
         limits = longest_whole_rows(query.device, kernel, bits, True)
     else:

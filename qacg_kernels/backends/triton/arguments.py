@@ -1,12 +1,12 @@
-"""Argument groups of the kernels, as named tuples.
+"""Argument groups of the kernels, as named tuples. Equation numbers ("eq. 4") refer to qacg_kernels/MATH.md.
 
 A kernel reads members such as `call.key.data`. Triton passes each member as a separate argument. A member that is None
 is a compile-time constant.
 
-Triton 3.5 and 3.6 have a bug. They treat the int 1, such as a stride, as a compile-time constant. After an `if` or
-`for` that is decided on the GPU, they replace such a constant in a nested tuple by None. A constant in a later field of
-the outer tuple prevents this. So every tuple that is an argument and contains another tuple ends with an unused field
-`constant`. `Operand` has no such field, because kernels create it.
+Triton 3.5 and 3.6 have a bug. They treat an argument that is the int 1, such as a stride, as a compile-time constant.
+After an `if` or `for` that is decided on the GPU, they replace such a constant in a nested tuple by None. A constant in
+a later field of the outer tuple prevents this. So every tuple that is an argument and contains another tuple ends with
+an unused field `constant`. `Operand` has no such field, because kernels create it.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from torch import Tensor
 
 
 class Strided(NamedTuple):
-    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor, with its other strides.
+    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor.
 
-    Packed tensors have batch stride 0.
+    The other fields are its strides, in elements. Packed tensors, (T, H, D) or (T, H), have batch stride 0.
     """
 
     data: Tensor
@@ -29,7 +29,10 @@ class Strided(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """A mask with its four strides, which are 0 in dimensions that broadcast. Boolean masks are passed as bytes."""
+    """A mask that broadcasts to (B, H, L, S). Boolean masks are passed as bytes.
+
+    The other fields are its strides, in elements; they are 0 in dimensions that broadcast.
+    """
 
     data: Tensor
     batch: int
@@ -46,14 +49,14 @@ class Integers(NamedTuple):
 
 
 class PerHead(NamedTuple):
-    """A gate vector (D) or (H, D), or a bias () or (H); the head stride is 0 if all heads share it."""
+    """A gate vector (D) or (H, D), or a bias () or (H). `head` is its head stride, 0 if all heads share it."""
 
     data: Tensor
     head: int
 
 
 class Side(NamedTuple):
-    """Parameters of one gate, lq or lk, eq. 4: sigmoid(x . vector + context . context_vector + bias)."""
+    """Parameters of lq or lk, eq. 4: sigmoid(x . vector + context . context_vector + bias)."""
 
     vector: PerHead
     context_vector: PerHead
@@ -62,6 +65,8 @@ class Side(NamedTuple):
 
 
 class Gate(NamedTuple):
+    """Parameters of lambda = 1 - (beta lq + gamma lk), eq. 5 and 6: those of lq (query) and of lk (key)."""
+
     query: Side
     key: Side
     beta: float
@@ -98,10 +103,10 @@ class Factors(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The inputs of a call; either gate_lambda or gate is None. quasi_bias has stride 0 in dimensions that broadcast.
+    """The inputs of a call. Exactly one of gate_lambda and gate is None; seed is None without dropout.
 
-    Kernels test whether gate_lambda is None, not gate, because Triton 3.5 and 3.6 cannot compare a tuple that contains
-    None with None.
+    quasi_bias has stride 0 in dimensions that broadcast. Kernels test whether gate_lambda is None, not gate, because
+    Triton 3.5 and 3.6 cannot compare a tuple that contains None with None.
     """
 
     query: Strided
@@ -127,8 +132,8 @@ class Saved(NamedTuple):
     The first three have shape (B, H, L, D), the others (B, H, L). For a column gate, key_gate and grad_key_gate have
     shape (B, H, S).
 
-    softmax_out may be None for single-tile rows, quasi_out for these and for a column gate. The gates are None in a
-    call with gate_lambda. Their gradients are None if there is no upstream gradient.
+    softmax_out may be None for single-tile rows, and quasi_out for single-tile rows or a column gate. query_gate and
+    key_gate are None in a call with gate_lambda. Their gradients are None if there is no upstream gradient.
     """
 
     grad_out: Strided
@@ -149,9 +154,9 @@ class Gradients(NamedTuple):
     Attributes:
         query, context_query: None in the kernel over key blocks of tiled rows, which does not write them.
         query_logit, key_logit: tq and tk of eq. 14, from which the gradients of the gate's parameters are computed.
-        delta: eq. 10. This and the next two are None for single-tile rows.
-        shift: what is subtracted from a row's scores in powers of two: in 16 bits the maximum and log2 of the sum of
-            exponentials, in float32 the maximum.
+        delta: eq. 10. delta, shift and weight are None for single-tile rows.
+        shift: number that is subtracted from a row's scores, as an exponent of 2. For 16-bit inputs, the row's maximum
+            plus log2 of its sum of exponentials; for float32, the maximum.
         weight: alpha lambda of eq. 5; for a column gate alpha (1 - beta lq), the part that depends on the row.
     """
 
@@ -177,7 +182,7 @@ class Place(NamedTuple):
     first: int  # row of the sequence's first token: 0 unless packed
     queries: int
     keys: int
-    seen_keys: int  # keys below the sequence's length
+    seen_keys: int  # number of keys before the length in key_lengths; later keys are hidden
 
 
 class Operand(NamedTuple):
@@ -206,7 +211,7 @@ class KernelConfig:
         fast_sigmoid: whether a polynomial replaces the division in the sigmoid, for 16-bit inputs.
         folds_scale: whether `factors.scale` is positive and large enough that a GPU does not flush it to 0. The row
             maximum is then computed from unscaled scores, and the scaling becomes part of a multiply-add.
-        precision: "ieee" or "tf32", of float32 products.
+        precision: precision of float32 products, "ieee" or "tf32".
         by_parts: whether products read 16 features or rows at a time. Exact float32 products keep their operands in
             registers, where a whole tile does not fit.
         block_m, block_n: number of queries and of keys in a tile.
@@ -229,12 +234,12 @@ class KernelConfig:
 
 
 def strided(t: Tensor | None, packed: bool) -> Strided | None:
-    """A dense tensor (B, H, rows, ...) or a packed one (T, H, ...) with its strides, as Strided."""
+    """Returns a dense tensor (B, H, rows, ...) or a packed one (T, H, ...) as Strided; None for None."""
     return None if t is None else Strided(t, *strides(t, packed))
 
 
 def strides(t: Tensor, packed: bool) -> tuple[int, int, int]:
-    """The strides of batch, head and row of a dense or packed tensor; packed tensors have batch stride 0."""
+    """Returns the strides of batch, head and row of a dense or packed tensor; for a packed one, batch stride 0."""
     if packed:
         row, head, *_ = t.stride()
         return 0, head, row
@@ -254,7 +259,11 @@ def mask_of(t: Tensor | None) -> Mask | None:
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """A gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead, copied if it is not contiguous."""
+    """Returns a gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead; None for None.
+
+    `shared_dims` is the number of dimensions of a parameter that all heads share. A tensor that is not contiguous is
+    copied.
+    """
     if t is None:
         return None
     t = t.contiguous()

@@ -1,8 +1,11 @@
-"""The backward kernels, of which each program computes a block of keys, a block of queries, or terms of some rows.
+"""The backward kernels. Each program computes gradients of one block of keys or queries, or terms of one block of rows.
 
 For single-tile rows, `key_blocks_kernel` computes all gradients except those of the gate's parameters, which the
 kernels in `gates` compute. For tiled rows, `row_terms_kernel` runs first (eq. 10 and 13). Then `key_blocks_kernel` and
 `query_blocks_kernel` compute the gradients of keys and of queries, without atomics, in 11 matrix products.
+
+`call`, `saved`, `grads`, `place` and `config` are a Call, Saved, Gradients, a Place and a KernelConfig of `arguments`.
+Equation numbers refer to qacg_kernels/MATH.md.
 """
 
 import triton
@@ -34,10 +37,10 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def key_blocks_kernel(call, saved, grads, config: tl.constexpr):
-    """Computes dK, dKc and dV of config.block_n keys of one head; with config.whole_row also dQ and dQc.
+    """Stores dK, dKc and dV of config.block_n keys of one head; with config.whole_row also dQ and dQc.
 
-    Also stores tk of a column gate. With config.whole_row, it stores the other gradients of `store_gate_terms` too.
-    Tiles are (keys, queries), so that A, dT and dTc can stay in registers as operands of the products over queries.
+    For a column gate, it also stores tk. With config.whole_row, it also stores the results of `store_gate_terms`. Tiles
+    are (keys, queries), so that A, dT and dTc can stay in registers as operands of the products over queries.
     """
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
@@ -148,10 +151,11 @@ def _add_queries(
     dk, dck, dv, key_logit, start, stop, k, ck, v, first_key, summands, call, saved, grads, place, config: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Returns dk, dck, dv and key_logit plus the contributions of queries start to stop, eq. 9 to 13.
+    """Returns dk, dck, dv and key_logit plus the contributions of queries start to stop - 1, eq. 9 to 13.
 
-    key_logit accumulates dlk of a column gate; with a row gate and single-tile rows it accumulates tk at the keys' own
-    positions. For single-tile rows, also stores dQ, dQc and the terms of `store_gate_terms` of these queries.
+    For a column gate, key_logit accumulates dlk. For a row gate and single-tile rows, it accumulates tk, which belongs
+    to the key at the query's position. For single-tile rows, the function also stores dQ and dQc of these queries, and
+    the results of `store_gate_terms`.
     """
     BLOCK_N: tl.constexpr = dk.shape[0]
     keys = first_key + tl.arange(0, BLOCK_N)
@@ -179,8 +183,9 @@ def _add_queries(
         if not config.fast_sigmoid and not config.whole_row:
             p *= _inverse_sum(rows, present, saved, place)[None, :]
         if config.whole_row and (not config.fast_sigmoid) and config.block_d <= 128:
-            # The shift of large scores is rounded, so that p sums to 1 + e instead of 1, and delta carries e into dT
-            # (eq. 10). With 16-bit inputs the rounding of dT exceeds e. Wider heads would spill 168 bytes of registers.
+            # Rounding the shift of large scores makes p sum to 1 + e instead of 1, and delta (eq. 10) carries e into
+            # dT, so p is normalised again. With 16-bit inputs the rounding of dT exceeds e. With larger head sizes this
+            # would spill 168 bytes of registers.
             row_total = tl.sum(p, 0)
             p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
         g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
@@ -230,7 +235,7 @@ def _add_queries(
 
 @triton.jit
 def query_blocks_kernel(call, saved, grads, config: tl.constexpr):
-    """Computes dQ and dQc of config.block_m queries of one head, and stores tq of a column gate."""
+    """Stores dQ and dQc of config.block_m queries of one head; for a column gate also tq."""
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
     block = blocks - 1 - tl.program_id(0) % blocks
@@ -290,7 +295,7 @@ def _add_keys(
     dq, dcq, gate_term, start, stop, q, cq, do, delta, shift, row_weight, quasi_bias, rows, call, saved, place,
     config: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Returns dq, dcq and gate_term plus the contributions of keys start to stop, eq. 9 to 13."""
+    """Returns dq, dcq and gate_term plus the contributions of keys start to stop - 1, eq. 9 to 13."""
     block = tl.arange(0, config.block_n)
     k_pointers = tile_pointers(call.key, place, start + block, config)
     ck_pointers = tile_pointers(call.context_key, place, start + block, config)
@@ -346,10 +351,10 @@ def _add_keys(
 
 @triton.jit
 def row_terms_kernel(call, saved, grads, config: tl.constexpr):
-    """Computes delta (eq. 10) of config.block_m query rows, and shift and weight for the next kernels.
+    """Stores delta (eq. 10), shift and weight of `Gradients` for config.block_m query rows.
 
-    Without a column gate, also computes the gradients of lambda or of the gate logits (eq. 13 and 14). Reads the saved
-    branch outputs.
+    It computes delta from the saved O1. Without a column gate, it also stores the gradients of the lambda tensor or of
+    the gate logits (eq. 13 and 14), from the saved O2.
     """
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
@@ -371,11 +376,11 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
 
 @triton.jit
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
-    """Returns `shift` and `weight` of `Gradients`, lq and lk, (M) each.
+    """Returns `shift` and `weight` of `Gradients`, lq and lk, (rows) each.
 
-    P = exp2(scores - shift), for tiled rows in float32 times `_inverse_sum`. A row without visible keys has a stored
-    maximum and sum of 0, and its P is 0. For tiled rows lq and lk are placeholders, because the kernels over blocks do
-    not use them.
+    P is exp2(scores - shift), which tiled rows in float32 also multiply by `_inverse_sum`. A row without visible keys
+    has a stored maximum and sum of 0, and its P is 0. For tiled rows, lq and lk are placeholders, because
+    `key_blocks_kernel` and `query_blocks_kernel` do not use them.
     """
     if grads.shift is not None:
         shift = load_rows(grads.shift, place, rows, present)
@@ -398,10 +403,10 @@ def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
 
 @triton.jit
 def _inverse_sum(rows, present, saved, place):
-    """Returns 1 / the sum of exponentials of each row, (M).
+    """Returns 1 / the sum of exponentials of each row, (rows).
 
-    A shift of the maximum and the logarithm of the sum would be rounded to the precision of the maximum, which in
-    float32 is the largest error of P.
+    The shift of tiled rows in float32 does not include the logarithm of the sum: adding it would round the shift to the
+    precision of the maximum, and this would be the largest error of P.
     """
     row_sum = load_rows(saved.row_sum, place, rows, present)
     return 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
@@ -409,10 +414,10 @@ def _inverse_sum(rows, present, saved, place):
 
 @triton.jit
 def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
-    """Returns lambda, lq and lk of each row, (M) each, from the saved gates.
+    """Returns lambda, lq and lk of each row, (rows) each, from the saved gates or the lambda tensor.
 
-    For a column gate these are 1 - beta lq, lq, and a placeholder. If the call has a lambda tensor, lq and lk are
-    placeholders.
+    For a column gate, the results are 1 - beta lq, lq, and a placeholder. If the call has a lambda tensor, lq and lk
+    are placeholders.
     """
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
@@ -429,9 +434,10 @@ def _row_gate(rows, present, call, saved, place, config: tl.constexpr):
 
 @triton.jit
 def store_gate_terms(gate_term, lq, lk, rows, present, call, saved, grads, place, config: tl.constexpr):
-    """Stores tq and, for a row gate, tk for gate_term = sum_j dlambda_ij, (M), eq. 13 and 14; or the lambda gradient.
+    """Stores the gate gradients of each row: tq and, for a row gate, tk (eq. 14); or the gradient of the lambda tensor.
 
-    Returns tq and tk. For a column gate, tk is a placeholder. If the call has a lambda tensor, both are placeholders.
+    `gate_term` is sum_j dlambda_ij (eq. 13), (rows). Returns tq and tk. For a column gate, tk is a placeholder. If the
+    call has a lambda tensor, both are placeholders.
     """
     query_logit = gate_term
     key_logit = gate_term
@@ -451,7 +457,7 @@ def store_gate_terms(gate_term, lq, lk, rows, present, call, saved, grads, place
 
 @triton.jit
 def _key_gate_term(d_key_gate, lk, rows, present, saved, place):
-    """Returns tk, eq. 14, from dlk (d_key_gate) and lk, one value per row each."""
+    """Returns tk (eq. 14), one value per row, from lk and dlk without its upstream gradient (d_key_gate)."""
     if saved.grad_key_gate is not None:
         d_key_gate += load_rows(saved.grad_key_gate, place, rows, present)
     return d_key_gate * lk * (1.0 - lk)

@@ -46,9 +46,10 @@ _TILES = {
     "key_gradients": _KEY_GRADIENTS,
     "query_gradients": _QUERY_GRADIENTS,
 }
-# Limit on float32 accumulator elements per warp, because operands of float32 products occupy registers too.
+# Most accumulator elements per warp of float32 products by parts, whose operands occupy registers too.
 _MOST_ELEMENTS = 1536
 _MOST_STAGES_OF_FLOAT32 = 2
+# Accumulators that a kernel has at the same time.
 _ACCUMULATORS = {
     "whole_row_forward": 1,
     "tiled_forward": 2,

@@ -1,4 +1,8 @@
-"""The forward kernel: each program computes one block of queries of one head, over all keys that they see."""
+"""The forward kernel: each program computes one block of queries of one head, over all keys that they see.
+
+`call`, `place` and `config` are a Call, a Place and a KernelConfig of `arguments`. Equation numbers refer to
+qacg_kernels/MATH.md.
+"""
 
 import triton
 import triton.language as tl
@@ -30,14 +34,14 @@ from qacg_kernels.backends.triton.tiles import (
 def forward_kernel(
     call, out, softmax_out, quasi_out, row_max_out, row_sum_out, query_gate, key_gate, config: tl.constexpr
 ):
-    """Computes MATH.md, eq. 1 to 8, for config.block_m queries of one head.
+    """Computes eq. 1 to 8 for config.block_m queries of one head.
 
-    Outputs are Strided, or None if not requested; softmax_out and quasi_out must be None with config.whole_row. A row
-    gate writes query_gate and key_gate; a column gate writes query_gate and reads key_gate.
+    Outputs are Strided, or None if not requested; softmax_out and quasi_out must be None with config.whole_row. With a
+    row gate, the kernel writes query_gate and key_gate; with a column gate, it writes query_gate and reads key_gate.
     """
     blocks = tl.cdiv(call.sizes.queries, config.block_m)
     place = place_of(tl.program_id(0) // blocks, call)
-    # The last block first: in a causal call it sees the most keys, so it takes longest.
+    # Programs of a head start with its last block: in a causal call it sees the most keys, so it takes longest.
     block = blocks - 1 - tl.program_id(0) % blocks
     if block * config.block_m >= place.queries:
         return
@@ -84,7 +88,7 @@ def forward_kernel(
 def _whole_row(q, cq, lam, quasi_bias, rows, key_gate, place, call, config: tl.constexpr, BLOCK_N: tl.constexpr):
     """Computes rows whose keys fit into one tile, with one product A V instead of one per branch.
 
-    Returns A V, (M, block_d), and the maximum and the sum of exponentials of each row, (M).
+    Returns A V, (rows, block_d), and the maximum and the sum of exponentials of each row, (rows).
     """
     CHECKED: tl.constexpr = (not config.even_keys) or config.is_causal or (call.mask is not None)
     keys = tl.arange(0, BLOCK_N)
@@ -130,8 +134,8 @@ def _whole_row(q, cq, lam, quasi_bias, rows, key_gate, place, call, config: tl.c
 def _tiled(q, cq, lam, quasi_bias, block, rows, key_gate, place, call, config: tl.constexpr, PLAIN: tl.constexpr):
     """Computes rows over several blocks of keys, with an online softmax.
 
-    Returns three (M, block_d) tiles, and the maximum and the sum of exponentials of each row, (M). The tiles are O1; O2
-    for a row gate or (Z o lambda o G) V for a column gate; and O2 if PLAIN, else a placeholder.
+    Returns three (rows, block_d) tiles, and the maximum and the sum of exponentials of each row, (rows). The first tile
+    is O1. The second is (Z o lambda o G) V for a column gate, else O2. The third is O2 if PLAIN, else a placeholder.
     """
     o1 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     o2 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
@@ -168,7 +172,7 @@ def _sweep(
     o1, o2, plain_o2, row_max, row_sum, start, stop, q, cq, lam, quasi_bias, rows, key_gate, place, call,
     config: tl.constexpr, CHECKED: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
-    """Returns the five accumulators plus the contributions of keys start to stop.
+    """Returns the five accumulators (the first five parameters) plus the contributions of keys start to stop - 1.
 
     o1 is scaled by exp2(-row_max), so it is rescaled when row_max rises; o2 does not depend on row_max.
     """

@@ -1,4 +1,8 @@
-"""The kernels of the gate lambda and of its gradients. Their work is proportional to rows x D."""
+"""The kernels of the gate lambda and of its gradients. Their work is proportional to rows x D.
+
+`call`, `place` and `config` are a Call, a Place and a KernelConfig of `arguments`. Equation numbers refer to
+qacg_kernels/MATH.md. A row gate computes lk at the query's position, a column gate at the key's.
+"""
 
 import triton
 import triton.language as tl
@@ -14,9 +18,9 @@ from qacg_kernels.backends.triton.tiles import (
 
 @triton.jit
 def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.constexpr):
-    """Returns lambda of each row, eq. 5, (M), or 1 - beta lq for a column gate.
+    """Returns lambda of each row (eq. 5), (rows), or for a column gate 1 - beta lq.
 
-    Stores lq, and for a row gate lk, unless the call has a lambda tensor.
+    Unless the call has a lambda tensor, stores lq in `query_gate` and, for a row gate, lk in `key_gate`.
     """
     if call.gate_lambda is not None:
         lam = load_rows(call.gate_lambda, place, rows, present)
@@ -33,9 +37,9 @@ def row_gate(rows, present, query_gate, key_gate, place, call, config: tl.conste
 
 @triton.jit
 def key_gates_kernel(call, key_gate, config: tl.constexpr):
-    """Stores lk of a column gate, eq. 4, for config.block_n keys of one head.
+    """Stores lk of a column gate (eq. 4) for config.block_n keys of one head.
 
-    Features of keys at and beyond the length count as 0.
+    Features of keys at and beyond the sequence's length count as 0.
     """
     blocks = tl.cdiv(call.sizes.keys if call.cu_seqlens is None else call.sizes.queries, config.block_n)
     place = place_of(tl.program_id(0) // blocks, call)
@@ -47,10 +51,10 @@ def key_gates_kernel(call, key_gate, config: tl.constexpr):
 
 @triton.jit
 def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, config: tl.constexpr):
-    """Stores partial sums of t x, t c and t over chunks of ROWS queries or keys with features x and contexts c, eq. 14.
+    """Stores the sums of t x, t c and t over each chunk of ROWS queries or keys (eq. 14).
 
-    Each program sums one chunk of one head and writes one row of `sums`. With a column gate, features of keys at and
-    beyond the length count as 0.
+    x are the features of a query or key, and c those of its context. Each program sums one chunk of one head and writes
+    one row of `sums`. With a column gate, features of keys at and beyond the sequence's length count as 0.
 
     Args:
         query_logit, key_logit: t, which is tq for queries and tk for keys, one float32 value per row.
@@ -73,14 +77,17 @@ def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, con
 
 @triton.jit
 def _chunks(call, ROWS: tl.constexpr):
-    """Returns the number of chunks of ROWS rows of the queries and of the keys of a head."""
+    """Returns into how many chunks of ROWS rows the queries and the keys of a head are divided: two numbers."""
     keys = call.sizes.keys if call.cu_seqlens is None else call.sizes.queries
     return tl.cdiv(call.sizes.queries, ROWS), tl.cdiv(keys, ROWS)
 
 
 @triton.jit
 def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, config: tl.constexpr):
-    """Stores the sums of one chunk, of rows before `stop`, at `target`; features from row `readable` on count as 0."""
+    """Stores the sums of one chunk at `target`, over its rows below `stop`.
+
+    Features of rows from `readable` on count as 0.
+    """
     features = tl.arange(0, config.block_d)
     # The loop adds tiles; the sum over rows comes after it, because each such sum uses shuffles and shared memory.
     of_x = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
@@ -102,11 +109,11 @@ def gate_gradients_kernel(
     call, sums, sequences, gradients, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADDED: tl.constexpr,
     config: tl.constexpr,
 ):  # fmt: skip
-    """Stores the gradients of the gate's vectors and biases, by adding up the rows that `gate_sums_kernel` wrote.
+    """Stores the gradients of the gate's vectors and biases: the sums over the rows that `gate_sums_kernel` wrote.
 
-    There is a program for each head, side of the gate and block of COLUMNS columns. A program adds ADDED rows per
-    iteration. If the heads share a parameter, the program of the first head sums over all heads. `gradients` is a Gate
-    with the gradients in place of the parameters.
+    There is a program for each head, side of the gate and block of COLUMNS columns of `sums`. A program adds ADDED rows
+    per iteration. If the heads share a parameter, the program of the first head sums over all heads. `gradients` is a
+    Gate with the gradients in place of the parameters.
     """
     blocks = 2 * config.block_d // COLUMNS + 1
     head, block = tl.program_id(0) // (2 * blocks), tl.program_id(0) % blocks
@@ -125,7 +132,10 @@ def _gradient(
     side, sums, sequences, head, block, first, count, chunks, call, COLUMNS: tl.constexpr, ADDED: tl.constexpr,
     config: tl.constexpr,
 ):  # fmt: skip
-    """Stores COLUMNS elements of the gradients of one side of the gate, whose chunks are first to first + count - 1."""
+    """Stores COLUMNS elements of the gradients of one side of the gate.
+
+    The side's rows of `sums` are, in each sequence and head, those of chunks first to first + count - 1.
+    """
     is_vector = block < config.block_d // COLUMNS
     is_bias = block == 2 * config.block_d // COLUMNS
     stride = tl.where(is_vector, side.vector.head, side.context_vector.head)

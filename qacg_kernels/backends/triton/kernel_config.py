@@ -14,17 +14,17 @@ _SMALL_WARPS = 4
 
 
 def power_of_two(n: int) -> int:
-    """The smallest power of two that is at least n and at least 16, the smallest dimension of a matrix product."""
+    """Returns the smallest power of two that is at least n and at least 16, the smallest side of a matrix product."""
     return max(16, triton.next_power_of_2(n))
 
 
 class Traits(NamedTuple):
     """The properties of a call, except sizes, that determine the configuration of all its kernels.
 
-    All fields except `uneven` are also fields of `arguments.KernelConfig`; see there.
+    All fields except `uneven` are also fields of `arguments.KernelConfig`, which describes them.
     """
 
-    uneven: bool  # sequences may differ in their number of visible keys: packed, key_lengths or a key mask
+    uneven: bool  # True for packed calls, key_lengths and key masks: sequences may differ in their visible keys
     is_causal: bool
     column_gate: bool
     key_mask: bool
@@ -44,7 +44,15 @@ def _interned(*fields: object) -> KernelConfig:
 def kernel_config(
     entry: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
 ) -> tuple[KernelConfig, dict[str, int | bool]]:
-    """Returns the configuration of a kernel and its launch options; `entry` is None for kernels without tile sizes."""
+    """Returns the configuration of a kernel and its launch options.
+
+    Args:
+        entry: the kernel's tile-table entry; None for kernels without tile sizes.
+        head_dim: head size.
+        queries, keys: lengths of the call's longest sequence.
+        whole_row: whether the kernel computes single-tile rows.
+        traits: the other properties of the call.
+    """
     block_m = min(entry.block_m if entry else _SMALL_ROWS, power_of_two(queries))
     block_n = entry.block_n if entry else _SMALL_ROWS
     block_n = min(block_n, power_of_two(keys))

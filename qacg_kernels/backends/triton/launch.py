@@ -42,7 +42,7 @@ _ADDED_SUMS, _ADDED_COLUMNS = 256, 16
 
 
 def _gate_of(parameters: Sequence[Tensor | None], beta: float, gamma: float) -> Gate:
-    """Makes a Gate of the four vectors and two biases, or of their gradients, in the order of the operator's schema."""
+    """Returns a Gate of the four vectors and two biases, or of their gradients, in the operator schema's order."""
     query, context_query, key, context_key, query_bias, key_bias = parameters
     return Gate(
         Side(per_head(query, 1), per_head(context_query, 1), per_head(query_bias, 0)),
@@ -84,9 +84,9 @@ class Operation:
         )
 
     def rows(self, t: Tensor | None):
-        """A tensor of this call as Strided; None if `t` is None or absent, which an operator states by the shape (0,).
+        """Returns a tensor of this call as Strided; None if `t` is None or has the shape (0,), which means absent.
 
-        A call without queries or keys has empty tensors of more dimensions, which the kernels need for compilation.
+        With 0 queries or keys, tensors of two to four dimensions are empty but present, so they do not become None.
         """
         return None if t is None or t.dim() == 1 else strided(t, self.plan.packed)
 
@@ -103,9 +103,10 @@ class Operation:
         Args:
             kernel: the Triton kernel.
             role: the kernel's name in the tile tables; None for kernels without tile sizes.
-            over: "queries" or "keys" for one program per block of these, sequence and head; or the number of programs.
+            over: the number of programs; or "queries" or "keys", for one program for each block of queries or of keys
+                in each sequence and head.
             arguments: the kernel's arguments after the first, which is always the Call.
-            constants: further compile-time arguments.
+            constants: the kernel's compile-time arguments except `config`.
         """
         plan, arguments = self.plan, (self.call, *arguments)
         name = (kernel.__name__, role, *constants.values(), *[a is None for a in arguments])
@@ -163,7 +164,16 @@ def run(
     options: dict[str, int | bool],
     device: torch.device,
 ) -> None:
-    """Launches a kernel with this number of programs on `device`, in its current stream."""
+    """Launches a kernel on a device, in its current stream. Does nothing for 0 programs.
+
+    Args:
+        kernel: the Triton kernel.
+        programs: number of programs.
+        arguments: the kernel's arguments.
+        constants: the kernel's compile-time arguments by name.
+        options: Triton's launch options, such as num_warps.
+        device: where the kernel runs.
+    """
     if programs:
         with _on(device):
             kernel[(programs,)](*arguments, **constants, **options)
@@ -184,7 +194,7 @@ def through(other: Launch) -> Iterator[None]:
 
 
 def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """The implementation of the operator qacg::triton_attention."""
+    """Implements qacg::triton_attention. A call runs the self-check until its launch plan has passed it."""
     op = Operation(problem)
     if op.plan.checked or _launch is not run:
         return launch_forward(op, residuals)
@@ -192,7 +202,7 @@ def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
 
 
 def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
-    """The implementation of the operator qacg::triton_attention_backward."""
+    """Implements qacg::triton_attention_backward. A call runs the self-check until its launch plan has passed it."""
     op = Operation(problem, saved)
     if op.plan.checked or _launch is not run:
         return _launch_backward(op, problem, saved)
@@ -253,7 +263,7 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
         op.launch(key_blocks_kernel, "whole_row_backward", "keys", saved, grads)
     else:
         if saved.softmax_out is None or (saved.quasi_out is None and not plan.column_gate):
-            # A direct call of the operator may not have saved O1 and O2. Calls of the public functions always do.
+            # A direct call of the forward operator may not have saved O1 and O2. The public functions always save them.
             outputs = launch_forward(op, Residuals(True, not plan.column_gate))
             saved = saved._replace(softmax_out=op.rows(outputs.softmax_out), quasi_out=op.rows(outputs.quasi_out))
         op.launch(row_terms_kernel, None, "queries", saved, grads)
@@ -269,7 +279,13 @@ def _launch_backward(op: Operation, problem: Problem, tensors: call_problem.Save
 def _gate_gradients(
     op: Operation, parameters: Sequence[Tensor | None], query_logit: Strided, key_logit: Strided
 ) -> list[Tensor | None]:
-    """Computes the gradients of the gate's four vectors and two biases, contiguous, from tq and tk of eq. 14."""
+    """Returns the gradients of the gate's four vectors and two biases, contiguous; None for an absent bias.
+
+    Args:
+        op: the call.
+        parameters: the four vectors and two biases, in the order of the operator's schema.
+        query_logit, key_logit: tq and tk of MATH.md, eq. 14, one float32 value per query or key.
+    """
     plan, block_d = op.plan, power_of_two(op.plan.head_dim)
     chunks = triton.cdiv(plan.queries, _SUM_ROWS) + triton.cdiv(plan.keys, _SUM_ROWS)
     sums = query_logit.data.new_empty((plan.sequences, plan.heads, chunks, 2 * block_d + 4))

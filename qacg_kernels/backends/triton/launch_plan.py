@@ -18,12 +18,18 @@ from qacg_kernels.call.problem import Problem
 from qacg_kernels.operators.schema import empty_dense_like
 
 _LOG2E = math.log2(math.e)
-# A smaller factor may be flushed to 0 on a GPU, and 0 times the minus infinity of a hidden entry would be NaN.
+# A GPU may flush a smaller scale to 0, and 0 times the minus infinity of a hidden entry would be NaN.
 _LEAST_FOLDED = 1e-30
 
 
 class Layout(NamedTuple):
-    """Shape and strides of a tensor that calls with the same plan allocate; `strides` are the fields of Strided."""
+    """Layout of a tensor that calls with the same plan allocate.
+
+    Attributes:
+        shape: its shape.
+        stride: its stride in every dimension, as torch.empty_strided takes them.
+        strides: its strides of batch, head and row, as `Strided` stores them.
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -91,11 +97,11 @@ class LaunchPlan:
         self.checked = True
 
     def query_values(self) -> Strided:
-        """An uninitialised float32 tensor with one value per query."""
+        """Returns an uninitialised float32 tensor with one value per query."""
         return self.query_rows.empty(torch.float32, self.device)
 
     def key_values(self) -> Strided:
-        """An uninitialised float32 tensor with one value per key, or, for a row gate, per query."""
+        """Returns an uninitialised float32 tensor with one value per key for a column gate, else one per query."""
         rows = self.key_rows if self.column_gate else self.query_rows
         return rows.empty(torch.float32, self.device)
 
@@ -134,19 +140,24 @@ def _multiplies_in_tf32(query: Tensor) -> bool:
 
 
 def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
-    """Everything that Triton specialises kernels for: options, and shape, strides and alignment of every input.
+    """Returns everything that Triton specialises kernels for: options, and every input's shape, strides and alignment.
 
-    Tensors that the call allocates need no entry: their layouts follow from the inputs, and they are aligned.
+    Tensors that the call allocates are not included: their layouts follow from the inputs, and they are aligned.
     """
     facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*p.tensors(), *others)]
-    # These determine the dtypes of the other tensors.
+    # The dtypes of these four tensors determine those of all others.
     dtypes = [None if t is None else t.dtype for t in (p.query, p.attn_mask, p.key_lengths, p.cu_seqlens)]
     options = (p.max_seqlen, p.is_causal, p.dropout_p, p.scale, p.quasi_scale, p.beta, p.gamma, p.gate_form)
     return (p.query.device, *dtypes, _multiplies_in_tf32(p.query), *options, *facts)
 
 
 def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
-    """Returns the cached plan of a call, or makes it; `others` are further tensors that the kernels read."""
+    """Returns the launch plan of a call, from the cache if a similar call has made it.
+
+    Args:
+        problem: the call.
+        others: further tensors that the kernels read, in the backward those of `Saved`.
+    """
     table, key = table_for(problem.query.device), _key(problem, others)
     plan = _plans.get(key)
     if plan is None or plan.table is not table:  # `tile_tables.trial` changes the table

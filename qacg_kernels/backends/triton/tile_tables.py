@@ -1,8 +1,8 @@
 """Tile tables: tile sizes, warps and pipeline stages of the Triton kernels. Imports no Triton.
 
 A table is a JSON file with the fields of `Table`. A table has one entry for each kernel, element width, head size range
-and kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. A table tuned for a GPU of this name
-(`saved_path`) takes precedence.
+and kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. A table that `tune` saved for a GPU of
+the same name (`saved_path`) takes precedence.
 """
 
 import contextlib
@@ -38,23 +38,31 @@ KEYS: tuple[Key, ...] = tuple(itertools.product(KERNELS, BITS, HEAD_DIMS, (False
 
 
 def is_busy(has_entry_mask: bool, dropout_p: float, column_gate: bool) -> bool:
-    """Whether a call is "busy": has an entry mask, dropout or a column gate, which take registers for every entry."""
+    """Whether a call is "busy": has an entry mask, dropout or a column gate.
+
+    All three require registers for every attention entry. An entry mask is a mask for which `is_entry_mask` is True.
+    """
     return has_entry_mask or dropout_p > 0 or column_gate
 
 
 def is_entry_mask(mask: torch.Tensor | None, head_dim: int) -> bool:
     """Whether a mask makes a call busy ("entry mask").
 
-    A mask that is the same for all queries does not make a call busy if the head size is at most 64. With larger heads,
-    the tiles for calls that are not busy would spill with such a mask (sm_90, head size 128: 112 bytes).
+    A mask that is the same for all queries does not make a call busy if the head size is at most 64. With larger head
+    sizes, the tiles for calls that are not busy would spill registers with such a mask (112 bytes on sm_90 with head
+    size 128).
     """
     return mask is not None and (head_dim > HEAD_DIMS[0] or not is_key_mask(mask))
 
 
 def is_short(kernel: str, queries: int, keys: int, longest: int) -> bool:
-    """Whether a call has few enough queries and keys for a single-tile kernel, which supports up to `longest` keys.
+    """Whether a call has few enough queries and keys for a single-tile kernel.
 
-    The single-tile backward also requires 1 to 128 queries. Calls without keys run the tiled kernels.
+    Args:
+        kernel: "whole_row_forward" or "whole_row_backward". The backward also requires 1 to 128 queries.
+        queries: number of queries, in a packed call of the longest sequence.
+        keys: number of keys of the longest row. With 0 keys the result is False, so the tiled kernels run.
+        longest: the most keys that the single-tile kernel supports.
     """
     few_queries = kernel == "whole_row_forward" or 0 < queries <= _POWERS[-1]
     return few_queries and 0 < keys <= longest
@@ -72,7 +80,7 @@ class TileEntry:
         block_m, block_n: queries and keys of a tile, 16 to 128. A single-tile kernel supports rows of up to block_n
             keys; its backward also requires at most 128 queries.
         num_warps, num_stages: Triton's launch options.
-        registers: limit per thread, so that more blocks fit on a multiprocessor; 0 for no limit.
+        registers: limit on the registers per thread, so that more blocks fit on a multiprocessor; 0 for no limit.
     """
 
     kernel: str
@@ -112,8 +120,8 @@ class Choice:
         bits: element width, 16 or 32.
         head_dim: the largest head size that the choice applies to.
         training: whether it is for calls with a backward pass; False for inference.
-        longest: the choice applies to numbers of keys above that of the next smaller choice, up to this number. The
-            choice with the largest number has no limit.
+        longest: the largest number of keys that the choice applies to. It starts above the `longest` of the next
+            smaller choice. The choice with the largest `longest` also applies to all longer calls.
         backend: the name of the fastest backend.
     """
 
@@ -148,8 +156,8 @@ class Table:
     Attributes:
         architecture: name of the architecture.
         shared_bytes: shared memory per block that the entries may use, in bytes.
-        measured: GPU, time and versions of the measurement. The field "entries" states which entries were measured, if
-            these are not all that `tune` measures. None if the entries are not measured.
+        measured: GPU, time and versions of the measurement; None if no entry is measured. If only a part of the entries
+            is measured, the item "entries" states which.
         entries: the tile-table entries, one for each of KEYS.
         choices: the fastest backend by kind of call; empty in shipped tables.
     """
@@ -175,7 +183,7 @@ class Table:
 
     @property
     def holds_tf32(self) -> bool:
-        """Whether TF32 operands can be whole tiles: GPUs from sm_90 on read them from shared memory, without spills."""
+        """Whether TF32 operands can be whole tiles, as on sm_90 and newer, which read them from shared memory."""
         return not is_amd(self.architecture) and _number(self.architecture) >= _number("sm_90")
 
     @property
@@ -189,9 +197,9 @@ class Table:
 
     @functools.cached_property
     def backends_by_kind(self) -> dict[tuple[int, int, bool], tuple[tuple[int, str], ...]]:
-        """The fastest backends by (bits, head size, training), as pairs (longest sequence, backend) in rising order.
+        """The fastest backends by (bits, head size, training), as pairs (most keys, backend) in rising order.
 
-        The last pair applies to any length.
+        The last pair of each kind has ANY_LENGTH in place of a number of keys.
         """
         found: dict[tuple[int, int, bool], list[tuple[int, str]]] = {}
         for choice in sorted(self.choices, key=lambda choice: choice.longest):
@@ -205,7 +213,7 @@ class Table:
     def takes_whole_rows(
         self, kernel: str, dtype: torch.dtype, head_dim: int, busy: bool, queries: int, keys: int
     ) -> bool:
-        """Whether a call of this size runs the single-tile kernel of this name."""
+        """Whether a call runs the single-tile kernel `kernel`; False if no entry is for its dtype or head size."""
         if dtype.itemsize > 4 or head_dim > MOST_HEAD_DIM:
             return False
         return is_short(kernel, queries, keys, self.entry(kernel, dtype, head_dim, busy).block_n)
@@ -235,7 +243,11 @@ def parse(text: str) -> Table:
 
 
 def _parsed(kind: type, name: str, record: dict[str, object]) -> tuple:
-    """The list `record[name]` as objects of a dataclass; raises ValueError for a wrong type or field."""
+    """Returns the list `record[name]` as a tuple of objects of the dataclass `kind`.
+
+    Raises:
+        ValueError: a type or field is wrong; the message names the list and the index.
+    """
     values = record[name]
     if not isinstance(values, list):
         raise ValueError(f"{name}: expected a list, got {type(values).__name__}")
@@ -272,10 +284,10 @@ def save(table: Table, path: Path) -> None:
 
 
 def saved_path(device_name: str) -> Path | None:
-    """Path of the table tuned for a GPU of this name: in the folder QACG_TRITON_TABLES, or in the user's cache.
+    """Returns the path of the table tuned for a GPU of this name, whether or not the file exists.
 
-    The file need not exist. The result is None if all three variables QACG_TRITON_TABLES, XDG_CACHE_HOME and HOME are
-    unset, and the system has no home folder for the user.
+    The folder is QACG_TRITON_TABLES, or qacg_kernels/triton in the user's cache. The result is None if the variables
+    QACG_TRITON_TABLES, XDG_CACHE_HOME and HOME are all unset, and the system has no home folder for the user.
     """
     name = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
     if folder := os.environ.get("QACG_TRITON_TABLES"):
@@ -294,7 +306,7 @@ def shipped(architecture: str) -> Table:
 
 
 def shipped_architectures() -> list[str]:
-    """Architectures that have a shipped table: NVIDIA's before AMD's, oldest first."""
+    """Returns the architectures that have a shipped table: NVIDIA's before AMD's, oldest first."""
     return sorted((path.stem for path in SHIPPED.glob("*.json")), key=lambda name: (is_amd(name), _number(name)))
 
 
@@ -335,16 +347,21 @@ def load(path: Path, architecture: str) -> Table:
 
 
 def shared_bytes_of(device: torch.device) -> int:
-    """The most shared memory that a thread block of a GPU can have, in bytes."""
+    """Returns the most shared memory that a thread block of a GPU can have, in bytes."""
     properties = torch.cuda.get_device_properties(device)
     return properties.shared_memory_per_block if torch.version.hip else properties.shared_memory_per_block_optin
 
 
 def nearest_shipped(architecture: str, shared_bytes: int) -> Table:
-    """The newest shipped table of the GPU's family that is not for a newer GPU and fits this GPU's shared memory.
+    """Returns the newest shipped table that a GPU can use.
 
-    The families are NVIDIA's GPUs, AMD's with warps of 64 lanes, and AMD's with warps of 32. A GPU may have less shared
+    The table is for the GPU's family and not for a newer GPU, and it fits the GPU's shared memory per block. The
+    families are NVIDIA's GPUs, AMD's with warps of 64 lanes, and AMD's with warps of 32. A GPU may have less shared
     memory than an older one: sm_86, sm_89 and sm_120 have 99 KiB.
+
+    Args:
+        architecture: name such as "sm_90" or "gfx942".
+        shared_bytes: the GPU's shared memory per block, in bytes.
 
     Raises:
         ValueError: no table fits.
@@ -367,7 +384,7 @@ _on_trial: list[Table] = []
 
 @contextlib.contextmanager
 def trial(table: Table) -> Iterator[None]:
-    """A context in which every call uses the tiles of `table`, on any device."""
+    """A context in which every Triton call uses the tile sizes of `table`, on any device."""
     _on_trial.append(table)
     try:
         yield
@@ -376,19 +393,20 @@ def trial(table: Table) -> Iterator[None]:
 
 
 def table_for(device: torch.device) -> Table:
-    """The table of a device: its tuned table if there is one, else `nearest_shipped`.
+    """Returns the table of a device: its tuned table if there is one, else `nearest_shipped`.
 
-    A tuned table that cannot be read is skipped with a warning that names the file. In a `trial`, the table on trial.
+    A tuned table that cannot be used is skipped with a warning that names the file. In a `trial`, the result is the
+    table of that context.
 
     Raises:
-        ValueError: there is no tuned table, and no shipped one fits the device.
+        ValueError: there is no usable tuned table, and no shipped one fits the device.
     """
     return _on_trial[-1] if _on_trial else _found(device)[0]
 
 
 @constant_when_traced  # it reads files
 def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
-    """The most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS.
+    """Returns the most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS.
 
     Raises:
         ValueError: no table fits the device (`table_for`).
@@ -399,7 +417,7 @@ def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool)
 
 @constant_when_traced  # it reads files
 def tuned_backends(device: torch.device, bits: int, head_dim: int, training: bool) -> tuple[tuple[int, str], ...]:
-    """Pairs (longest sequence, fastest backend) in rising order, for one kind of call; () if nothing was measured."""
+    """Returns pairs (most keys, fastest backend) in rising order for one kind of call; () if nothing was measured."""
     try:
         table = table_for(device)
     except ValueError:  # no table fits such a GPU
@@ -410,7 +428,7 @@ def tuned_backends(device: torch.device, bits: int, head_dim: int, training: boo
 
 
 def source_of(device: torch.device) -> str:
-    """A line on where the tile sizes of a device come from, for `explain`; ignores a `trial`.
+    """Returns a line that states where the tile sizes of a device come from, for `explain`; ignores a `trial`.
 
     Raises:
         ValueError: no table fits the device (`table_for`).

@@ -1,7 +1,8 @@
 """Device functions that the forward and backward kernels share: positions, loads, products, masks and dropout.
 
 Tiles of attention entries are (queries, keys) or (keys, queries). Functions on such tiles work for both orders, because
-their positions i (queries) and j (keys) are tensors that broadcast to the tile.
+their positions i (queries) and j (keys) are tensors that broadcast to the tile. `call`, `place` and `config` are a
+Call, a Place and a KernelConfig of `arguments`. Equation numbers refer to qacg_kernels/MATH.md.
 """
 
 import torch
@@ -78,7 +79,7 @@ def load_rows(t, place, rows, present):
 
 @triton.jit
 def load_quasi_bias(rows, present, place, call):
-    """Returns quasi_bias times log2(e) of some rows, 0 for absent rows, (rows); a placeholder if the call has none."""
+    """Returns quasi_bias times log2(e), one value per row, 0 for absent rows; a placeholder if the call has no bias."""
     bias = rows
     if call.quasi_bias is not None:
         bias = load_rows(call.quasi_bias, place, rows, present) * LOG2E
@@ -92,9 +93,9 @@ def store_rows(t, place, rows, present, values):
 
 @triton.jit
 def load_at(pointers, present, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """Loads a tile, (rows, block_d). Features beyond the head size are 0; with CHECKED, absent rows are 0 too.
+    """Returns a tile loaded from `pointers`, (rows, block_d), with 0 for features beyond the head size.
 
-    Without CHECKED, all rows must be present.
+    With CHECKED, absent rows are 0 too. Without CHECKED, all rows must be present.
     """
     feature = tl.arange(0, config.block_d)[None, :] < call.sizes.head_dim
     if CHECKED and config.even_dim:
@@ -122,7 +123,10 @@ def store_tile(t, place, rows, present, tile, call, config: tl.constexpr):
 
 @triton.jit
 def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr = True):
-    """Returns rows first, first + 1, ... of a tensor as an Operand."""
+    """Returns rows of a tensor as an Operand. `rows` are first, first + 1, ...; those from `stop` on count as 0.
+
+    Without CHECKED, all rows must be below `stop`.
+    """
     tile = rows  # placeholder for by_parts, which does not use it; Triton 3.5 and 3.6 cannot return a None
     if not config.by_parts:
         tile = load_tile(t, place, rows, rows < stop, call, config, CHECKED)
@@ -131,8 +135,8 @@ def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl
 
 @triton.jit
 def operand_at(pointers, t, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr):
-    """Returns an Operand like `operand`, from pointers to its tile; the caller's loop advances the pointers."""
-    tile = rows  # placeholder, as in `operand`
+    """Returns the same Operand as `operand`, loaded from `pointers`, which the caller's loop advances."""
+    tile = rows  # placeholder for by_parts, which does not use it
     if not config.by_parts:
         tile = load_at(pointers, rows < stop, call, config, CHECKED)
     return Operand(t, first, rows, stop, tile)
@@ -173,7 +177,7 @@ def add_product_over_rows(total, a, y, place, call, config: tl.constexpr):
             rows = y.first + part * PART + tl.arange(0, PART)
             tile = load_tile(y.source, place, rows, rows < y.stop, call, config)
             columns = tl.sum(tl.where(number == part, by_part, 0.0), 1)  # selects the part: a sum with zeros is exact
-            # Partial sums: one chain of additions over a thousand keys has a larger error than eager's products.
+            # Adds a partial sum for each part: one long sum over a thousand keys would have a larger error than eager.
             total += tl.dot(columns, tile, input_precision=config.precision)
     else:
         total = tl.dot(a.to(y.tile.dtype), y.tile, total, input_precision=config.precision)
@@ -205,9 +209,9 @@ def sigmoid(x, factor, FAST: tl.constexpr):
 
 @triton.jit
 def key_summands(keys, place, call, config: tl.constexpr):
-    """Returns what a key mask adds to the scores of each key, times log2(e), (keys); -inf hides a key.
+    """Returns log2(e) times what a key mask adds to the scores of each key, (keys); -inf hides a key.
 
-    Keys at and beyond the length are hidden. Without `config.key_mask`, the result is a placeholder.
+    Keys at and beyond `place.seen_keys` get -inf. Without `config.key_mask`, the result is a placeholder.
     """
     summands = keys
     if config.key_mask:
@@ -224,12 +228,14 @@ def key_summands(keys, place, call, config: tl.constexpr):
 
 @triton.jit
 def hide_bytes(values, DIMS: tl.constexpr, call):
-    """Returns int32 or float32 values with DIMS dimensions that depend on a mask, unchanged.
+    """Returns `values` unchanged, so that Triton does not see that they depend on a mask of bytes.
 
-    From a boolean mask and dropout together, Triton (3.6, 3.7) would derive a wrong product. It chooses how many
-    numbers of a row a thread reads for `tl.dot` by the least width of what the left operand depends on, here bytes, and
-    halves this width after `tl.join`, which dropout uses. Eight numbers result, and with fewer than 32 in a row the two
-    operands are read in different orders. Triton does not look beyond a reduction, nor at what a loop carries along.
+    `values` are int32 or float32 and have DIMS dimensions. Without this function, calls with a boolean mask and dropout
+    get a wrong product from Triton 3.6 and 3.7. To choose how many numbers of a row each thread reads for `tl.dot`,
+    Triton takes the smallest element width among the values that the left operand depends on, here one byte. Dropout
+    uses `tl.join`, after which Triton halves that width. The choice is then eight numbers, and if a row has fewer than
+    32, the two operands are read in different orders. Triton follows dependences neither through a reduction, such as
+    the one here, nor through the variables of a loop.
     """
     if (call.seed is not None) and (call.mask.data.dtype.element_ty == tl.uint8):
         values = tl.max(tl.expand_dims(values, DIMS), DIMS)
@@ -274,9 +280,9 @@ def score_arguments(
 ):
     """Returns masked scores, context scores, a factor for each of the two, and the visible entries (eq. 1 and 2).
 
-    Scores times their factor are exponents of 2. `summands` is the result of `key_summands`, in the shape of j, and
-    `quasi_bias` that of `load_quasi_bias`, in the shape of i. Without CHECKED, every entry must be visible and have no
-    additive mask, because scores are not masked.
+    Scores times their factor are exponents of 2. `summands` is the result of `key_summands`, in the shape of j.
+    `quasi_bias` is the result of `load_quasi_bias`, in the shape of i. Without CHECKED, scores are not masked, so every
+    entry must be visible, and the mask must not add to any.
     """
     BIASED: tl.constexpr = call.quasi_bias is not None
     ADDED: tl.constexpr = CHECKED and (call.mask is not None) and (call.mask.data.dtype.element_ty != tl.uint8)
@@ -319,7 +325,7 @@ def score_arguments(
 
 @triton.jit
 def gate_logit_sigmoid(x_source, context_source, rows, present, side, place, call, config: tl.constexpr):
-    """Returns lq or lk of some rows, eq. 4, (rows), from an input, its context and one side of the gate."""
+    """Returns lq or lk of some rows, (rows), from the tensors x and context and one Side of the gate (eq. 4)."""
     x = load_tile(x_source, place, rows, present, call, config)
     context = load_tile(context_source, place, rows, present, call, config)
     logit = tl.sum(x.to(tl.float32) * gate_vector(side.vector, place, call, config)[None, :], 1)
@@ -343,7 +349,8 @@ def dropout_keeps(call, place, i, first_key, BLOCK_N: tl.constexpr, KEYS_FIRST: 
 
     `i` holds the query positions, (M). `first_key` is a multiple of BLOCK_N, which is 16, 32, 64 or 128. The rule is in
     qacg_kernels/call/dropout.py: each entry uses 16 random bits. One counter gives four 32-bit words, for eight keys at
-    a distance of 16, so 128 keys of a row have 16 counters. A tile with fewer keys uses a part of these bits.
+    a distance of 16, so 128 keys of a row have 16 counters. A tile with fewer keys also draws the words of all 16
+    counters, and uses the bits of its own keys.
     """
     lanes = tl.expand_dims(first_key // 128 * 16 + tl.arange(0, 16), 1 if KEYS_FIRST else 0)
     rows = tl.expand_dims(i, 0 if KEYS_FIRST else 1)

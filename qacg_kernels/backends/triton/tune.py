@@ -1,8 +1,8 @@
 """Measures tile sizes on the current GPU, for `python -m qacg_kernels.tune`.
 
-For each entry of the tile table, the candidates are compiled in parallel. The entry's kernel alone is timed, in a call
-of the entry's kind. The fastest candidate replaces the entry if it saves more than noise (GAIN). The length limit of
-single-tile rows does not change. Entries that are not measured before the time limit stay unchanged and are logged.
+For each entry of the tile table, `tuned` compiles the candidates in parallel and times the entry's kernel alone, in a
+call of the entry's kind. The fastest candidate replaces the entry if it saves more than noise (GAIN). The length limit
+of single-tile rows does not change. Entries that are not measured before the time limit stay unchanged and are logged.
 """
 
 import contextlib
@@ -46,9 +46,10 @@ def tuned(
         measure: returns the seconds that an entry's kernel takes with a table; raises an exception if the kernel does
             not compile or run, such as Triton's PTXASError, CompilationError or OutOfResources.
         is_spent: returns whether the time limit is reached.
-        log: called with a line for each key.
-        keep: called with the table after each key with a configuration that runs.
-        compile_all: called with the current entry and the candidates of a key before they are measured.
+        log: called with a line of text for each key.
+        keep: called with the table so far, after each key of which at least one configuration runs.
+        compile_all: called before the configurations of a key are measured, with a (table, entry) pair for each: the
+            current entry and the candidates.
     """
     table = base
     for key in keys:
@@ -96,7 +97,7 @@ def _tile_text(entry: TileEntry) -> str:
 
 
 def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tensor]:
-    """Returns a call of the kind that an entry is for, and a gradient of its output.
+    """Returns a random call of the kind that an entry is for, and a random gradient of the call's output.
 
     All calls have the vectors of a row gate. Calls for busy entries also have dropout and an additive mask that depends
     on queries and keys.
@@ -124,7 +125,7 @@ def example(entry: TileEntry, device: torch.device) -> tuple[Problem, torch.Tens
 
 
 def compile_all(pairs: Pairs) -> None:
-    """Compiles the kernels of several entries in parallel. Ignores errors, which `seconds` raises again."""
+    """Compiles the kernels of (table, entry) pairs in parallel. Ignores errors, which `seconds` raises again."""
     calls = []
     for table, entry in pairs:
         with contextlib.suppress(Exception):
@@ -135,7 +136,7 @@ def compile_all(pairs: Pairs) -> None:
 
 
 def seconds(table: Table, entry: TileEntry) -> float:
-    """Median time of an entry's kernel on the current GPU, in seconds, in a call of the entry's kind."""
+    """Returns the median time of an entry's kernel on the current GPU, in seconds, in a call of the entry's kind."""
     from triton.testing import do_bench
 
     from qacg_kernels.backends.triton import launch

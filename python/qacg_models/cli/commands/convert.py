@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="CLASS",
-        help="class of this package for SRC (default: the class in its configuration; otherwise inferred from the "
-        "tensors: a BERT if SRC has no contexts and --to is not own, else QACGBertForSequenceClassification)",
+        help="class of this package for SRC (default: the class in its configuration, otherwise the class that fits "
+        "its tensors; with --to own and without contexts, QACGBertForSequenceClassification)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: the one beside SRC)")
     parser.add_argument(
@@ -79,7 +79,7 @@ def _assignment(text: str) -> tuple[str, object]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converts the checkpoint, and prints the report."""
+    """Converts the checkpoint, and prints the report; returns 0."""
     from qacg_models.checkpoints.permissions import Permissions
     from qacg_models.conversion.convert import convert
 

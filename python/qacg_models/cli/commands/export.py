@@ -23,7 +23,7 @@ USES_MODELS = True
 PAGE = "page"
 HELP = "write a trained model as one ONNX or torch.export file, or as an offline page, checked against the model"
 DESCRIPTION = (
-    "Writes the model with eager attention, for batches of any size and lengths up to the number of its positions."
+    "Writes the model with eager attention, for any batch size, and for lengths up to the model's number of positions."
     " Inputs: input_ids, attention_mask, token_type_ids and, for a model with contexts, context_ids; output: logits."
     " The metadata has the labels, the contexts and the maximum length. The file is run on real rows and compared"
     " with the model. If a label differs, or a probability by more than 1e-5, no file is written and the exit status"
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="for a page: the archive of the npm package onnxruntime-web that `npm pack` writes (default: the archive "
-        "in the current folder; if there is none, the error has the command)",
+        "in the current folder; if there is none, the error states the command)",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the information."""
+    """Prints versions, hardware and backends, as text or JSON; returns 0."""
     from qacg_kernels import info
 
     found = info.collect()

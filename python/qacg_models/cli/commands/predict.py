@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of training")
-    file.add_argument("--aspect-column", metavar="NAME", help="column with the one aspect to predict for a row")
-    file.add_argument("--target-column", metavar="NAME", help="column with the one target to predict for a row")
+    file.add_argument("--aspect-column", metavar="NAME", help="column with the only aspect to predict for each row")
+    file.add_argument("--target-column", metavar="NAME", help="column with the only target to predict for each row")
     file.add_argument("--id-column", metavar="NAME", help="column with an id, which is copied to the output")
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -226,7 +226,7 @@ def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
 
 
 def _columns(arguments: argparse.Namespace):
-    """Returns the columns of the input, and sets the flags of MODEL_DEFAULTS that are not given."""
+    """Returns the columns of the input, and fills in the flags of MODEL_DEFAULTS that are not given."""
     from qacg_models.data.columns import Columns
 
     resolve_text_flags(arguments, arguments.model)

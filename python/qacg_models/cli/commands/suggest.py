@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 MAX_ASPECTS = 10  # with more aspects, the default sheet has too few rows for each
 HELP = "propose aspects for texts without labels, and write a sheet to label for qacg train"
 DESCRIPTION = (
-    "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row, with an empty "
-    "label, for each chosen sentence and aspect. Rows marked dev in the column split are a random sample of sentences "
+    "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row for each chosen "
+    "sentence and aspect, without a label. Rows marked dev in the column split are a random sample of sentences "
     "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
-    "model (--with), the new rows have the model's aspects, new training rows have its least certain predictions, and "
-    "labelled rows (--labelled) are kept."
+    "model (--with), the new rows have the model's aspects, the new training rows are those with its least certain "
+    "predictions, and labelled rows (--labelled) are kept."
 )
 
 
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="model",
         type=Path,
         metavar="MODEL",
-        help="folder that qacg train wrote; new training rows have the least certain predictions of this model; "
-        "requires --labelled",
+        help="folder that qacg train wrote; the new training rows are those with the least certain predictions of this "
+        "model; requires --labelled",
     )
     parser.add_argument(
         "--labelled",
@@ -70,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         nargs="+",
         metavar="NAME[=WORD,...]",
-        help="aspects of the sheet: names of proposed aspects, and your own aspects with the words by which a sentence "
-        "mentions them; your own NAME without = is its only WORD; NAME= gets random rows only",
+        help="aspects of the sheet: names of proposed aspects, and your own aspects, each with the words that mention "
+        "it; without =, your own NAME is its only WORD; NAME= gets random rows only",
     )
     sheet.add_argument(
         "--rows", type=int, default=500, metavar="N", help="maximum number of rows to label (default: %(default)s)"
@@ -158,7 +158,7 @@ def _new_rows(
 
 
 def _random_counts(arguments: argparse.Namespace, has_dev: bool) -> tuple[int, int]:
-    """Returns the numbers of random rows for evaluation and for training; raises InputError if --rows is smaller."""
+    """Returns the numbers of random evaluation and training rows; raises InputError if their sum exceeds --rows."""
     dev, drawn, quarter = arguments.dev_rows, arguments.random_rows, arguments.rows // 4
     if dev is None:
         dev = 0 if has_dev else quarter
@@ -233,7 +233,11 @@ def _load(arguments: argparse.Namespace) -> AspectPredictor:
 
 
 def _columns_of(model: AspectPredictor) -> Columns:
-    """Returns the columns of the sheet, named as in the model's training data; raises InputError for a wide table."""
+    """Returns the columns of the sheet, named as in the training data of the model.
+
+    Raises:
+        InputError: the model was trained on a wide table.
+    """
     from dataclasses import replace
 
     columns = model.trained.data_options.columns()

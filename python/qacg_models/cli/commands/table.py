@@ -7,7 +7,7 @@ HELP = "print a Markdown table of the records that qacg train --rows wrote"
 DESCRIPTION = (
     "Prints a table for each data set. Runs that differ only in their seed are one line, with the mean and standard"
     " deviation of each metric and of the time. Two more lines have the TF-IDF and majority baselines. The last line"
-    " has the selection of the checkpoints, the machine, and the versions and commits of the trainings."
+    " states how the checkpoints were selected, the machine, and the versions and commits of the trainings."
 )
 
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the table."""
+    """Prints the Markdown tables; returns 0."""
     from qacg_models.reporting.run_records import markdown, read_rows
 
     print(markdown(read_rows(arguments.rows), arguments.split))

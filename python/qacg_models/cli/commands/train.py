@@ -16,7 +16,7 @@ USES_MODELS = True
 HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSONL, Excel, Parquet)"
 DESCRIPTION = (
     "Trains a model from scratch or from a checkpoint, and evaluates it on dev and test. Keeps the weights that are "
-    "best on dev, or those of the last step if only they are evaluated (--eval-every). Options that are not given take "
+    "best on dev, or the weights of the last step if --eval-every evaluates no others. Options that are not given take "
     "the defaults of the recipe. The run writes all options beside its model, as run.yaml, which --config reads. Under "
     "torchrun, several processes train the model together."
 )
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     for record in records:
         say(f"seed {record.options.seed}: {selection_note(record)}")
     if arguments.rows is not None and is_main():
-        say(f"rows in {append_rows(arguments.rows, records)}")
+        say(f"records of the metrics in {append_rows(arguments.rows, records)}")
     say(f"{'model' if len(seeds) == 1 else 'models'} in {given['output']}")
     for record in records:  # printed last, so that users notice these lines
         for line in weaker_than_tfidf(record):

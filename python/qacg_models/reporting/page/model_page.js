@@ -12,7 +12,7 @@ const get = (id) => document.getElementById(id);
 const facts = JSON.parse(get("facts").textContent);
 const tokenizer = new WordPiece(facts.tokenizer);
 let ort, session;
-let file = null; // { name, text, table }, with a table or the lines of a text file
+let file = null; // { table } for a CSV, or { lines } for a text file
 let stopped = false;
 
 function make(tag, properties = {}, ...children) {

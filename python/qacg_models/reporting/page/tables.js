@@ -71,8 +71,9 @@ function firstRecord(text, delimiter) {
   return [];
 }
 
-// The delimiter of a CSV. A first line such as sep=; of Excel gives it. Otherwise it is the delimiter with which the
-// header has the most fields, among those with which the header has the expected column, or among all if there are none.
+// The delimiter of a CSV: X, if the first line is Excel's sep=X. Otherwise the candidates are the delimiters with which
+// the header has the expected column, or all delimiters if there are none. The result is the candidate with which the
+// header has the most fields.
 function findDelimiter(text, column) {
   const declared = /^"?sep=(.)"?\s*\n/i.exec(text);
   if (declared) return { delimiter: declared[1], rest: text.slice(declared[0].length), before: 1 };

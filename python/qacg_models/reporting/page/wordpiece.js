@@ -3,8 +3,8 @@
 
 const WHITE_SPACE = /\p{White_Space}+/u;
 
-// A regular expression for one character, or (suffix "+") for one or more characters, of ranges [first, last] of code
-// points; an empty text without ranges.
+// A regular expression for one character (with the suffix "+": for one or more) whose code point is in one of the
+// ranges [first, last]; an empty string if there are no ranges.
 function classOf(ranges, suffix = "") {
   const escaped = (code) => `\\u{${code.toString(16)}}`;
   const inside = ranges.map(([first, last]) => `${escaped(first)}-${escaped(last)}`).join("");
