@@ -172,7 +172,10 @@ evidence: $(READY) ## Trainings that measure what quasi-attention contributes, h
 
 # Distributions
 
-# The environment that builds wheels has torch for its headers only.
+# The environment that builds wheels has torch for its headers only, and nvcc. Drivers for CUDA 13.0 are the oldest that
+# torch's builds for CUDA 13 run on. These versions are not in constraints.txt, where they could contradict torch's.
+NVCC := nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 \
+	nvidia-cuda-cccl==13.0.85
 WHEELS_ENV := build/wheels-env
 wheels: OUT = dist
 wheels: $(WHEELS_ENV)/.ready ## The sdist and a wheel for each platform, compiled here and checked: OUT=dist
@@ -180,7 +183,8 @@ wheels: $(WHEELS_ENV)/.ready ## The sdist and a wheel for each platform, compile
 
 $(WHEELS_ENV)/.ready: pyproject.toml constraints.txt
 	test -x $(WHEELS_ENV)/bin/python || $(PYTHON) -m venv $(WHEELS_ENV)
-	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77" ninja ziglang auditwheel
+	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77" ninja ziglang auditwheel \
+		$(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(NVCC))
 	$(WHEELS_ENV)/bin/python -m pip install --quiet -c constraints.txt --no-deps torch
 	touch $@
 

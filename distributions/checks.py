@@ -12,15 +12,20 @@ from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
-LIBRARY = "qacg_kernels/_cpu.so"
+from native.platforms import TARGETS
+
+CPU_LIBRARY, CUDA_LIBRARY = "qacg_kernels/_cpu.so", "qacg_kernels/_cuda.so"
 # Libraries that every manylinux system has.
-SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
+SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-TORCH = "libtorch_cpu.so"
+# The libraries of torch that each library requires, and the prefix of the names that it exports.
+TORCH = {CPU_LIBRARY: {"libtorch_cpu.so"}, CUDA_LIBRARY: {"libtorch_cpu.so", "libtorch_cuda.so"}}
+EXPORTED = {CPU_LIBRARY: "qacg_cpu_", CUDA_LIBRARY: "qacg_cuda_"}
+# The package index accepts 100 MB; a user without a GPU downloads the CUDA library too.
+LARGEST_WHEEL = 10 * 10**6
 OLDEST_GLIBC = (2, 28)
 # Prefixes of the names of torch's stable C functions.
 STABLE = ("aoti_torch_", "torch_")
-EXPORTED = ("qacg_cpu_",)
 
 
 class CheckError(Exception):
@@ -104,8 +109,22 @@ def _of_dist_info(contents: dict[str, bytes], file: str) -> Message:
     return Parser().parsestr(text.decode())
 
 
-def check_wheel(path: Path, tag: str, root: Path) -> str:
-    """Checks a wheel of qacg-kernels: all modules of the package, tags, and a library that its platform can load."""
+def libraries_for(tag: str) -> list[str]:
+    """Paths of the libraries in the wheel with a platform tag, or with the tag "any"."""
+    if tag == "any":
+        return []
+    return [CPU_LIBRARY, CUDA_LIBRARY] if TARGETS[tag].has_cuda else [CPU_LIBRARY]
+
+
+def check_wheel(path: Path, tag: str, root: Path, libraries: list[str] | None = None) -> str:
+    """Checks a wheel of qacg-kernels: its modules, tags and size, and libraries that its platform can load.
+
+    Args:
+        path: the wheel.
+        tag: its platform tag, or "any".
+        root: folder of the checkout that it was built from.
+        libraries: paths of its libraries; those of `libraries_for` when None.
+    """
     contents = _contents(path, tag, root)
     expected = modules(root, "qacg_kernels") | {"qacg_kernels/py.typed"}
     missing = sorted(expected - contents.keys())
@@ -116,15 +135,21 @@ def check_wheel(path: Path, tag: str, root: Path) -> str:
     require(
         all(r.startswith("torch>") for r in required), f"{path.name}: expected to require torch only, got {required}"
     )
-    libraries = [name for name in contents if name.endswith((".so", ".dylib"))]
-    wished = [] if tag == "any" else [LIBRARY]
-    require(libraries == wished, f"{path.name}: expected the libraries {wished}, got {libraries}")
+    libraries = libraries_for(tag) if libraries is None else libraries
+    there = sorted(name for name in contents if name.endswith((".so", ".dylib")))
+    require(there == libraries, f"{path.name}: expected the libraries {libraries}, got {there}")
+    size = path.stat().st_size
+    require(size <= LARGEST_WHEEL, f"{path.name}: expected at most {LARGEST_WHEEL:,} bytes, got {size:,}")
     if tag == "any":
         return "no library"
-    size = f"library of {len(contents[LIBRARY]) / 2**20:.1f} MiB"
-    if tag.startswith("macosx"):
-        return f"{size}, {check_mach_o(contents[LIBRARY])}"
-    return f"{size}, {check_elf(contents[LIBRARY], tag)}, {check_manylinux(path, tag)}"
+    found = []
+    for name in libraries:
+        data = contents[name]
+        checked = check_mach_o(data) if tag.startswith("macosx") else check_elf(data, tag, name)
+        found.append(f"{Path(name).name} of {len(data) / 10**6:.1f} MB, {checked}")
+    if not tag.startswith("macosx"):
+        found.append(check_manylinux(path, tag))
+    return f"{size / 10**6:.1f} MB; {'; '.join(found)}"
 
 
 def check_stable(required: list[str]) -> None:
@@ -134,8 +159,17 @@ def check_stable(required: list[str]) -> None:
     require(required, "library: expected to require functions of torch, got none")
 
 
-def check_elf(data: bytes, tag: str) -> str:
-    """Checks a library for Linux: its machine, required libraries, glibc version, and required and exported symbols."""
+def check_elf(data: bytes, tag: str, name: str) -> str:
+    """Checks a library for Linux: its machine, required libraries, glibc version, and required and exported symbols.
+
+    Args:
+        data: the contents of the library.
+        tag: platform tag of the wheel.
+        name: path of the library in the wheel.
+
+    Returns:
+        Its number of functions of torch, and the oldest glibc that it runs on.
+    """
     import io
 
     from elftools.elf.elffile import ELFFile
@@ -143,21 +177,22 @@ def check_elf(data: bytes, tag: str) -> str:
 
     file = ELFFile(io.BytesIO(data))
     machine = file["e_machine"].removeprefix("EM_").replace("X86_64", "x86_64").replace("AARCH64", "aarch64")
-    require(tag.endswith(machine), f"library: expected one for {tag}, got one for {machine}")
+    require(tag.endswith(machine), f"{name}: expected code for {tag}, got code for {machine}")
     needed = {entry.needed for entry in file.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
-    allowed = needed - {TORCH} <= SYSTEM | LOADERS
-    require(TORCH in needed and allowed, f"library: expected {TORCH} and system libraries, got {sorted(needed)}")
+    torch = TORCH[name]
+    allowed = needed - torch <= SYSTEM | LOADERS
+    require(torch <= needed and allowed, f"{name}: expected {sorted(torch)} and system libraries, got {sorted(needed)}")
     versions: list[tuple[int, ...]] = []
     system = set()
     for section in file.iter_sections():
         if isinstance(section, GNUVerNeedSection):
             for _, auxiliaries in section.iter_versions():
                 for version in auxiliaries:
-                    name, _, number = version.name.partition("_")
-                    require(name == "GLIBC", f"library: expected versioned symbols of glibc only, got {version.name}")
+                    origin, _, number = version.name.partition("_")
+                    require(origin == "GLIBC", f"{name}: expected versioned symbols of glibc only, got {version.name}")
                     versions.append(tuple(map(int, number.split("."))))
                     system.add(version["vna_other"])
-    require(max(versions) <= OLDEST_GLIBC, f"library: expected at most glibc {OLDEST_GLIBC}, got {max(versions)}")
+    require(max(versions) <= OLDEST_GLIBC, f"{name}: expected at most glibc {OLDEST_GLIBC}, got {max(versions)}")
     required, exported = [], []
     numbers = file.get_section_by_name(".gnu.version")
     for index, symbol in enumerate(file.get_section_by_name(".dynsym").iter_symbols()):
@@ -168,8 +203,8 @@ def check_elf(data: bytes, tag: str) -> str:
         elif numbers.get_symbol(index)["ndx"] not in system:
             required.append(symbol.name)
     check_stable(required)
-    ours = exported and all(name.startswith(EXPORTED) for name in exported)
-    require(ours, f"library: expected exported names that begin with {EXPORTED[0]}, got {exported}")
+    ours = exported and all(symbol.startswith(EXPORTED[name]) for symbol in exported)
+    require(ours, f"{name}: expected exported names that begin with {EXPORTED[name]}, got {exported}")
     return f"{len(required)} functions of torch, glibc {'.'.join(map(str, max(versions)))}"
 
 
@@ -177,7 +212,7 @@ def check_manylinux(path: Path, tag: str) -> str:
     """Checks with auditwheel that every platform of the tag has all required libraries except torch's."""
     from auditwheel.wheel_abi import analyze_wheel_abi
 
-    exclude = frozenset({TORCH})
+    exclude = frozenset().union(*TORCH.values())
     found = analyze_wheel_abi(None, None, path, exclude, disable_isa_ext_check=False, allow_graft=False)
     name = found.overall_policy.name
     fits = name.startswith("manylinux_") and release(name) <= release(tag)
@@ -232,9 +267,10 @@ def check_mach_o(data: bytes) -> str:
     required = [name.removeprefix("_") for name, where in bound.items() if where == ANY_IMAGE]
     check_stable(required)
     # Zig's linker cannot hide C++'s operators new and delete. They are weak symbols, so the loader uses the system's.
-    allowed = (*EXPORTED, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two come from the linker
+    prefix = EXPORTED[CPU_LIBRARY]
+    allowed = (prefix, "_Zn", "_Zd", "_mh_dylib_header", "__dso_handle")  # the last two come from the linker
     foreign = [name for name in exported if not name.startswith(allowed)]
-    require(not foreign, f"library: expected exported names that begin with {EXPORTED[0]}, got {foreign[:9]}")
+    require(not foreign, f"library: expected exported names that begin with {prefix}, got {foreign[:9]}")
     return f"{len(required)} functions of torch, macOS {oldest[0]}.{oldest[1]}, loads {', '.join(loaded)}"
 
 

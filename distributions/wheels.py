@@ -1,8 +1,9 @@
 """Builds and checks every file of a release on this machine: `make wheels OUT=dist`.
 
 For qacg-kernels these are the sdist, a wheel without a library, and a wheel for each platform in native/platforms.py.
-Zig's clang compiles each library for the oldest glibc or macOS that the tag allows. For qacg-models these are the sdist
-and one wheel. All wheels are built from their sdist. `checks.py` has the requirements for each file.
+Zig's clang compiles each library for the oldest glibc or macOS that the tag allows. The wheel for Linux on x86-64 also
+has the CUDA library, whose kernels nvcc compiles. For qacg-models the files are the sdist and one wheel. All wheels are
+built from their sdist. `checks.py` has the requirements for each file.
 
 All times in the files are SOURCE_DATE_EPOCH, by default the time of the commit. So two builds of the same commit are
 equal byte for byte.
@@ -11,6 +12,7 @@ equal byte for byte.
 import argparse
 import gzip
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "distributions"))
 
 import checks  # noqa: E402
+from native import compilers  # noqa: E402
 from native.platforms import TARGETS  # noqa: E402
 
 MODELS = "models"
@@ -107,8 +110,29 @@ def main() -> None:
         if tag == MODELS:
             build_models(out)
         else:
-            wheel = build_wheel(sdist, out, QACG_BUILD_FOR=tag, QACG_BUILD_CPU="0" if tag == "any" else "1")
+            wheel = build_wheel(sdist, out, **variables_for(tag))
             print(f"{wheel.name}: {checks.check_wheel(wheel, tag, ROOT)}", flush=True)
+
+
+def variables_for(tag: str) -> dict[str, str]:
+    """The environment variables that build the wheel with a platform tag, or with the tag "any".
+
+    The CUDA library is compiled with the toolkit that pip installed, or with that in CUDA_HOME.
+    """
+    variables = {"QACG_BUILD_FOR": tag, "QACG_BUILD_CPU": "0" if tag == "any" else "1"}
+    if tag == "any" or not TARGETS[tag].has_cuda:
+        return variables
+    if (sys.platform, platform.machine()) != ("linux", TARGETS[tag].machine):
+        sys.exit(
+            f"{tag}: expected a build on Linux x86-64, where nvcc can compile its CUDA library, got another system."
+        )
+    toolkits = [Path(os.environ["CUDA_HOME"])] if os.environ.get("CUDA_HOME") else compilers.pip_toolkits()
+    if not toolkits:
+        sys.exit(
+            f"{tag}: expected a CUDA toolkit of pip's packages for the CUDA library, got none. Run `make wheels`, "
+            "which installs one, or set CUDA_HOME."
+        )
+    return variables | {"QACG_BUILD_CUDA": "1", "CUDA_HOME": str(toolkits[0])}
 
 
 def build_models(out: Path) -> Path:

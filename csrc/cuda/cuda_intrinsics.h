@@ -21,6 +21,12 @@
 namespace qacg::cuda {
 
 constexpr int kWarp = 32;
+constexpr int kCompiledVersion = CUDART_VERSION;
+
+inline int driver_version() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
+}
 
 QACG_DEVICE int thread_index() { return threadIdx.x; }
 QACG_DEVICE int64_t block_index() { return blockIdx.x; }

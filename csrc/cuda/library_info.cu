@@ -20,6 +20,12 @@ int64_t shared_memory_of(bool backward) {
 // The GPUs that this library has code for: names of TORCH_CUDA_ARCH_LIST, separated by colons.
 QACG_EXPORT const char* qacg_cuda_gpus() { return qacg::cuda::kGpus; }
 
+// The version of CUDA that this library was compiled with: 1000 * major + 10 * minor.
+QACG_EXPORT int32_t qacg_cuda_compiled_version() { return qacg::cuda::kCompiledVersion; }
+
+// The newest version of CUDA that the driver supports, in the same form; 0 without a driver.
+QACG_EXPORT int32_t qacg_cuda_driver_version() { return qacg::cuda::driver_version(); }
+
 // Bytes of shared memory per block that the tensor-core path needs, for head sizes up to 128: of the tiled forward, or
 // of the larger of the backward's two passes in its smallest shape.
 QACG_EXPORT int64_t qacg_cuda_shared_memory(int32_t head_dim, int32_t backward) {

@@ -5,9 +5,6 @@
 #include <stdint.h>
 
 #include <atomic>
-#include <map>
-#include <mutex>
-#include <utility>
 
 namespace qacg::cuda {
 
@@ -37,21 +34,31 @@ inline const char* shared_memory_limit(int64_t* bytes) {
   return nullptr;
 }
 
-// Requests this much shared memory for a kernel's blocks, once for each kernel and device.
+// Requests this much shared memory for a kernel's blocks, once for each kernel and device. Threads that launch a kernel
+// at the same time have to request the same amount.
 inline const char* allow_shared_memory(const void* kernel, int64_t bytes) {
   constexpr int64_t kAllowedAnyway = 48 * 1024;
   if (bytes <= kAllowedAnyway) return nullptr;
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error_text(error);
-  static std::mutex mutex;
-  static std::map<std::pair<const void*, int>, int64_t> allowed;
-  const std::lock_guard<std::mutex> lock(mutex);
-  int64_t& most = allowed[{kernel, device}];
-  if (bytes <= most) return nullptr;
+  // A list that only grows, because std::map and std::mutex would require libstdc++, which no wheel may rely on.
+  struct Allowed {
+    const void* kernel;
+    int device;
+    int64_t bytes;
+    Allowed* next;
+  };
+  static std::atomic<Allowed*> first{nullptr};
+  for (const Allowed* item = first.load(std::memory_order_acquire); item; item = item->next) {
+    if (item->kernel == kernel && item->device == device && item->bytes >= bytes) return nullptr;
+  }
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error == cudaSuccess) most = bytes;
-  return error_text(error);
+  if (error != cudaSuccess) return error_text(error);
+  auto* item = new Allowed{kernel, device, bytes, first.load(std::memory_order_relaxed)};
+  while (!first.compare_exchange_weak(item->next, item, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  return nullptr;
 }
 
 }  // namespace qacg::cuda

@@ -51,7 +51,8 @@ def why_not_built(library: Library) -> str | None:
 
     If the environment variable is "auto" or not set, it ends with the command that builds the library.
     """
-    if platforms.platform_tag() == "any" or (platforms.target() and library.variable != "QACG_BUILD_CPU"):
+    other = platforms.target()
+    if platforms.platform_tag() == "any" or (other and not other.has_cuda and not library.by_default):
         return f"this wheel has no compiled library; {install_command(library)} builds it"
     value = environment.build_option(library.variable)
     if value == "0":
@@ -72,11 +73,9 @@ def must_be_built(library: Library) -> bool:
 def install_command(library: Library) -> str:
     """The command that builds a library, or fails if that is impossible.
 
-    The command does not use pip's cache, which may have a wheel without the library. For the CUDA library it turns off
-    pip's build isolation, which would hide the installed torch.
+    The command does not use pip's cache, which may have a wheel without the library.
     """
-    isolation = "" if library.write_ninja is cpu.write_ninja else "--no-build-isolation "
-    return f"{library.variable}=1 pip install --no-cache-dir {isolation}. in a checkout"
+    return f"{library.variable}=1 pip install --no-cache-dir . in a checkout"
 
 
 def note(name: str) -> str:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from native import platforms
@@ -36,15 +37,23 @@ def translated(flags: list[str]) -> list[str]:
     return [ZIG_FLAGS.get(flag, flag) for flag in flags] if platforms.target() else flags
 
 
-def stand_in(name: str, folder: Path) -> Path:
-    """Makes an empty library with this name and returns its folder. Linking against it records the name only."""
+def stand_ins(names: tuple[str, ...], folder: Path) -> list[str]:
+    """Makes empty libraries with these names in a subfolder; returns the linker flags that record their names only."""
     made = folder / "stand_in"
     made.mkdir(exist_ok=True)
-    # Without -nostdlib Zig would compile a C++ runtime first.
-    file = f"lib{name}.so"
-    source = ["-x", "c", os.devnull, "-nostdlib", "-shared", f"-Wl,-soname,{file}", "-o", str(made / file)]
-    subprocess.run([*shlex.split(compiler()), *source], check=True)
-    return made
+    for name in names:
+        # Without -nostdlib Zig would compile a C++ runtime first.
+        file = f"lib{name}.so"
+        source = ["-x", "c", os.devnull, "-nostdlib", "-shared", f"-Wl,-soname,{file}", "-o", str(made / file)]
+        subprocess.run([*shlex.split(compiler()), *source], check=True)
+    return [f"-L{made}", *(f"-l{name}" for name in names)]
+
+
+def hide_symbols(exported: str, folder: Path) -> list[str]:
+    """Returns linker flags that hide all symbols but those of this pattern; writes the file they refer to."""
+    file = folder / "exported"
+    file.write_text(f"{{ global: {exported}; local: *; }};\n")
+    return [f"-Wl,--version-script={file}", "-s"]
 
 
 def nvcc() -> str | None:
@@ -61,10 +70,14 @@ def nvcc() -> str | None:
 
 
 def pip_toolkits() -> list[Path]:
-    """The folders of CUDA toolkits that pip installed, such as nvidia-cuda-nvcc, in the package `nvidia`."""
+    """The folders of CUDA toolkits that pip installed, such as nvidia-cuda-nvcc, in the package `nvidia`.
+
+    Searches the import path, and the environment of this interpreter, which pip's build isolation hides from imports.
+    """
     found = importlib.util.find_spec("nvidia")
-    parents = (found and found.submodule_search_locations) or ()
-    return [home for parent in parents for home in sorted(Path(parent).glob("cu[0-9]*"), reverse=True)]
+    parents = [Path(parent) for parent in (found and found.submodule_search_locations) or ()]
+    parents += [Path(sysconfig.get_path("purelib")) / "nvidia"]
+    return [home for parent in parents for home in sorted(parent.glob("cu[0-9]*"), reverse=True)]
 
 
 def nvcc_version(path: str) -> tuple[int, int]:

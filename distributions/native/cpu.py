@@ -58,8 +58,7 @@ def write_ninja(path: Path, library: Path) -> None:
     headers = torch_headers.include_folder()
     torch_flags = [f"-isystem{headers}", torch_headers.CPU_FLAG, *without]
     links = link_flags(path.parent, library.name)
-    # Errors contain the path of their source file, so the path of this machine is replaced.
-    here = [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ninja_file.ROOT}/="]
+    here = ninja_file.without_machine_paths(headers)
     lines, objects = ninja_file.rules(f"$cxx -shared $in {ninja_file.escaped(links)}"), []
     for source, flags in sources.items():
         objects.append(path.parent / (Path(source).stem + ".o"))
@@ -87,9 +86,5 @@ def link_flags(folder: Path, name: str) -> list[str]:
     other = platforms.target()
     if not (other.is_linux if other else sys.platform != "darwin"):
         return ["-O2", *mac_links(name), "-s"] if other else mac_links(name)
-    links = [f"-L{compilers.stand_in('torch_cpu', folder)}", "-Wl,--no-as-needed", "-ltorch_cpu", "-Wl,--as-needed"]
-    if other is None:
-        return links
-    exported = folder / "exported"
-    exported.write_text("{ global: qacg_cpu_*; local: *; };\n")
-    return ["-O2", *links, f"-Wl,--version-script={exported}", "-s"]
+    links = ["-Wl,--no-as-needed", *compilers.stand_ins(("torch_cpu",), folder), "-Wl,--as-needed"]
+    return links if other is None else ["-O2", *links, *compilers.hide_symbols("qacg_cpu_*", folder)]

@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from native import compilers, environment, ninja_file, torch_headers
+from native import compilers, environment, ninja_file, platforms, torch_headers
 
 HOST_SOURCE = "csrc/cuda/attention.cpp"
 KERNEL_SOURCES = (
@@ -18,6 +18,8 @@ KERNEL_SOURCES = (
     "csrc/cuda/kernels_hopper_bfloat16.cu",
 )
 OLDEST_NVCC = (12, 0)
+# The oldest whose smallest compression (an eighth of the default's size) every driver for its programs can read.
+SMALLEST_NVCC = (13, 0)
 OLDEST_GPU = (8, 0)  # the oldest with the instructions in csrc/cuda/mma.h
 # Default GPUs, and the oldest nvcc that supports each. The PTX of PORTABLE, or else of the last one, serves all other
 # GPUs that are newer than it, such as 11.0.
@@ -87,10 +89,6 @@ def code_flags(gpu: str) -> list[str]:
 
 def why_not() -> str | None:
     """The reason why the CUDA library cannot be built on this machine; None if it can."""
-    try:
-        import torch
-    except ImportError:
-        return "torch was not found at installation (pip's build isolation hides it; pass --no-build-isolation)"
     path = compilers.nvcc()
     if path is None:
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
@@ -101,19 +99,8 @@ def why_not() -> str | None:
         )
         return f"nvcc was not found at installation (looked {looked}); install the CUDA toolkit or set CUDA_HOME"
     version = compilers.nvcc_version(path)
-    release = ".".join(map(str, version))
     if version < OLDEST_NVCC:
-        return f"nvcc: expected CUDA {'.'.join(map(str, OLDEST_NVCC))} or newer, got {release}"
-    if torch.version.cuda is None and environment.build_option("QACG_BUILD_CUDA") == "auto":
-        return (
-            f"torch {torch.__version__} was built without CUDA: install a CUDA build of torch, or build the library "
-            "anyway, for another machine"
-        )
-    if torch.version.cuda is not None and int(torch.version.cuda.split(".")[0]) != version[0]:
-        return (
-            f"nvcc is of CUDA {release} and torch {torch.__version__} of CUDA {torch.version.cuda}: set CUDA_HOME to "
-            f"a toolkit of CUDA {torch.version.cuda.split('.')[0]}, or install a torch for CUDA {version[0]}"
-        )
+        return f"nvcc: expected CUDA {'.'.join(map(str, OLDEST_NVCC))} or newer, got {'.'.join(map(str, version))}"
     if not gpus(version):
         return "TORCH_CUDA_ARCH_LIST: expected a GPU of compute capability 8.0 or newer, got none"
     return None
@@ -124,27 +111,44 @@ def write_ninja(path: Path, library: Path) -> None:
 
     If an earlier build in this folder found that nvcc serialises Hopper's matrix products, it has 9.0 instead of 9.0a.
     """
-    from torch.utils.cpp_extension import include_paths, library_paths
+    folder, headers = path.parent, torch_headers.include_folder()
+    cuda_compiler = compilers.nvcc()
+    serialised = folder / (SERIALISED + ".".join(map(str, compilers.nvcc_version(cuda_compiler))))
+    optimise = ["-O0", "-g"] if environment.debugging() else ["-O2", "-DNDEBUG"]
+    host_flags = [*compilers.COMMON, *optimise, *ninja_file.without_machine_paths(headers)]
+    host_flags += [f"-isystem{headers}", torch_headers.CUDA_FLAG]
+    lines = [
+        *ninja_file.rules(link_command(Path(cuda_compiler), folder)),
+        f"nvcc = {cuda_compiler}",
+        f"serialised = {ninja_file.escaped([str(serialised)])}",
+        "rule compile_cuda",
+        f"  command = $nvcc -MD -MF $out.d $flags -c $in -o $out {FAIL_IF_SERIALISED}",
+        "  depfile = $out.d",
+        "  deps = gcc",
+    ]
+    objects = [folder / (Path(source).stem + ".o") for source in (HOST_SOURCE, *KERNEL_SOURCES)]
+    lines += ninja_file.compile_edge("compile", HOST_SOURCE, objects[0], host_flags)
+    flags = kernel_flags(cuda_compiler, serialised)
+    for source, target in zip(KERNEL_SOURCES, objects[1:]):
+        lines += ninja_file.compile_edge("compile_cuda", source, target, flags)
+    path.write_text("\n".join([*lines, *ninja_file.link_edge(library, objects)]))
 
-    folder, cuda_compiler = path.parent, compilers.nvcc()
-    libraries = [Path(p) for p in library_paths()]
-    if not any((p / "libtorch_cuda.so").exists() for p in libraries):
-        # This torch has no CUDA, but the library must refer to libtorch_cuda.so, for use with a torch that has it.
-        libraries.append(compilers.stand_in("torch_cuda", folder))
-    # Linked statically: torch may have another minor version of the runtime, and the import then requires no driver.
-    links = ["-cudart=static", *(f"-L{p}" for p in libraries), "-ltorch_cpu", "-Xlinker=--no-as-needed", "-ltorch_cuda"]
-    links += ["-Xlinker=--exclude-libs=ALL"]
-    # pip's packages have the static runtime in this folder, in which their nvcc does not look.
-    runtime = Path(cuda_compiler).resolve().parents[1] / "lib" / "libcudart_static.a"
-    if runtime.exists():
-        links.append(f"-L{runtime.parent}")
-    kernel_flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]
-    if environment.debugging():
-        kernel_flags = ["-std=c++17", "-O0", "-g", "-lineinfo", "-Xcompiler=-fPIC,-fvisibility=hidden"]
-    if os.environ.get("CXX"):
-        kernel_flags += ["-ccbin", shlex.split(os.environ["CXX"])[-1]]
+
+def kernel_flags(cuda_compiler: str, serialised: Path) -> list[str]:
+    """The flags of nvcc for the kernels.
+
+    Args:
+        cuda_compiler: path of nvcc.
+        serialised: the file that an earlier build leaves if this nvcc serialises Hopper's matrix products.
+    """
     version = compilers.nvcc_version(cuda_compiler)
-    serialised = folder / (SERIALISED + ".".join(map(str, version)))
+    flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]
+    if environment.debugging():
+        flags = ["-std=c++17", "-O0", "-g", "-lineinfo", "-Xcompiler=-fPIC,-fvisibility=hidden"]
+    if version >= SMALLEST_NVCC:
+        flags.append("--compress-mode=size")
+    if os.environ.get("CXX"):
+        flags += ["-ccbin", shlex.split(os.environ["CXX"])[-1]]
     targets = gpus(version)
     if serialised.exists() and "9.0a" in targets:
         print(
@@ -155,20 +159,22 @@ def write_ninja(path: Path, library: Path) -> None:
         targets = list(dict.fromkeys("9.0" if gpu == "9.0a" else gpu for gpu in targets))
     # If there are more cores than sources, nvcc compiles one source for several GPUs in parallel.
     jobs = environment.jobs() or os.cpu_count() or 1
-    kernel_flags += [*gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
-    optimise = ["-O0", "-g"] if environment.debugging() else ["-O2", "-DNDEBUG"]
-    host_flags = [*compilers.COMMON, *optimise, *(f"-isystem{p}" for p in include_paths()), torch_headers.CUDA_FLAG]
-    lines = [
-        *ninja_file.rules(f"$nvcc -shared $in {ninja_file.escaped(links)}"),
-        f"nvcc = {cuda_compiler}",
-        f"serialised = {ninja_file.escaped([str(serialised)])}",
-        "rule compile_cuda",
-        f"  command = $nvcc -MD -MF $out.d $flags -c $in -o $out {FAIL_IF_SERIALISED}",
-        "  depfile = $out.d",
-        "  deps = gcc",
-    ]
-    objects = [folder / (Path(source).stem + ".o") for source in (HOST_SOURCE, *KERNEL_SOURCES)]
-    lines += ninja_file.compile_edge("compile", HOST_SOURCE, objects[0], host_flags)
-    for source, target in zip(KERNEL_SOURCES, objects[1:]):
-        lines += ninja_file.compile_edge("compile_cuda", source, target, kernel_flags)
-    path.write_text("\n".join([*lines, *ninja_file.link_edge(library, objects)]))
+    return [*flags, *gpu_flags(targets), f"--threads={max(1, min(len(targets), jobs // len(KERNEL_SOURCES)))}"]
+
+
+def link_command(cuda_compiler: Path, folder: Path) -> str:
+    """The command that links the library, without its output; writes the files that it refers to into `folder`.
+
+    The CUDA runtime is linked statically: torch may have another version of it, and the import then requires no driver.
+    Of torch's libraries only the names are recorded, also if this torch has no CUDA.
+    """
+    home = cuda_compiler.resolve().parents[1]
+    # The second folder is that of pip's packages, in which their nvcc does not look.
+    runtimes = [f"-L{home / name}" for name in ("lib64", "lib") if (home / name / "libcudart_static.a").exists()]
+    links = [*compilers.stand_ins(("torch_cpu", "torch_cuda"), folder), *runtimes[:1]]
+    if platforms.target() is None:
+        links = ["-cudart=static", "-Xlinker=--no-as-needed", *links, "-Xlinker=--exclude-libs=ALL"]
+        return f"$nvcc -shared $in {ninja_file.escaped(links)}"
+    links = ["-O2", "-Wl,--no-as-needed", *links, "-Wl,--as-needed", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
+    links += compilers.hide_symbols("qacg_cuda_*", folder)
+    return f"$cxx -shared $in {ninja_file.escaped(links)}"

@@ -24,6 +24,11 @@ def escaped(flags: list[str]) -> str:
     return " ".join(shlex.quote(f) for f in flags).replace("$", "$$")
 
 
+def without_machine_paths(headers: Path) -> list[str]:
+    """The compiler's flags by which a library's errors name its sources and torch's headers with relative paths."""
+    return [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ROOT}/="]
+
+
 def rules(link: str) -> list[str]:
     return [
         "ninja_required_version = 1.5",

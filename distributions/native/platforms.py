@@ -6,10 +6,17 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A platform of a wheel (QACG_BUILD_FOR): its processor, and the compiler's target triple."""
+    """A platform of a wheel (QACG_BUILD_FOR).
+
+    Attributes:
+        machine: name of its processor.
+        triple: the compiler's name of the platform.
+        has_cuda: whether the wheel has the CUDA library; nvcc compiles host code for the processor of its own machine.
+    """
 
     machine: str
     triple: str
+    has_cuda: bool = False
 
     @property
     def is_linux(self) -> bool:
@@ -18,7 +25,7 @@ class Target(NamedTuple):
 
 # Platforms by the tag of their wheel; the tag "any" is for a wheel without a library.
 TARGETS = {
-    "manylinux_2_28_x86_64": Target("x86_64", "x86_64-linux-gnu.2.28"),
+    "manylinux_2_28_x86_64": Target("x86_64", "x86_64-linux-gnu.2.28", has_cuda=True),
     "manylinux_2_28_aarch64": Target("aarch64", "aarch64-linux-gnu.2.28"),
     "macosx_11_0_arm64": Target("arm64", "aarch64-macos.11.0"),
 }

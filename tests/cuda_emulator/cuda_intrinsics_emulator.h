@@ -321,6 +321,9 @@ inline bool all_of_warp(bool x) {
   return result;
 }
 
+constexpr int kCompiledVersion = 0;
+inline int driver_version() { return 0; }
+
 inline const char* shared_memory_limit(int64_t* bytes) {
   const char* value = getenv("QACG_EMULATOR_SHARED_LIMIT");
   *bytes = value ? atoll(value) : emulator::kSharedLimit;

@@ -114,6 +114,21 @@ def test_fake_tensor_alignment_is_that_of_its_offset():
     assert ".clone(" in reason
 
 
+@pytest.mark.parametrize("driver", [13000, 13020, 14000])
+def test_driver_of_same_or_newer_cuda_is_supported(driver):
+    assert cuda._driver_too_old(driver, 13000) == []
+
+
+def test_driver_older_than_library_names_the_remedy(monkeypatch):
+    library = SimpleNamespace(qacg_cuda_driver_version=lambda: 12080, qacg_cuda_compiled_version=lambda: 13000)
+    monkeypatch.setattr(cuda, "_about", library)
+    monkeypatch.setattr(cuda, "_missing", [])
+    monkeypatch.setattr(cuda, "_gpu_is_there", lambda: True)
+    (reason,) = cuda.missing()
+    assert reason.startswith("driver: expected one for CUDA 13.0 or newer")
+    assert "got one for 12.8. Update the driver, or compile the library with nvcc 12: QACG_BUILD_CUDA=1" in reason
+
+
 def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(cuda, "_missing", [])
     monkeypatch.setattr(cuda, "library", lambda name: tmp_path / "_cuda.so")

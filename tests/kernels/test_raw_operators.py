@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from qacg_kernels.backends import cpu
+from qacg_kernels.backends import cpu, cuda
 from qacg_kernels.call.problem import FIELDS, TENSORS, Saved
 from qacg_kernels.functional import problem_of
 from qacg_kernels.operators import schema
 from qacg_kernels.testing.inputs import Case, make_inputs
+from qacg_kernels.utils.native_libraries import library
 
 B, H, L, S, D, T = 3, 2, 6, 6, 8, 9
 UPSTREAM, SAVED = Saved._fields[:3], Saved._fields[3:]
@@ -207,3 +208,11 @@ def test_dual_level_without_a_tangent_changes_nothing():
     expected = forward("reference", "gate")[0]
     with forward_ad.dual_level():
         assert torch.equal(forward("reference", "gate")[0], expected)
+
+
+@pytest.mark.skipif(library("_cuda") is None, reason="the CUDA library was not built")
+@pytest.mark.skipif(torch.version.cuda is None, reason="this torch was built without CUDA")
+def test_cuda_library_loads_with_every_cuda_torch():
+    """Loading finds every function of torch that the library calls, and requires neither a GPU nor a driver."""
+    assert cuda.is_loaded(), cuda.missing()
+    assert torch._C._dispatch_has_kernel_for_dispatch_key("qacg::cuda_attention", "CUDA")

@@ -29,7 +29,7 @@ OLDEST_CAPABILITY = (8, 0)  # the oldest GPUs with the instructions of csrc/cuda
 # (csrc/cuda/README.md).
 WHOLE_ROW_KEYS = 128
 
-_BUILD = "QACG_BUILD_CUDA=1 pip install --no-cache-dir --no-build-isolation ."
+_BUILD = "QACG_BUILD_CUDA=1 pip install --no-cache-dir ."
 _TENSOR_CORES = (torch.float16, torch.bfloat16)
 
 _missing: list[str] = []
@@ -65,6 +65,7 @@ def _ask(about: ctypes.CDLL) -> None:
     about.qacg_cuda_gpus.restype = ctypes.c_char_p
     about.qacg_cuda_shared_memory.restype = ctypes.c_int64
     about.qacg_cuda_check_first_calls.restype = None
+    about.qacg_cuda_compiled_version.restype = about.qacg_cuda_driver_version.restype = ctypes.c_int32
     _about, _gpus = about, tuple(about.qacg_cuda_gpus().decode().split(":"))
 
 
@@ -89,9 +90,28 @@ def is_loaded() -> bool:
 
 def missing() -> list[str]:
     """Returns the reasons why this backend is unavailable on this machine; empty if it is available."""
-    if not _missing and DEVICE == "cuda" and not _gpu_is_there():
+    if _missing or DEVICE != "cuda":
+        return _missing
+    if not _gpu_is_there():
         return ["torch finds no CUDA device or driver on this machine"]
-    return _missing
+    return _driver_too_old(_about.qacg_cuda_driver_version(), _about.qacg_cuda_compiled_version())
+
+
+def _driver_too_old(driver: int, compiled: int) -> list[str]:
+    """Returns a list with the reason why the driver cannot run the library; empty if it can.
+
+    Args:
+        driver: the newest version of CUDA that the driver supports, as 1000 * major + 10 * minor.
+        compiled: the version of CUDA that the library was compiled with, in the same form.
+    """
+    if driver // 1000 >= compiled // 1000:
+        return []
+    supported, needed = (f"{version // 1000}.{version % 1000 // 10}" for version in (driver, compiled))
+    return [
+        f"driver: expected one for CUDA {compiled // 1000}.0 or newer, since the CUDA library was compiled with "
+        f"{needed}, got one for {supported}. Update the driver, or compile the library with nvcc {driver // 1000}: "
+        f"{_BUILD} in a checkout"
+    ]
 
 
 def not_for(device: torch.device) -> list[str]:
