@@ -1,10 +1,10 @@
 """Counts the categories of labelled data sets that `qacg suggest` finds without the labels.
 
-A proposal of `qacg suggest` has nouns, and its sentences are the sentences with one of the nouns. A category is covered
-if it is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the command also
-draws random sentences for proposals of the same sizes, and prints the number of categories that these cover: the mean
-of 20 draws. SentiHood is used twice, with the four categories of the published task and with all twelve labelled
-categories. The sentences about hotels are invented, and no choice in `qacg suggest` depended on their words.
+A proposal of `qacg suggest` lists nouns. Its sentences are those with at least one of these nouns. A category is
+covered if it is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the
+command also draws random sentences for proposals of the same sizes, and prints the number of categories that these
+cover: the mean of 20 draws. SentiHood is used twice, with the four categories of the published task and with all twelve
+labelled categories. The sentences about hotels are invented, and no choice in `qacg suggest` depended on their words.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
@@ -131,7 +131,9 @@ def hotel_sentences() -> list[tuple[str, set[str]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="has sentihood/ and semeval2014/")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FOLDER", help="folder with sentihood/ and semeval2014/"
+    )
     parser.add_argument("--aspects", type=int, metavar="N", help=f"number of proposals (default: at most {ASPECTS})")
     arguments = parser.parse_args()
     sentihood = read_sentihood(arguments.data / "sentihood")

@@ -93,7 +93,8 @@ class Case:
             raise ValueError(f"dropout: expected a number in [0, 1), got {self.dropout}")
         if self.keys is not None and (self.keys < 1 or self.lengths != FULL or self.gate != LAMBDA):
             raise ValueError(
-                f"keys: expected None, or a positive number with lengths 'full' and gate 'lambda', got {self.keys}"
+                f"keys: expected None, or a positive number with lengths 'full' and gate 'lambda', got {self.keys} "
+                f"with lengths {self.lengths!r} and gate {self.gate!r}"
             )
 
     @property
@@ -153,9 +154,9 @@ def histogram() -> dict[int, int]:
 
 @functools.cache
 def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
-    """Lengths of `count` sentences: quantiles of the histogram in random order, and last the length `longest`.
+    """Lengths of `count` sentences: quantiles of the histogram in random order, except that the last is `longest`.
 
-    Lengths are scaled by longest / LONGEST.
+    The quantiles are scaled by longest / LONGEST.
     """
     lengths, counts = zip(*histogram().items())
     up_to = list(accumulate(counts))
@@ -237,7 +238,7 @@ _MOST_SETS = 8
 
 
 def draw_sets(case: Case) -> list[Inputs]:
-    """Draws two to eight sets of inputs, of 1 GiB in total at most unless two sets are larger.
+    """Draws as many sets of inputs as fit into 1 GiB, but at least two and at most eight.
 
     Calls rotate over the sets, so that large inputs are not in the cache.
     """

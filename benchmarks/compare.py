@@ -82,7 +82,7 @@ def _key(record: records.Record) -> tuple:
 
 
 def _latest(measured: Sequence[records.Record]) -> dict[tuple, records.Record]:
-    """The last record of each measurement, in the order of `measured`, by its key; ceilings are left out."""
+    """The last record of each measurement by its key, in the order of `measured`; without CeilingRecord."""
     return {_key(record): record for record in measured if not isinstance(record, records.CeilingRecord)}
 
 
@@ -232,8 +232,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.compare", description="Prints what changed between two sets of records."
     )
-    parser.add_argument("old", help="a file of records, or a folder of such files")
-    parser.add_argument("new", help="records of the other commit, as a file or a folder")
+    parser.add_argument("old", help="records of the old commit: a file, or a folder of such files")
+    parser.add_argument("new", help="records of the new commit: a file, or a folder of such files")
     options = parser.parse_args(arguments)
 
     def compare() -> int:

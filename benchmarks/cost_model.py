@@ -63,7 +63,7 @@ class Model:
 
 
 def _features(case: Case, flops_per_entry: int) -> tuple[float, ...]:
-    """The factors of the constants in the model's time of a case, in the order of `Model`."""
+    """The numbers by which the model multiplies its constants for a case, in the order of `Model`."""
     _, heads, _, head_dim = case.shape
     elements = heads * head_dim * sum(case.sequence_lengths)
     return 1.0, float(elements), case.products / head_dim, float(flops_per_entry * case.products)
@@ -86,7 +86,8 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
         measured: records of one implementation, dtype, pass and thread count, with full lengths and without dropout.
 
     Raises:
-        ValueError: there are too few cases, or records of several kinds, of other lengths or with dropout.
+        ValueError: there are too few cases, or the records differ in implementation, dtype, pass or thread count, or a
+            record has dropout or lengths that are not full.
     """
     kinds = {
         (one.implementation, one.dtype, one.mode, one.device, one.origin.machine.get("threads"), one.flops_per_entry)
@@ -94,7 +95,8 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
     }
     if len(kinds) > 1 or any(one.dropout or one.lengths != FULL for one in measured):
         raise ValueError(
-            f"records: expected one kind, of full lengths and without dropout, got {sorted(map(str, kinds))}"
+            "records: expected one implementation, dtype, mode, device, thread count and FLOP per entry, with lengths "
+            f"'full' and without dropout, got {sorted(map(str, kinds))}"
         )
     latest = {one.case: one for one in measured}
     why = too_few(latest)

@@ -37,25 +37,31 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES), help="kinds of steps (default: both)")
     parser.add_argument(
-        "--dtypes", choices=MAIN_DTYPES, nargs="+", default=list(MAIN_DTYPES), help="bfloat16 uses autocast"
+        "--dtypes",
+        choices=MAIN_DTYPES,
+        nargs="+",
+        default=list(MAIN_DTYPES),
+        help="default: all; bfloat16 uses autocast",
     )
     parser.add_argument(
         "--implementations",
         choices=IMPLEMENTATIONS,
         nargs="+",
-        help="all by default; with --quick all but torch.compile, which takes minutes",
+        help="default: all; with --quick all but torch.compile, which takes minutes",
     )
     parser.add_argument(
         "--data",
         default=default_data(),
         help="folder with the train split (default: QACG_DATA/sentihood, or the sample if QACG_DATA is not set)",
     )
-    parser.add_argument("--tokenizer", help="folder or vocabulary; by default one is trained on the split")
+    parser.add_argument("--tokenizer", help="folder or vocabulary (default: trained on the train split)")
     parser.add_argument("--batch", type=int, help="sentences per batch (default: 64, with --quick 8)")
     parser.add_argument("--batches", type=int, help="batches per repeat (default: 8, with --quick 2)")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="no size and mode is started after this time")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="after this time, no further size or mode is started"
+    )
     parser.add_argument("--repeats", type=int, help="repeats after one warm-up (default: 3, with --quick 2)")
-    parser.add_argument("--count-lengths", action="store_true", help="only print the sentences by length, as JSON")
+    parser.add_argument("--count-lengths", action="store_true", help="only count the sentences of each length (JSON)")
     options = parser.parse_args(arguments)
     if options.count_lengths:
         return exit_status(lambda: _count_lengths(options))

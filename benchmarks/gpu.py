@@ -35,7 +35,12 @@ PREDICTIONS = Path(__file__).parent / "results" / "static"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="The benchmark on a GPU.")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for records, results and plot")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="no case is started after this time")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help="no case is started after this many seconds (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("bench-gpu: expected an NVIDIA GPU, got none. Run it on a machine with one.", file=sys.stderr)
@@ -106,7 +111,10 @@ def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
 
 
 def load_predictions(architecture: str) -> list[dict[str, object]]:
-    """Reads the predictions of `benchmarks.static` for a chip. The first record is their origin; [] without a file."""
+    """Reads the predictions of `benchmarks.static` for a chip; [] if there is no file for it.
+
+    The first record states the origin of the predictions.
+    """
     path = PREDICTIONS / f"{architecture}.jsonl"
     if not path.exists():
         return []
@@ -114,7 +122,11 @@ def load_predictions(architecture: str) -> list[dict[str, object]]:
 
 
 def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """Lines that compare measured times with predictions, the best prediction first, and a line on the worst one."""
+    """A line for each measured case that has a prediction, and a line on the largest error of a prediction.
+
+    The case whose prediction is closest to the measured time comes first. If no case has a
+    prediction, the only line states this.
+    """
     calls = {
         (Shape(*found["shape"]), found["pass"], found.get("gate", LAMBDA)): found["predicted_ms"]
         for found in load_predictions(architecture)

@@ -1,8 +1,8 @@
 """Host overhead of a call on a machine without a GPU: `python -m benchmarks.host_cost`.
 
 - For the Triton backend, the Python code runs up to the launch, which goes to a driver that does nothing.
-- For an operator in C++, a batch of 0 sequences includes parsing, checks and allocation, but no work of the kernels.
-  The CPU operator represents the CUDA operator, whose schema and checks are the same.
+- For an operator in C++, a call with 0 sequences runs parsing, checks and allocation, but no kernel. The CPU operator
+  represents the CUDA operator, whose schema and checks are the same.
 - A call with backend "auto" and one with a named backend show the cost of the selection.
 - PyTorch's own attention on 0 sequences shows the speed of the CPU core.
 

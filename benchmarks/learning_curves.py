@@ -40,19 +40,19 @@ def key_of(row: dict) -> Key:
 
 
 def read(folder: Path) -> list[dict]:
-    """Reads the records of a folder; [] if it has no file."""
+    """Reads the records of a folder; [] if the folder has no file FILE."""
     path = folder / FILE
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
 def append(folder: Path, row: dict) -> None:
-    """Appends a record to the file of a folder."""
+    """Appends a record to the file FILE of a folder."""
     with (folder / FILE).open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row, allow_nan=False) + "\n")
 
 
 def replace_all(folder: Path, rows: Iterable[dict]) -> None:
-    """Replaces the file of a folder atomically by a file with the records `rows`."""
+    """Replaces the file FILE of a folder atomically by a file with the records `rows`."""
     with atomic_write(folder / FILE) as handle:
         handle.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
@@ -135,7 +135,7 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
         if key not in found:
             dataset = dataset_of(*key, data, out / "unfinished" / "baseline")
             if dataset is None:
-                raise ValueError(f"data: expected at least the {key[1]:,} sentences of the training {key}, got fewer")
+                raise ValueError(f"data: expected at least the {key[1]:,} sentences of the record {key}, got fewer")
             baseline = TfidfBaseline(dataset.splits["train"], dataset.task)
             print(f"{key[0]}, {key[1]:,} sentences, seed {key[2]}: {baseline.describe()}", flush=True)
             asked = {split: dataset.splits[split] for split in row["tfidf"]}
@@ -144,7 +144,7 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
             found[key] = digests, {split: one.to_json() for split, one in metrics.items()}, str(baseline.setting)
         digests, metrics, setting = found[key]
         if digests != row["data"]:
-            raise ValueError(f"data: expected the files of the training {key}, got others")
+            raise ValueError(f"data: expected the data files of the record {key}, got others")
         row |= {"tfidf": metrics, "tfidf_refitted": made | {"setting": setting}}
     replace_all(out, rows)
 
@@ -154,16 +154,16 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.learning_curves",
         description="Measures the default training by the number of sentences, beside TF-IDF with logistic regression.",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records, {FILE}")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records file, {FILE}")
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"folder of {'/ and '.join(PUBLISHED)}/")
     parser.add_argument("--texts", nargs="+", choices=KINDS, default=["english", *PUBLISHED], help="kinds of text")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="sentences in train and dev")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="sentences in train plus dev")
     parser.add_argument("--from", dest="starts", nargs="+", choices=STARTS, default=STARTS, help="initial weights")
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="seeds of data and weights"
     )
     parser.add_argument(
-        "--minutes", type=float, metavar="X", help="time limit of a training run, instead of the default"
+        "--minutes", type=float, metavar="X", help="time limit of a training run (default: as in qacg train)"
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast also for training from scratch")
     parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     published = [kind for kind in options.texts if kind in PUBLISHED]
     if published and options.data is None and not options.table:
-        parser.error(f"--data: expected the folder of {published[0]}/, got none. Pass it, or other --texts.")
+        parser.error(f"--data: expected the folder of {published[0]}/, got none. Pass --data, or other --texts.")
     if min(options.sizes) < 1:
         parser.error(f"--sizes: expected at least 1 sentence, got {min(options.sizes)}")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ class Language:
         things: singular nouns with their article, by aspect.
         verdicts: predicates by label.
         joints: texts between clauses.
-        openings, closings: texts without an opinion around a review.
+        openings, closings: texts without an opinion, for the beginning and the end of a review.
     """
 
     things: dict[str, tuple[str, ...]]
@@ -144,7 +144,9 @@ KINDS = (*LANGUAGES, *PUBLISHED)
 def dataset_of(kind: str, sentences: int, seed: int, data: Path | None, folder: Path) -> Dataset | None:
     """Makes a data set with a given number of sentences in train and dev, a tenth of them in dev.
 
-    All data sets use the metrics of users' own data, accuracy and macro-F1. Weights are selected by macro-F1 on dev.
+    The metrics are accuracy and macro-F1, as for users' own data, also for the published data sets. Weights are
+    selected by macro-F1 on dev.
+
     Returns None if the published data has fewer sentences.
 
     Args:
@@ -194,7 +196,10 @@ def _invented(kind: str, sentences: int, seed: int, folder: Path) -> Dataset:
 
 
 def _chosen(rows: Sequence[Example], sentences: int, seed: int) -> list[Example]:
-    """All examples of a given number of sentences, which are drawn at random, in the order of `rows`."""
+    """Draws sentences at random, and returns all examples of these sentences in the order of `rows`.
+
+    Draws `sentences` of them, or all if there are fewer.
+    """
     found = sorted({row.sentence for row in rows})
     drawn = set(random.Random(seed).sample(found, min(sentences, len(found))))
     return [row for row in rows if row.sentence in drawn]

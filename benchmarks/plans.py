@@ -72,8 +72,8 @@ class Stage:
 def suite_shape(length: int, head_dim: int) -> Shape:
     """Returns the shape of the suite for a length: 2048 // length sequences, at least 1 and at most 64.
 
-    heads x head_dim is 768. If a map of all heads would then have more than _MOST_ENTRIES entries, there are fewer
-    heads, at least one.
+    heads x head_dim is 768. If one map, (B, H, L, L), would then have more than _MOST_ENTRIES entries, there are fewer
+    heads, but at least one.
     """
     batch = max(1, min(64, _SUITE_TOKENS // length))
     heads = min(_HIDDEN // head_dim, max(1, _MOST_ENTRIES // (batch * length * length)))
@@ -81,7 +81,7 @@ def suite_shape(length: int, head_dim: int) -> Shape:
 
 
 def _with_lengths(lengths: str, dropout: float, backend: str) -> tuple[str, ...]:
-    """The implementations for sentences: `backend`, eager if padded, and the composition if there is no dropout."""
+    """The implementations to measure: `backend`, EAGER if `lengths` is PADDED, and COMPOSITION without dropout."""
     eager = (EAGER,) if lengths == PADDED else ()
     composition = () if dropout else (COMPOSITION,)
     return (*eager, *composition, backend)
@@ -182,7 +182,7 @@ def suite_stages(backend: str, threads: int, parts: tuple[str, ...] = PARTS) -> 
 
     Args:
         backend: the implementation to measure with the baselines.
-        threads: number of torch's threads; the part `growth` also has cases with half of them, a quarter, ...
+        threads: number of torch's threads; the part `growth` also has cases with a half, a quarter, ... of them.
         parts: names in PARTS; the order is always that of PARTS.
     """
     found = []
@@ -212,7 +212,10 @@ _LONGEST_MATERIALISED = 8192  # eager takes about 20 bytes per attention entry; 
 
 
 def gpu_shape(length: int, head_dim: int) -> Shape:
-    """A shape with the same number of tokens and features at every length, except that it has at most 512 sequences."""
+    """Returns the shape of the GPU benchmark for a length: 16384 // length sequences, at least 1 and at most 512.
+
+    heads x head_dim is 768.
+    """
     return Shape(max(1, min(512, _GPU_TOKENS // length)), _HIDDEN // head_dim, length, head_dim)
 
 

@@ -87,7 +87,7 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
     times = [one for one in measured if isinstance(one, records.TimeRecord) and one.ratio_to_eager is not None]
     times = [one for one in times if one.implementation != EAGER]
     if not times:
-        raise ValueError("records: expected ratios to eager, got none. Measure eager beside the others.")
+        raise ValueError("records: expected ratios to eager, got none. Measure eager in the same run too.")
     records.require_one_origin(times)
     names = [name for name in IMPLEMENTATIONS if any(one.implementation == name for one in times)]
     kernels = (name for name in names if name not in palette.greys)

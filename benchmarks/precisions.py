@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("models", nargs="*", type=Path, metavar="MODEL", help="folders that qacg train wrote")
     parser.add_argument("--data", type=Path, metavar="FILE", help="labelled file, such as test_NLI_M.tsv")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records, {FILE}")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder of the records file, {FILE}")
     parser.add_argument(
         "--examples",
         type=int,
@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only print the table of the stored records")
     options = parser.parse_args(arguments)
     if not options.table and (not options.models or options.data is None):
-        parser.error("expected both MODEL and --data FILE, or --table, got at most one of MODEL and --data")
+        parser.error("MODEL and --data FILE: expected both, or --table instead, got neither or only one")
     torch.set_num_threads(options.threads)
     return exit_status(lambda: _run(options), "--out has the records so far")
 

@@ -408,7 +408,12 @@ def require_one_origin(records: Sequence[Record]) -> None:
 
 
 def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[Record]:
-    """Keeps the times whose fields have a value listed in `kept` (None: any), and all records of other kinds."""
+    """Keeps the time records that match all of `kept`, and all records of other kinds.
+
+    Args:
+        records: the records.
+        **kept: by name of a field, the values to keep; None keeps all values.
+    """
     return [
         record
         for record in records

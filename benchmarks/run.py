@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         choices=MODES,
         nargs="+",
         default=[FORWARD, FORWARD_BACKWARD],
-        help="passes to measure (default: forward forward+backward); inference with dropout is left out",
+        help="passes to measure (default: forward and forward+backward); forward is inference, so it has no dropout",
     )
     parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0], help="dropout probabilities; 0 by default")
     parser.add_argument(

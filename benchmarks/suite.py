@@ -67,7 +67,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.suite", description="The benchmark suite on the CPU.")
     add_common_options(parser, "folder for the records, required; an interrupted run resumes from it")
     parser.add_argument(
-        "--minutes", type=float, default=MINUTES, help=f"no case is started after this time (default: {MINUTES})"
+        "--minutes",
+        type=float,
+        default=MINUTES,
+        help=f"no case is started after this many minutes (default: {MINUTES})",
     )
     parser.add_argument("--parts", choices=plans.PARTS, nargs="+", default=list(plans.PARTS), help="all by default")
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu")

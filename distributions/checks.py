@@ -168,7 +168,7 @@ def check_elf(data: bytes, tag: str, name: str) -> str:
         name: path of the library in the wheel.
 
     Returns:
-        Its number of functions of torch, and the oldest glibc that it runs on.
+        A line with the number of torch's functions that the library requires, and the oldest glibc that it runs on.
     """
     import io
 

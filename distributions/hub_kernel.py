@@ -78,7 +78,7 @@ def relative(source: str, path: str) -> str:
         path: path of the module, such as "qacg_kernels/backends/cpu.py".
 
     Raises:
-        CheckError: an import that has no relative form.
+        CheckError: an import has no relative form.
     """
     lines, up = source.splitlines(keepends=True), "." * path.count("/")
     for node in ast.walk(ast.parse(source)):
@@ -112,7 +112,7 @@ def version_of(files: dict[str, bytes]) -> int:
 
 
 def write_variant(package: dict[str, bytes], folder: Path) -> str:
-    """Writes the folder of one variant completely before it takes the place of an older one.
+    """Writes the folder of one variant; replaces an older folder only when the new one is complete.
 
     Args:
         package: files of qacg_kernels, by their paths in a wheel.
@@ -184,7 +184,7 @@ def check_loads(directory: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder to upload to a repository of the hub")
-    parser.add_argument("--only", choices=PLATFORMS, nargs="+", help="these platforms; all if not given")
+    parser.add_argument("--only", choices=PLATFORMS, nargs="+", help="platforms to build for (default: all)")
     options = parser.parse_args()
     options.out = options.out.resolve()  # the builds run in other folders
     options.out.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ def build(kind: str, source: Path, out: Path, **variables: str) -> Path:
 
 
 def remove_build_traces(sdist: Path, date: int) -> None:
-    """Writes an sdist again, with all times set to `date`, no users, and its files in alphabetical order."""
+    """Writes an sdist again, with all times set to `date`, no user names, and its files in alphabetical order."""
     again = sdist.with_suffix(".again")
     with (
         tarfile.open(sdist) as old,
@@ -117,7 +117,7 @@ def main() -> None:
 def variables_for(tag: str) -> dict[str, str]:
     """The environment variables that build the wheel with a platform tag, or with the tag "any".
 
-    The CUDA library is compiled with the toolkit that pip installed, or with that in CUDA_HOME.
+    The CUDA library is compiled with the toolkit in CUDA_HOME, or if this is not set, with the one that pip installed.
     """
     variables = {"QACG_BUILD_FOR": tag, "QACG_BUILD_CPU": "0" if tag == "any" else "1"}
     if tag == "any" or not TARGETS[tag].has_cuda:

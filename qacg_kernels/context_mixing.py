@@ -44,11 +44,11 @@ class FusedContextMixing(ContextAttention):
                 where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
                 broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to the scores.
                 A floating mask is converted to the dtype of the queries: that of hidden_states, unless autocast changes
-                it. A value at or below half the lowest finite number of its dtype, before or after this conversion,
-                hides the key (float32's number for float64).
+                it. A value hides the key if, before or after this conversion, it is at or below half the lowest finite
+                number of its dtype (of float32 if the dtype is float64).
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
-            C_embed: a name of `context` in published code; pass exactly one of the three.
+            C_embed: another name of `context` in published code; pass exactly one of the three names.
             context_embedded: another name of `context` in published code.
 
         Returns:
@@ -57,7 +57,7 @@ class FusedContextMixing(ContextAttention):
         Raises:
             TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
             ValueError: an argument has the wrong shape or device, or the mask has an unsupported dtype. Or a key mask
-                has integers other than 0 and 1 (checked for masks on the CPU that can be read).
+                has integers other than 0 and 1 (checked only on the CPU, and not while compiling or under vmap).
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)

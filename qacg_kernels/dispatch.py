@@ -56,7 +56,7 @@ class Explanation(Mapping[str, list[str]]):
         passed_by: for each GPU backend that supports the call but that "auto" does not prefer, the reason.
         notes: for backends that support the call, how they would compute it. Backends without a note are omitted.
         self_check: a line on how many kernel variants this process has compared with the reference on the call's
-            device. None if there are none, as for the `cpu` backend on processors other than ARM.
+            device. None if it has compared none, which is normal on CPUs other than ARM.
     """
 
     selected: str
@@ -205,7 +205,7 @@ def _of_length(selection: _Selection, problem: Problem) -> Backend:
 
 
 def _selection(problem: Problem, backend: str, name: str, differentiable: bool) -> _Selection:
-    """Selects, by number of keys, the backends for all calls that have the same key in `_selections` as `problem`.
+    """Selects the backends for all calls that share the entry of `problem` in the cache `_selections`.
 
     Args:
         problem: the call.
@@ -239,7 +239,7 @@ def _preferred(problem: Problem, differentiable: bool) -> _Selection:
     """Selects, by number of keys, the backend that `tune` measured to be the fastest.
 
     Without a measurement, or if the fastest backend does not support the call, selects another: the first AUTOMATIC
-    backend for the call's device that supports it, or the reference if there is none.
+    backend for the call's device that supports the call, or the reference if no backend does.
 
     Returns:
         Pairs (N, the backend for calls with rows of at most N keys), by rising N. The last pair has no limit.

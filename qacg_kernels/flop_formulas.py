@@ -12,9 +12,9 @@ Example:
     >>> counter.get_total_flops()  # 6 x 10 x 10 x 16 for each of 2 x 4 heads
     76800
 
-Per sequence and head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), whatever form of kernel
-runs. Masks, key lengths and causality do not reduce the count. If the offsets of packed sequences cannot be read,
-the count is an upper bound.
+Per sequence and head, a forward counts as 6 L S D and a backward as 16 L S D (MATH.md, Work), whichever kernel runs.
+Masks, key lengths and causality do not reduce the count. If the offsets of packed sequences cannot be read, the count
+is an upper bound.
 """
 
 from itertools import pairwise

@@ -87,7 +87,8 @@ def quasi_attention(
             the key is visible. In query's dtype: added to T and to Tc; values at or below half the dtype's lowest
             number (float32's for float64) hide the key.
         key_lengths: (B,) int32 or int64, S for every sequence when None. Keys and values at and beyond the length are
-            not read; only a row gate from GateParameters reads such keys. On a GPU the lengths are not validated.
+            not read, except by a row gate from GateParameters: it reads key and context_key at every query's position.
+            On a GPU the lengths are not validated.
         is_causal: True or False, whether query i attends to keys j <= i only.
         dropout_p: probability, in [0, 1), that an attention entry is dropped; applied whenever it is positive.
         scale: factor on both scores, 1 / sqrt(D) when None.
@@ -293,7 +294,7 @@ def attention_maps(
             number (float32's for float64) hide the key.
         key_lengths: (B,) int32 or int64, S for every sequence when None; keys at and beyond the length are hidden.
         is_causal: True or False, whether query i attends to keys j <= i only.
-        dropout_p: probability, in [0, 1), with which the call of `quasi_attention` dropped attention entries.
+        dropout_p: the dropout_p, in [0, 1), of the call of `quasi_attention` whose maps are computed.
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
         quasi_bias: bias of the context scores: a number, "-log(keys)", or a tensor that broadcasts to (B, H, L), as in
@@ -370,7 +371,7 @@ def explain(*args, backend: str = "auto", **kwargs) -> Explanation:
     """Reports which backend would run a call, and why other backends would not, without running the call.
 
     Args:
-        *args: positional arguments of `quasi_attention`, or with `cu_seqlens` of `quasi_attention_varlen`.
+        *args: positional arguments of `quasi_attention`; if `cu_seqlens` is given, of `quasi_attention_varlen`.
         backend: "auto", or a name of available_backends(). The environment variable QACG_BACKEND can replace "auto" by
             a name.
         **kwargs: keyword arguments of the same function; `return_lambda` has no effect. As in the call, requires_grad

@@ -366,20 +366,20 @@ class FusedQuasiAttention(ContextAttention):
                 where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
                 broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to both scores.
                 A floating mask is converted to the dtype of the queries: that of hidden_states, unless autocast changes
-                it. A value at or below half the lowest finite number of its dtype, before or after this conversion,
-                hides the key (float32's number for float64).
+                it. A value hides the key if, before or after this conversion, it is at or below half the lowest finite
+                number of its dtype (of float32 if the dtype is float64).
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), packed (T, hidden_size).
-            C_embed: a name of `context` in published code; pass exactly one of the three.
+            C_embed: another name of `context` in published code; pass exactly one of the three names.
             context_embedded: another name of `context` in published code.
             output_attentions: whether to return the maps; the module's attribute output_attentions when None.
             cu_seqlens: (N + 1,) int32 or int64 offsets of packed sequences; None for a padded batch.
             max_seqlen: length of the longest packed sequence, or more; required with cu_seqlens.
-            output_lambda: whether to return lambda, which takes two or three more small kernels.
+            output_lambda: whether to return lambda; True launches two or three more small kernels.
 
         Returns:
-            Five values: the output in the shape of hidden_states; three maps (B, H, L, L), or None if not requested;
-            and lambda (B, H, L, 1), packed (T, H, 1), or None if not requested. The maps are A after dropout, the
+            Five values: the output in the shape of hidden_states; three maps (B, H, L, L), each None if not requested;
+            and lambda (B, H, L, 1), packed (T, H, 1), None if not requested. The maps are A after dropout, the
             softmax map, and the gated quasi-attention map lambda * alpha * sigmoid(Tc). The tensors are differentiable;
             maps are float32 for 16-bit inputs. After apply_fused_attention, padded calls return a `PlaceholderMap` for
             each map that was not requested.
@@ -466,8 +466,9 @@ class FusedQuasiAttention(ContextAttention):
             returns_lambda: whether to return lambda.
 
         Returns:
-            Three values: the output (B, H, L, D); the attention map, softmax map and gated quasi-attention map,
-            (B, H, L, L) each, or None; and lambda (B, H, L, 1), or None.
+            Three values: the output (B, H, L, D); a tuple of the attention map, softmax map and gated quasi-attention
+            map, (B, H, L, L) each, or None without `returns_maps`; and lambda (B, H, L, 1), or None without
+            `returns_lambda`.
         """
         # The same seed for the output and the maps, so that A shows the entries that were dropped from the output.
         seed = draw_dropout_seed(heads[0].device) if dropout_p > 0 else None
@@ -507,7 +508,7 @@ class FusedQuasiAttention(ContextAttention):
 
 
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Splits a result of `quasi_attention` into output and lambda, (..., 1); lambda is None if it was not returned."""
+    """Splits a result of `quasi_attention` into the output and lambda as (..., 1), or None if it has no lambda."""
     if isinstance(attended, Tensor):
         return attended, None
     return attended[0], attended[1].unsqueeze(-1)
@@ -617,7 +618,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     Raises:
         TypeError: the mask is no tensor.
         ValueError: the mask has an unsupported dtype, or the wrong device or shape; or a key mask has integers other
-            than 0 and 1 (checked for masks on the CPU that can be read).
+            than 0 and 1 (checked only on the CPU, and not while compiling or under vmap).
     """
     if mask is None:
         return None
@@ -637,7 +638,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
             raise ValueError("attention_mask: expected 1 where a key is visible and 0 elsewhere, got other integers")
         return (mask != 0)[:, None, None, :]
     if mask.dim() not in (3, 4) or not (mask.dtype == torch.bool or mask.dtype in HIDING):
-        kinds = "boolean or integer (B, L), or boolean or floating (16 to 64 bits) (B, L, L) or (B, H, L, L)"
+        kinds = "boolean or integer for (B, L), boolean or floating (16 to 64 bits) for (B, L, L) or (B, H, L, L)"
         raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
     full = (*query.shape[:3], query.shape[2])

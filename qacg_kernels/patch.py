@@ -112,7 +112,7 @@ def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
     if "forward" in vars(module):
         raise ValueError(
             f"{where}: expected a forward method of the class, got one set on the instance, which would stay in use. "
-            "Delete it"
+            "Delete the instance's attribute forward"
         )
     size = {}
     for role, name in NAMINGS[naming].items():
@@ -148,8 +148,8 @@ def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
     others = [child for child in module.children() if isinstance(child, nn.Dropout)]
     if len(others) > 1:
         raise ValueError(
-            f"{where}: expected one nn.Dropout, or one named 'dropout', got {len(others)} with other names. Rename the "
-            "dropout of the attention map to 'dropout'"
+            f"{where}: expected an nn.Dropout named 'dropout', or at most one with another name, got {len(others)} "
+            "with other names. Rename the dropout of the attention map to 'dropout'"
         )
     return others[0] if others else nn.Dropout(0.0).train(module.training)
 
@@ -220,8 +220,8 @@ def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttenti
             else "Its gate must be a sigmoid, as in CG-BERT"
         )
         raise ValueError(
-            f"{where}: expected the results of {kind.__name__}, got a relative difference of {error:.1e}, above "
-            f"{tolerance:.0e}. {advice}"
+            f"{where}: expected results within {tolerance:.0e} (relative) of those of {kind.__name__}, got a relative "
+            f"difference of {error:.1e}. {advice}"
         )
 
 

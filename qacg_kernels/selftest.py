@@ -1,8 +1,9 @@
 """Compares this machine's kernels with the reference: `python -m qacg_kernels.selftest [--device cuda] [--json FILE]`.
 
 Run this command first on a new GPU, and attach its output to bug reports. The calls run in a child process, in which
-files of the current folder cannot replace other modules. If a call crashes or hangs, the child process ends, and the
-remaining calls run in a new one. With TRITON_INTERPRET=1 only the Triton kernels run, on the CPU and on small sizes.
+a file of the current folder cannot shadow a module of the same name. If a call crashes or hangs, the child process
+ends, and the remaining calls run in a new one. With TRITON_INTERPRET=1 only the Triton kernels run, on the CPU and on
+small sizes.
 """
 
 import argparse
@@ -147,7 +148,7 @@ def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]
 
 
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:
-    """Starts a child process for these calls and yields the results that it prints until it ends."""
+    """Starts a child process for the calls in `asked`; yields each result that it prints, as long as it runs."""
     package = Path(__file__).resolve().parent
     path = [entry for entry in map(os.path.abspath, sys.path) if entry != os.getcwd()]
     arguments = [json.dumps([*path, str(package.parent)]), f"{package.name}.selftest", device]

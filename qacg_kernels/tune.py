@@ -43,13 +43,14 @@ def with_fastest_backends(
     Args:
         table: the table to start from.
         kinds: the kinds of calls to measure; the field `backend` is ignored.
-        measure: returns the seconds that a backend takes for a kind of call; raises an exception if it cannot run it.
+        measure: returns the seconds that a backend takes for a kind of call; raises an exception if the backend cannot
+            run that kind.
         is_spent: returns whether the time limit is reached.
         log: called with a line for each kind that is measured or skipped, and for each backend that cannot run a kind.
-        keep: called with the new table after each kind that a backend could run.
+        keep: called with the new table after each kind that at least one backend could run.
 
     Returns:
-        The table with the fastest backends; kinds that were not measured keep their choice.
+        The table with the fastest backends. Kinds that were not measured keep their entries in `table`.
     """
     for kind in kinds:
         direction = "training" if kind.training else "inference"
@@ -127,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--seconds",
         type=float,
         default=900,
-        help="time limit in seconds (default: 900); entries that are not measured by then stay unchanged",
+        help="time limit in seconds (default: 900); table entries that are not measured by then stay unchanged",
     )
     parser.add_argument("--output", type=Path, help="file to write (default: the file that the kernels read)")
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 """Studies whether quasi-attention helps: `make evidence`, or `python -m benchmarks.evidence --data DIR --out DIR`.
 
 Trains every model of the study with several seeds, each run with one thread. Stores metrics and test scores, and writes
-tables and a figure. The same command resumes an interrupted run. Several processes can share the training: each trains
-the trials of its `--only`.
+tables and a figure. The same command resumes an interrupted run. Several processes can share the training: give each
+process other training runs with `--only`.
 """
 
 import argparse
@@ -46,13 +46,17 @@ def _run(options: argparse.Namespace) -> int:
             results = load(options.out)
             one = results[trial.name]
             minutes = one.record["seconds"] / 60
-            print(f"dev {100 * one.dev:.1f}, {minutes:.0f} min; {len(results)} of {len(every_trial())}", flush=True)
+            print(
+                f"dev metric {100 * one.dev:.1f} %, {minutes:.0f} minutes; "
+                f"{len(results)} of {len(every_trial())} training runs finished",
+                flush=True,
+            )
     write_tables(options.data, options.out)
     return 0
 
 
 def missing_trials(out: Path, only: list[str] | None = None) -> Iterator[Trial]:
-    """Yields the training runs without a result, in order, or in the order of `only`.
+    """Yields the training runs without a result: all in the study's order, or those in `only` in its order.
 
     Results are read again before each run, because results of the searches choose the settings of later runs.
 
@@ -88,7 +92,7 @@ def write_tables(data: Path, out: Path) -> None:
     parts += ["\n### Weight of the quasi-attention map, SentiHood's test\n", tables.variants_table(variants)]
     parts += ["\n### The quasi-attention map, dev\n", tables.gates_table(results)]
     text = "\n".join(parts) + "\n"
-    print(f"\n{text}\n{len(results)} of {len(every_trial())} trainings of {len(CONTESTANTS)} models")
+    print(f"\n{text}\n{len(results)} of {len(every_trial())} training runs of {len(CONTESTANTS)} models finished")
     out.mkdir(parents=True, exist_ok=True)
     (out / TABLES).write_text(text, encoding="utf-8")
     drawn = [one for one in compared if one.compared_models]

@@ -48,8 +48,8 @@ class Draws:
     also draws as many seeds as the model has, independently.
 
     Args:
-        judges: for each model one function per seed, which returns metrics for weights of the examples; with None,
-            all examples have the same weight.
+        judges: for each model one function per seed. The function takes a weight for each example, or None for equal
+            weights, and returns the metrics.
         sentences: the sentence of each example.
         metrics: names of the metrics.
         repeats: number of draws.

@@ -57,8 +57,9 @@ class Contestant:
     Attributes:
         title: its name in tables.
         choices: its training options.
-        contexts: whether its input has the aspect as an id, so that CONTEXT_SETTINGS apply.
-        settings_of: for a variant that differs in one point, the contestant whose setting it uses.
+        contexts: whether its input has the aspect as an id. If so, CONTEXT_SETTINGS are tried, else PLAIN_SETTINGS.
+        settings_of: the contestant whose chosen setting this one uses, as a variant of it; None if settings are tried
+            for this contestant itself.
     """
 
     title: str
@@ -101,7 +102,7 @@ CHECKED = "qacg-bert"
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A variant of CHECKED that tests a reason why the quasi-attention map does not help.
+    """A variant of the contestant CHECKED, which tests a possible reason why the quasi-attention map does not help.
 
     Attributes:
         title: its name in tables.
@@ -138,7 +139,7 @@ class Trial:
         contestant: name of the contestant.
         setting: name of the setting.
         seed: seed of new weights, order of examples and dropout.
-        check: a name of CHECKS or HYPOTHESES, or None.
+        check: for an additional run, the name of its options in CHECKS or HYPOTHESES; None for other runs.
     """
 
     data: str
@@ -188,7 +189,7 @@ def chosen_settings(dev: Mapping[str, float]) -> dict[str, str]:
     A contestant with `settings_of` gets the setting of that other contestant.
 
     Args:
-        dev: the metric on dev by which weights are selected, by name of the run.
+        dev: the metric on dev of each search, by name of the run. Runs select their weights by this metric.
 
     Returns:
         Names of settings by contestant.

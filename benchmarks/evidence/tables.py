@@ -97,7 +97,10 @@ def settings_table(results: Mapping[str, Result]) -> str:
 
 
 def checks_table(results: Mapping[str, Result]) -> str:
-    """A table of runs with other arithmetic (CHECKS) and a usual run of that seed: metrics in per cent, minutes."""
+    """A table of the runs with other arithmetic (CHECKS), and of the usual run with the same seed.
+
+    The columns are the metrics on test in per cent, and the minutes of training.
+    """
     checks = [one for one in evaluated(chosen_settings(_dev(results))) if one.check in CHECKS]
     if not checks or (plain := replace(checks[0], check=None)).name not in results:
         return NOT_YET
@@ -190,7 +193,10 @@ def _trainings(comparison: Comparison) -> list[Result]:
 
 
 def _commonest_processor(found: Iterable[Result]) -> str | None:
-    """The CPU of most training runs with a known time, since times of different CPUs are not comparable."""
+    """The CPU of most of the training runs whose CPU time is known; None if there is no such run.
+
+    Times of different CPUs are not comparable.
+    """
     counted = Counter(one.processor for one in found if one.processor_seconds is not None)
     return max(counted, key=lambda name: counted[name]) if counted else None
 

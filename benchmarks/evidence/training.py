@@ -61,9 +61,9 @@ def gate_statistics(trained: TrainedModel, examples: Sequence[Example]) -> list[
     """Statistics of the quasi-attention map of each layer, over the tokens of the first EXAMPLES examples.
 
     The statistics of lambda are the mean, the standard deviation, quantiles at QUANTILES and the share below 0. The
-    statistics of lambda G are two means over its query rows. The first is the sum of the absolute values of a row,
-    which is 1 for the softmax map. The second is their standard deviation over the keys, divided by their mean, which
-    is 0 for a uniform map. Returns None for a model without the map.
+    statistics of lambda G are two numbers for each query row, averaged over the rows. The first is the sum of the row's
+    absolute values; it would be 1 for the softmax map. The second is the standard deviation of these absolute values,
+    divided by their mean; it is 0 for a uniform map. Returns None for a model without the map.
     """
     model = trained.model
     if not isinstance(model, QACGBertForSequenceClassification) or model.config.quasi_scale == 0:

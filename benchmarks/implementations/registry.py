@@ -1,4 +1,4 @@
-"""The implementations that the benchmarks compare. Each makes a function of the operands for a case.
+"""The implementations that the benchmarks compare. For a case, each builds a function that takes the operands.
 
 `implementations.baselines` has the baselines. Records and tables use the names of the implementations. An
 implementation that is a backend has the backend's name, as in `backend=`.
@@ -56,7 +56,7 @@ class Implementation:
 
     Attributes:
         name: its name in records and tables.
-        build: returns the call for a case; called once per case.
+        build: returns the function that computes a case; called once per case.
         unsupported: returns the reasons why a case is not supported; empty if it is.
         computes_quasi: False for softmax attention alone, which has fewer FLOP.
     """

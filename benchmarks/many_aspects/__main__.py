@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
     parser.add_argument("--speed", action="store_true", help="only measure the speed of the arms that have a result")
     parser.add_argument(
-        "--unseen", action="store_true", help="instead, train without one aspect at a time, and ask about it"
+        "--unseen", action="store_true", help="instead, leave out one aspect at a time in training, and evaluate on it"
     )
     parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs")
     options = parser.parse_args(arguments)
@@ -50,13 +50,13 @@ def _run(options: argparse.Namespace) -> int:
     while (trial := next_trial(options.out, options.only)) is not None:
         print(f"training: {trial.name}", flush=True)
         result = train(trial, options.data, options.out)
-        print(f"{trial.name}: dev {100 * result.dev:.1f}, {result.seconds / 60:.1f} CPU minutes", flush=True)
+        print(f"{trial.name}: dev metric {100 * result.dev:.1f} %, {result.seconds / 60:.1f} CPU minutes", flush=True)
     print(tables.write(options.data, options.out))
     return 0
 
 
 def next_trial(out: Path, only: list[str] | None) -> Trial | None:
-    """The first training run without a result, among `only` in its order if given; None if all have one.
+    """The first training run without a result; None if all have one. With `only`, other runs are ignored.
 
     Raises:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.

@@ -33,12 +33,12 @@ class Arm:
         title: its name in tables.
         kind: how the aspect enters. PAIRS appends the tokens of the aspect's name to those of the text, TOKEN appends
             one vector of the aspect, SUM adds that vector to all tokens, and QUASI has it as the context of
-            quasi-attention. HEADS has a separate classifier for each aspect, and BLIND the same for all aspects.
+            quasi-attention. HEADS has a separate classifier for each aspect. BLIND does not use the aspect.
         from_layer: the first layer that is computed for each aspect; the layers below see the text only.
         names: whether vectors of aspects are initialised from the hidden states of their names at the input of layer
             `from_layer`, instead of at random.
-        computed: whether vectors of aspects are computed from their names in each step, as `names` does once, so that a
-            model can be asked about other aspects too.
+        computed: whether vectors of aspects are computed from their names in every step, not only at the start as with
+            `names`. The model then supports aspects that it was not trained on.
         copied: whether context projections are initialised as copies of the projections of the tokens.
         bias: whether -log(n) is added to the scores of the quasi-attention map; n is the number of keys.
         bias_start: whether biases of the context projections are initialised so that they add -log(KEYS) to the scores.
@@ -163,17 +163,17 @@ def searches() -> list[Trial]:
 
 
 def other_searches() -> list[Trial]:
-    """The training runs that try other settings."""
+    """The training runs that try OTHER_SETTINGS, for the arms in OTHER_SETTINGS_OF."""
     return [Trial(TRIED_ON, arm, setting, SEARCH_SEED) for setting in OTHER_SETTINGS for arm in OTHER_SETTINGS_OF]
 
 
 def evaluated(dev: Mapping[str, float]) -> list[Trial]:
     """The training runs that are evaluated on test, seed by seed, of the arms whose settings have all been tried.
 
-    Runs with a setting of OTHER_SETTINGS follow, for the arms that it made better on dev.
+    Runs with a setting of OTHER_SETTINGS follow, for the arms that are better on dev with that setting.
 
     Args:
-        dev: the selection metric on dev, by name of the run.
+        dev: the selection metric on dev of each search, by name of the run.
     """
     chosen = {}
     for arm in ARMS:

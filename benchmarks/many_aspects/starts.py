@@ -17,8 +17,8 @@ def start_context_projections(attention: ContextAttention, keys: float | None) -
     smallest weights become 0. Its biases, b in the query and -b in the key, add -b^2 to every score before scaling.
 
     Args:
-        attention: with the context projection "hidden".
-        keys: expected number of keys of a row; None adds nothing.
+        attention: a module whose context projection is "hidden".
+        keys: expected number of keys of a row; if None, the projections are only copied.
     """
     copy_projections(attention)
     if keys is None:

@@ -96,7 +96,7 @@ def fit(model: AspectModel, questions: Questions, trial: Trial) -> None:
 
 
 def _with_decay(parameters: Iterable[torch.nn.Parameter], decays: bool) -> Iterable[torch.nn.Parameter]:
-    """The parameters that weight decay applies to (matrices), or the others (biases and those of LayerNorm)."""
+    """The parameters with weight decay (matrices) if `decays`, else the others (biases and those of LayerNorm)."""
     return (parameter for parameter in parameters if (parameter.dim() > 1) == decays)
 
 

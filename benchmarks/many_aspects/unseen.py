@@ -87,7 +87,8 @@ class Answers:
         opposites: the classes of positive and of negative sentiment.
 
     Attributes:
-        texts: the text of each row about the aspect; `detection` and the others take a weight for each of these rows.
+        texts: the text of each row about the aspect. The argument `weights` of a method has a weight for each of these
+            rows.
     """
 
     def __init__(self, rows: Sequence[Example], scores: np.ndarray, aspect: str, opposites: tuple[int, int]):
@@ -108,7 +109,10 @@ class Answers:
         self._positive = Auc(labels[self._kept] == positive, leaning[self._kept])
 
     def detection(self, weights: np.ndarray) -> float:
-        """The area for whether the text has an opinion on the aspect, by the predicted probability that it has one."""
+        """The area for texts with an opinion on the aspect against texts without one.
+
+        The score of a text is the predicted probability that it has an opinion on the aspect.
+        """
         return self._found(weights)
 
     def gain(self, weights: np.ndarray) -> float:
@@ -119,7 +123,7 @@ class Answers:
         return self._found(weights) - self._elsewhere(weights)
 
     def sentiment(self, weights: np.ndarray) -> float:
-        """The area for positive against negative, over the rows that have one of these labels."""
+        """The area for positive against negative sentiment, over the rows that have one of these two labels."""
         return self._positive(weights[self._kept])
 
     def values(self) -> list[float]:
@@ -162,7 +166,11 @@ def _lines(datasets: Mapping[str, Dataset], results: Path) -> Iterator[list[str]
 
 
 def load_datasets(data: Path) -> dict[str, Dataset]:
-    """Loads train and test of the published data sets, from a folder, and of the bundled reviews, by name."""
+    """Loads train and test of the published data sets in the folder `data`, and of the bundled reviews.
+
+    Returns:
+        The data sets by name.
+    """
     datasets = {name: load_data(data / name, ("train", "test"), DATA[name]) for name in DATA}
     return datasets | {REVIEWS: load_data(sample_reviews(), ("train", "test"), DataOptions(wide=True))}
 
@@ -174,7 +182,7 @@ def run_all(data: Path, out: Path, only: Sequence[str] | None, train_runs: bool)
         data: folder of the published data sets.
         out: folder of the study's results.
         only: names of training runs; None for all.
-        train_runs: whether to train.
+        train_runs: whether to train; if False, only the table is written.
 
     Raises:
         ValueError: a name of `only` is unknown.

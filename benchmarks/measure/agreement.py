@@ -11,7 +11,7 @@ _NAMES = ("out", *(f"grad {name}" for name in Inputs._fields[:5]), "grad gate")
 
 
 class ParityError(RuntimeError):
-    """The results of an implementation break the error rule, so its time is meaningless."""
+    """The results of an implementation break the error rule (`qacg_kernels.testing.judge`); its time is meaningless."""
 
 
 def require_parity() -> int:
@@ -41,7 +41,7 @@ def require_agreement(calls: dict[str, Call], case: Case, inputs: Inputs) -> Non
         inputs: inputs of the case.
 
     Raises:
-        ParityError: a call is wrong; the message has its name, the tensor, the error and the allowed error.
+        ParityError: a call breaks the error rule or raises; the message has a line from `disagreements` for each.
     """
     wrong = disagreements(calls, case, inputs)
     if wrong:
@@ -61,7 +61,7 @@ def disagreements(calls: dict[str, Call], case: Case, inputs: Inputs) -> dict[st
         inputs: inputs of the case.
 
     Returns:
-        A line about the first wrong tensor or the exception, by name of each wrong implementation; empty with dropout.
+        By name of each wrong implementation, a line about its first wrong tensor or its exception; empty with dropout.
     """
     if case.dropout:
         return {}

@@ -4,10 +4,10 @@ The result is the temporary memory: the peak without inputs, output, saved tenso
 the counters of torch's allocator. On the CPU a new process measures it as follows.
 
 - The kernel records the peak (VmHWM, reset through /proc/self/clear_refs), so short peaks are included.
-- Forward and backward are measured separately, because gradients exist only in the backward. Subtracting them from the
-  forward's peak would make its temporary memory too small by their size.
-- A first call on 16 keys loads libraries and starts thread pools. A first call of the measured size would keep its
-  buffers, which would then not be counted. Freed pages are returned to the system before the baseline is read.
+- Forward and backward are measured separately, because gradients exist only in the backward. If they were subtracted
+  from the forward's peak, the temporary memory of the forward would be too small.
+- A warm-up call on 16 keys loads libraries and starts thread pools. It is short because the buffers that a call of the
+  measured size keeps would not be counted. Freed pages are returned to the system before the baseline is read.
 - Saved tensors are counted in a second run, so that counting does not change the first.
 - A known allocation of 64 MB is measured in the same way. If the result differs by more than 4 MB, nothing is reported.
 """
@@ -276,7 +276,7 @@ def measure_in_process(case: Case, name: str, threads: int) -> records.MemoryRec
         threads: number of torch's threads in the new process.
 
     Raises:
-        ValueError: the case has another number of keys than of queries, or gate vectors.
+        ValueError: the case has gate vectors, or its numbers of keys and queries differ.
         RuntimeError: the process failed; the message is its error output.
     """
     if case.keys is not None or case.gate != LAMBDA:
@@ -313,7 +313,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--mode",
         choices=(FORWARD, FORWARD_BACKWARD),
         default=FORWARD_BACKWARD,
-        help="inference, or with the gradients (%(default)s)",
+        help="forward: inference; forward+backward: with the gradients of all inputs (%(default)s)",
     )
     parser.add_argument("--lengths", choices=LENGTHS, default=FULL, help="lengths of the sequences (%(default)s)")
     parser.add_argument("--dropout", type=float, default=0.0, help="dropout probability (%(default)s)")

@@ -149,7 +149,7 @@ def time_records(
 def measure_overhead(
     case: Case, name: str, call: Call, source: records.Origin, repeats: int = _OVERHEAD_CALLS
 ) -> records.OverheadRecord:
-    """Measures the time until a call returns. In all modes except inference, it saves tensors for the backward.
+    """Measures the time until a call returns. In all modes except inference, the call saves tensors for the backward.
 
     Args:
         case: the case.

@@ -106,7 +106,7 @@ def clock(device: str) -> _WallClock | _DeviceClock:
 
 
 def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
-    """Returns a function that runs a call once on the n-th set of inputs and returns the seconds.
+    """Returns a function of n that runs a call on `sets[n % len(sets)]` and returns the seconds.
 
     Results are freed after the clock has stopped.
     """
@@ -150,9 +150,9 @@ def make_step(call: Call, case: Case, sets: list[Inputs]) -> Step:
 def interleave(steps: dict[str, Step], effort: Effort) -> dict[str, list[float]]:
     """Runs the steps in the order A B C A B C until `effort` is reached; returns the seconds of each round by name.
 
-    Every call of a step gets the next set of inputs. A set is used again only after all other sets, whichever steps use
-    them, so no step reads inputs that the step before it left in the cache. Warm-up rounds come first and are not
-    counted.
+    The calls of all steps are numbered consecutively, and the number selects the set of inputs (`make_step`). So
+    consecutive calls use different sets, and no step reads inputs that the step before it left in the cache. Warm-up
+    rounds come first and are not counted.
     """
     turns = itertools.count()
     for _ in range(effort.warmup_rounds):

@@ -81,7 +81,7 @@ class Builder:
 
         Args:
             implementation: the attention implementation.
-            weights: the weights by name, which the model shares; None: initial weights.
+            weights: tensors by name, which become the model's weights without a copy; None: initial weights.
         """
         config = qacg_models.QACGBertConfig(**self._sizes, contexts=self._contexts, attn_implementation=implementation)
         if weights is None:

@@ -68,7 +68,7 @@ def load_sentences(data: str | None, tokenizer: str | None) -> Sentences:
 
     Args:
         data: folder of the split; None for the sample, whose sentences are shorter than SentiHood's.
-        tokenizer: folder or vocabulary; None to train one on the split, which yields slightly fewer tokens.
+        tokenizer: folder or `vocab.txt`; None to train one on the split, which yields slightly fewer tokens.
 
     Raises:
         qacg_models.errors.InputError: the split or the tokenizer does not exist or cannot be read.

@@ -148,9 +148,9 @@ def step_records(
 def require_agreement(builder: Builder, runners: dict[str, Runner], batches: list[Batch], dtype: str) -> None:
     """Compares logits and all gradients of all implementations by the package's error rule, without dropout.
 
-    A parameter is compared over all layers together, and a small parameter also over all batches. The error of a single
-    number, such as the bias of a gate, does not show the size of rounding errors. Plain BERT is another model and has
-    separate tests.
+    The gradients of a parameter are stacked over all layers, and those of a small parameter also over all batches. This
+    is necessary because the error of a single number, such as the bias of a gate, does not show the size of rounding
+    errors. Plain BERT is not compared: it is another model and has separate tests.
 
     Raises:
         benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.

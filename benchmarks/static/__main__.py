@@ -1,9 +1,9 @@
 """Predicts the rates of the Triton and CUDA kernels from their machine code, without a GPU.
 
 `python -m benchmarks.static` compiles a kernel for every entry of a tile table, or with `--backend cuda` every kernel
-of csrc/cuda on tensor cores. It disassembles them, counts the instructions, and simulates a multiprocessor's scheduler.
-The rates are predictions; ratios are more reliable than absolute values. Another Triton, such as the version of `make
-check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
+of csrc/cuda that uses tensor cores. It disassembles them, counts the instructions, and simulates a multiprocessor's
+scheduler. The rates are predictions; ratios are more reliable than absolute values. Another version of Triton, such as
+that of `make check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from qacg_kernels.backends.triton.tile_tables import KEYS, Key, Table, shipped
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.static", description=__doc__.split("\n\n")[0])
     parser.add_argument("--backend", choices=("triton", "cuda"), default="triton", help="cuda requires nvcc")
-    parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="the chip, whose tile table is used")
+    parser.add_argument("--arch", choices=CHIPS, default="sm_90", help="the chip; its tile table is used")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument(
         "--bits", type=int, choices=(16, 32), nargs="+", default=[16, 32], help="element widths in bits"
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--out",
         metavar="FILE",
         type=Path,
-        help="additional output: the lines as JSON, or with --search the chosen table",
+        help="also write a file: the printed lines as JSON, or with --search the chosen table",
     )
     parser.add_argument(
         "--mask",

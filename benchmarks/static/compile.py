@@ -176,8 +176,8 @@ def _mismatched_products(ttgir: str) -> int:
     """Counts the mma.sync products whose operands Triton (3.6, 3.7) loads in different orders.
 
     A thread reads kWidth consecutive numbers of each row of the left operand, and four threads share a row. If the left
-    operand has fewer than 4 kWidth columns, a thread reads fewer numbers, but Triton loads the right operand as for
-    kWidth numbers. On an H200 such a product was wrong. `tiles.hide_bytes` avoids it.
+    operand has fewer than 4 kWidth columns, a thread reads fewer numbers, but Triton loads the right operand as if
+    the thread read kWidth numbers. On an H200 such a product was wrong. `tiles.hide_bytes` avoids it.
     """
     layouts = set(re.findall(r"^(#\w+) = #ttg\.nvidia_mma<\{versionMajor = 2", ttgir, re.MULTILINE))
     left = r"tt\.dot .*?: tensor<\d+x(\d+)x\w+, #ttg\.dot_op<\{opIdx = 0, parent = (#\w+), kWidth = (\d+)\}>>"

@@ -1,4 +1,4 @@
-"""Predicts the kernels of csrc/cuda on tensor cores: compiles them with nvcc and traces their instructions."""
+"""Predicts the kernels of csrc/cuda that use tensor cores: compiles them with nvcc and traces their instructions."""
 
 import functools
 import hashlib

@@ -22,8 +22,9 @@ class Chip:
         multiprocessors: number of multiprocessors.
         shared_bytes: shared memory of a multiprocessor, in bytes.
         shared_bytes_of_block: the most shared memory that a block may have, in bytes.
-        gigahertz: the clock rate during matrix products, not the maximum. At 132 x 4096 FLOP per clock, the 770 to 800
-            TFLOP/s that a product of 8192^3 reached on an H200 are 0.89 to 0.92 of the peak at this rate.
+        gigahertz: the clock rate during matrix products, which is below the maximum. At this rate, the peak of an H200
+            is 132 x 4096 FLOP per clock, 865 TFLOP/s. A product of 8192^3 reached 770 to 800 TFLOP/s, which is 0.89 to
+            0.92 of this peak.
         tensor_flops: dense 16-bit FLOP per clock and multiprocessor.
         warp_product_clocks: clocks of a scheduler's tensor core for one m16n8k16 product of mma.sync. On Hopper,
             mma.sync reaches about 63 % of the rate of wgmma (Luo et al., 2024).
@@ -111,12 +112,12 @@ class Need(NamedTuple):
 
 
 def unit_of(instruction: Instruction) -> str:
-    """The unit of an instruction; skipped instructions and instructions without an entry count as integer work."""
+    """The unit of an instruction; INTEGER for skipped instructions and for stems that `_BY_STEM` does not list."""
     return _UNIT_OF.get(instruction.stem, INTEGER)
 
 
 def counts(instructions: Iterable[Instruction]) -> dict[str, int]:
-    """Counts the instructions of a warp: "all", and by unit."""
+    """Counts the instructions of a warp except NOP: by unit, and in total under the key "all"."""
     found = Counter(unit_of(i) for i in instructions if i.stem != "NOP")
     return {"all": sum(found.values())} | {unit: found[unit] for unit in UNITS}
 

@@ -42,7 +42,7 @@ class Estimate:
         instructions: instructions of a warp by unit, in one iteration of the loop over keys or queries; in the whole
             kernel if it has no loop.
         duplicated: the number of warps that compute the same attention entry.
-        bound: the unit that works for most of the time, or "latency" if none does.
+        bound: "issue", "cache" or a pipe, whichever works longest; "latency" if none works for 70 % of the time.
         outside: clocks of a block outside of the loop, while all resident blocks run; before calibration.
         iteration: clocks of one iteration, while all resident blocks run; before calibration.
     """
@@ -150,9 +150,9 @@ def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Wo
     def _parts(program: list[Instruction], loop: sass.Loop) -> int:
         """Estimates the number of iterations of a loop over parts of a float32 product.
 
-        It is the number of multiply-adds per thread, divided by that of FFMA instructions in the loop.
+        It is the number of multiply-adds per thread, divided by that of the loop's instructions.
         """
-        multiply_adds = sum(i.stem == "FFMA" for i in program[loop.start : loop.stop + 1])
+        multiply_adds = sum({"FFMA": 1, "FFMA2": 2}.get(i.stem, 0) for i in program[loop.start : loop.stop + 1])
         return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
 
     used, chip = resources(compiled), CHIPS[architecture]
@@ -177,8 +177,8 @@ def estimate_program(
         chip: the GPU.
         warps: warps per block.
         work: its work per tile.
-        ways: function of a number of iterations that returns paths, as indices of instructions: one for each warp that
-            a scheduler has of a block, or a single one if all are equal.
+        ways: returns the paths of a scheduler's warps for a number of iterations. A path lists indices of instructions.
+            There is one path for each warp that a scheduler has of a block, or a single path that all of them take.
         iterations: two numbers of iterations; the difference of their clocks gives the clocks of an iteration.
         most_blocks: limit on the resident blocks per multiprocessor, for launches with few blocks.
 
@@ -224,13 +224,13 @@ def estimate_program(
 
 
 def _duplicated(body: list[Instruction], work: Work, warps: int, rounds: int) -> float:
-    """How many warps compute the same attention entry, from the number of exponentials."""
+    """The number of warps that compute the same attention entry, estimated from the number of exponentials."""
     exponentials = sum(i.opcode == "MUFU.EX2" for i in body) / rounds
     return round(exponentials * 32 * warps / (work.exponentials * work.cells), 2) if work.cells else 1.0
 
 
 def _bound(body: list[Instruction], of_scheduler: float, clocks: float, chip: Chip, of_block: float) -> str:
-    """The busiest of a scheduler's pipes, "issue" and "cache"; "latency" if it works less than _MOSTLY of the time."""
+    """The busiest of "issue", "cache" and the pipes; "latency" if even that works less than _MOSTLY of the time."""
     busy = Counter({"issue": len(body)})
     for instruction in body:
         what = hardware.need(instruction, chip)

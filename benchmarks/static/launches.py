@@ -114,8 +114,8 @@ def _mask(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype) -> to
 def is_used(entry: TileEntry, mask: str) -> bool:
     """Whether calls with this kind of mask, a member of `hardware.MASKS`, use a tile-table entry.
 
-    Entries for calls with a mask, dropout or a column gate are always used, because a call may also have dropout. Other
-    entries are used unless the mask itself requires the former.
+    Entries for calls with a mask, dropout or a column gate are always used, because a call with this mask may also have
+    dropout. Other entries are used, unless this mask alone already selects the entries for calls with a mask.
     """
     example = _mask(mask, (1, 1, 2, entry.head_dim), _DTYPES[entry.bits])
     return entry.busy or not is_entry_mask(example, entry.head_dim)

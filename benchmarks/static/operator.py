@@ -91,7 +91,10 @@ def _iterations(launch: Launch, shape: Shape) -> int:
 
 
 def call_rates(predicted: Predicted, shape: Shape, pass_: str) -> tuple[float, float]:
-    """The counted and the executed rate of a call, in TFLOP/s."""
+    """The counted and the executed rate of a call, in TFLOP/s.
+
+    The executed rate includes products that the kernels repeat, the counted rate does not.
+    """
     entries = shape.batch * shape.heads * shape.length**2 * shape.head_dim
     flops = (QUASI_ATTENTION_FLOPS[pass_], 2 * predicted.products)
     counted, executed = (count * entries / predicted.seconds / 1e12 for count in flops)

@@ -74,10 +74,10 @@ def pending(wait: Instruction) -> int:
 def loads_in_flight(iteration: Iterable[Instruction]) -> int:
     """The least number of groups of copies that a wait leaves in flight; 0 without such waits.
 
-    The least wait decides: where a loop waits for all copies once per iteration, no load overlaps that wait.
+    The minimum over all waits decides, because no load is in flight after a wait for all copies.
 
     Args:
-        iteration: the instructions that a warp issues per iteration of the main loop; none for a kernel without one.
+        iteration: the instructions that a warp issues per iteration of the main loop; empty if there is no such loop.
     """
     return min((pending(i) for i in iteration if i.stem == "DEPBAR" and "SB" in i.operands), default=0)
 
@@ -142,7 +142,7 @@ class Loop:
 
 
 def loops_of(program: Sequence[Instruction]) -> list[Loop]:
-    """All loops with arithmetic. In other loops, which may lie behind the program's end, a warp only waits."""
+    """All loops with arithmetic. In other loops, some of which lie after the last EXIT, a warp only waits."""
     exits = [index for index, i in enumerate(program) if i.stem == "EXIT" and not i.guard]
     end = exits[-1] if exits else len(program)
     found: dict[int, int] = {}
@@ -180,9 +180,10 @@ def indices(
 ) -> Iterator[int]:
     """Yields the indices of the instructions that a warp issues in a full call, with loops repeated.
 
-    A conditional forward branch is taken in two cases only. In the first, the code after it never reaches the main loop
-    (without a loop, the last product). In the second, it skips another loop of products: a call with a key mask runs
-    either the loop with mask checks or the loop without. So code for cases that a full call does not have is left out.
+    A conditional forward branch is taken in two cases only. In the first, a warp that does not take it never reaches
+    the main loop (or the last product, if `main` is None). In the second, the branch skips another loop of products,
+    because a call with a key mask runs either the loop with mask checks or the loop without them. So code for cases
+    that a full call does not have is left out.
 
     Args:
         program: the instructions of the kernel.

@@ -110,7 +110,7 @@ class _Thread:
     # Operands.
 
     def _word(self, text: str) -> int | None:
-        """The value of a 32-bit operand, None if unknown. That of -R is ~R + 1, not truncated, so that sums carry."""
+        """The value of a 32-bit operand; None if unknown. For -R it is ~R + 1, not truncated, so that sums carry."""
         text = text.removesuffix(".reuse")
         if text.startswith("-") and not re.match(r"-0x", text):
             value = self._word(text[1:])

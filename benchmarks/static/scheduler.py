@@ -1,9 +1,9 @@
 """Simulates the warps of one scheduler: when each instruction is issued, and how many clocks all take.
 
-The four schedulers of a multiprocessor are assumed to behave alike. So one is simulated, with a quarter of each block's
-warps and a quarter of shared resources. In each clock it issues one instruction, of the first warp that is ready. A
-warp issues in order; an instruction is ready when its input registers are written and its unit is free. Products of
-wgmma and tcgen05 and copies into shared memory run asynchronously, until the warp waits for them.
+The four schedulers of a multiprocessor are assumed to behave alike. So only one is simulated, with a quarter of each
+block's warps and of the resources that the four share. In each clock it issues one instruction, of the first warp that
+is ready. A warp issues in order; an instruction is ready when its input registers are written and its unit is free.
+Products of wgmma and tcgen05 and copies into shared memory run asynchronously, until the warp waits for them.
 """
 
 from collections import deque
@@ -55,8 +55,8 @@ def clocks(
 
     Args:
         program: the instructions of the kernel.
-        ways: paths, as indices of instructions: one for each warp that the scheduler has of a block, or a single one if
-            all are equal.
+        ways: paths, each a list of indices of instructions. There is one path for each warp that the scheduler has of a
+            block, or a single path that all of them take.
         warps: warps per block.
         blocks: resident blocks per multiprocessor.
         chip: the GPU.

@@ -57,7 +57,7 @@ def repeats_work(entry: TileEntry) -> bool:
 
 
 def _comparable(key: Key, own: TileEntry) -> list[TileEntry]:
-    """The candidates for a key; for a single-tile kernel, only candidates with the longest row of the present entry."""
+    """The candidates for a key; for a single-tile kernel, only those with the same longest row as `own`."""
     whole = key[0].startswith("whole_row")
     return [entry for entry in candidates(key) if not whole or entry.block_n == own.block_n]
 

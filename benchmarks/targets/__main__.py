@@ -35,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_common_options(parser)
     parser.add_argument("--backend", choices=(*BACKENDS, "reference"), help="by default the preferred one for the CPU")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="no case is started after this time")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="no case is started after this many minutes (default: no limit)"
+    )
     parser.add_argument("--corners", action="store_true", help="measure the targets for few queries or keys instead")
     parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
     parser.add_argument("--records", nargs="+", metavar="FILE", help="only compare these records with the targets")

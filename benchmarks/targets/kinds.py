@@ -158,7 +158,7 @@ class RateOverBaseline(Target):
     """A backend reaches at least a multiple of the FLOP/s of a baseline, which may compute fewer FLOP.
 
     Attributes:
-        baseline: name of the implementation to compare with; if `executed`, one that computes softmax attention.
+        baseline: name of the implementation to compare with. If `executed`, it must compute softmax attention.
         at_least: the required ratio of the two rates.
         executed: whether the backend's rate counts FLOP by TARGET_FLOPS instead of FLOP_CONVENTION.
     """
@@ -211,7 +211,7 @@ class ExecutedRate(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCost(Target):
-    """Packed sentences take at most as large a share of the full batch's time as they have of the batch's tokens."""
+    """Packed sentences that have p % of the tokens of a full batch take at most p % of its time."""
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
         return [(self.case, backend), (Case(self.case.shape, self.case.dtype, self.case.mode), backend)]
@@ -230,7 +230,10 @@ class PackedCost(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class TemporaryMemory(Target):
-    """Temporary memory is at most `most_mb`, or at most `most_share` of inputs, output and saved tensors."""
+    """Temporary memory is at most `most_mb` MB.
+
+    If `most_mb` is None, it is at most the share `most_share` of the size of inputs, output and saved tensors.
+    """
 
     kind: ClassVar[str] = MEMORY
     most_mb: float | None = None
@@ -264,7 +267,7 @@ class HostOverhead(Target):
 
 @dataclass(frozen=True)
 class StepSpeedUp:
-    """`implementation` runs whole model steps `at_least` times as fast as `baseline` in float32.
+    """Whole model steps of `implementation` in `dtype` are `at_least` times as fast as those of `baseline` in float32.
 
     Attributes:
         size: a key of `benchmarks.model_steps.implementations.SIZES`.
@@ -305,7 +308,10 @@ class StepSpeedUp:
 
 
 def merged_items(targets: Sequence[Target | StepSpeedUp], backend: str) -> list[Item]:
-    """The items to measure for a list of targets: one per case and kind, times first, each with its baselines first."""
+    """The items to measure for a list of targets: one item per case and kind, those of kind TIME first.
+
+    In each item, the baselines come before `backend`.
+    """
     merged: dict[tuple[Case, str], dict[str, None]] = {}
     for target in targets:
         for item in target.items(backend):

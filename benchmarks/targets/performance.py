@@ -6,8 +6,8 @@
     gpu      bfloat16 on an H200 (`benchmarks.gpu`)
 
 Targets of time in `cpu` are shares of the fastest matrix product of the machine, or ratios to another implementation or
-dtype. Multiples of eager's speed are stretch targets there: eager spends most of its time on new memory, and this time
-varies by half between runs.
+dtype. In `cpu`, multiples of eager's speed are stretch targets, because eager spends most of its time on new memory,
+and this time varies by half between runs.
 """
 
 from benchmarks import model_steps
@@ -115,10 +115,11 @@ NEVER_SLOWER, CLEARLY_FASTER, TWICE_AS_FAST = 1.0, 1.2, 2.0
 
 
 def _corner_factor(case: Case) -> float:
-    """The required speed-up over eager in a corner case: what inference reaches with AVX2, and 1 in training.
+    """The required speed-up over eager in a corner case: in inference a factor that AVX2 reaches, in training 1.
 
-    With one query, memory bandwidth limits both eager and the kernels. Many tiny heads are limited by arithmetic and
-    launch overhead. With several queries, each key is used several times.
+    In inference it is 2 if batch x heads is at least 10,000, because arithmetic and launch overhead limit many tiny
+    heads. It is 1.2 for at least 4 queries and 512 keys, because each key is used several times. Otherwise it is 1:
+    with one query, memory bandwidth limits both eager and the kernels.
     """
     if case.mode != FORWARD:
         return NEVER_SLOWER

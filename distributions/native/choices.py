@@ -49,7 +49,7 @@ LIBRARIES = {
 def why_not_built(library: Library) -> str | None:
     """The reason why a library is not built; None if it is built.
 
-    If the environment variable is "auto" or not set, it ends with the command that builds the library.
+    If the environment variable is "auto" or not set, the reason ends with the command that builds the library.
     """
     other = platforms.target()
     if platforms.platform_tag() == "any" or (other and not other.has_cuda and not library.by_default):
@@ -71,7 +71,7 @@ def must_be_built(library: Library) -> bool:
 
 
 def install_command(library: Library) -> str:
-    """The command that builds a library, or fails if that is impossible.
+    """The command that installs the package with a library; it fails if the library cannot be built.
 
     The command does not use pip's cache, which may have a wheel without the library.
     """

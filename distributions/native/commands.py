@@ -17,7 +17,7 @@ PACKAGE = ninja_file.ROOT / "qacg_kernels"
 def run_ninja(library: choices.Library, folder: Path, path: Path) -> None:
     """Compiles and links a library.
 
-    If that fails and `write_ninja` then writes other lines (`cuda.SERIALISED`), tries once more with these.
+    If that fails, calls `write_ninja` again. If this writes other lines (see `cuda.SERIALISED`), tries once more.
 
     Raises:
         subprocess.CalledProcessError: the last try failed.

@@ -50,7 +50,7 @@ def stand_ins(names: tuple[str, ...], folder: Path) -> list[str]:
 
 
 def hide_symbols(exported: str, folder: Path) -> list[str]:
-    """Returns linker flags that hide all symbols but those of this pattern; writes the file they refer to."""
+    """Returns linker flags that hide all symbols except those that match a pattern; writes the file they refer to."""
     file = folder / "exported"
     file.write_text(f"{{ global: {exported}; local: *; }};\n")
     return [f"-Wl,--version-script={file}", "-s"]
@@ -59,8 +59,8 @@ def hide_symbols(exported: str, folder: Path) -> list[str]:
 def nvcc() -> str | None:
     """Path of nvcc; None if there is none.
 
-    If CUDA_HOME or CUDA_PATH is set, only its folder `bin` is searched; otherwise the path, /usr/local/cuda and pip's
-    packages.
+    If CUDA_HOME or CUDA_PATH is set, only its folder `bin` is searched; otherwise the folders in PATH, /usr/local/cuda
+    and pip's packages.
     """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:

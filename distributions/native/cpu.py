@@ -76,8 +76,8 @@ def mac_links(name: str) -> list[str]:
 def link_flags(folder: Path, name: str) -> list[str]:
     """Returns the linker flags of the library, and writes the files that they refer to.
 
-    On Linux the library is linked against an empty libtorch_cpu.so, of which only the name is recorded. A library for
-    QACG_BUILD_FOR contains Zig's C++ runtime, whose symbols are hidden on Linux.
+    On Linux the library is linked against an empty libtorch_cpu.so, of which it records only the name. If
+    QACG_BUILD_FOR is set, the library contains Zig's C++ runtime, whose symbols are hidden on Linux.
 
     Args:
         folder: folder for the empty library and the list of exported symbols.

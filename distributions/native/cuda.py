@@ -109,7 +109,8 @@ def why_not() -> str | None:
 def write_ninja(path: Path, library: Path) -> None:
     """Writes the ninja file that builds the library.
 
-    If an earlier build in this folder found that nvcc serialises Hopper's matrix products, it has 9.0 instead of 9.0a.
+    If an earlier build in this folder found that nvcc serialises Hopper's matrix products, the new file builds for GPU
+    9.0 instead of 9.0a.
     """
     folder, headers = path.parent, torch_headers.include_folder()
     cuda_compiler = compilers.nvcc()
@@ -165,8 +166,9 @@ def kernel_flags(cuda_compiler: str, serialised: Path) -> list[str]:
 def link_command(cuda_compiler: Path, folder: Path) -> str:
     """The command that links the library, without its output; writes the files that it refers to into `folder`.
 
-    The CUDA runtime is linked statically: torch may have another version of it, and the import then requires no driver.
-    Of torch's libraries only the names are recorded, also if this torch has no CUDA.
+    The CUDA runtime is linked statically for two reasons: torch may have another version of it, and importing a library
+    with a static runtime requires no driver. Of torch's libraries only the names are recorded, even if this torch has
+    no CUDA.
     """
     home = cuda_compiler.resolve().parents[1]
     # The second folder is that of pip's packages, in which their nvcc does not look.

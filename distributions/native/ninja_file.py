@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def ninja() -> str | None:
-    """Path of ninja, on the path or in the package `ninja`; None if there is none."""
+    """Path of ninja, from PATH or from the package `ninja`; None if there is none."""
     if found := shutil.which("ninja"):
         return found
     try:
@@ -25,7 +25,7 @@ def escaped(flags: list[str]) -> str:
 
 
 def without_machine_paths(headers: Path) -> list[str]:
-    """The compiler's flags by which a library's errors name its sources and torch's headers with relative paths."""
+    """Compiler flags that make the paths of sources and of torch's headers relative in a library's error messages."""
     return [f"-ffile-prefix-map={headers}=torch", f"-ffile-prefix-map={ROOT}/="]
 
 

@@ -11,7 +11,8 @@ class Target(NamedTuple):
     Attributes:
         machine: name of its processor.
         triple: the compiler's name of the platform.
-        has_cuda: whether the wheel has the CUDA library; nvcc compiles host code for the processor of its own machine.
+        has_cuda: whether the wheel has the CUDA library. Such a wheel must be built on a machine with this processor,
+            because nvcc compiles host code only for the processor on which it runs.
     """
 
     machine: str

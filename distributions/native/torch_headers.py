@@ -23,7 +23,7 @@ def torch_folder() -> Path | None:
     """Folder of the installed torch; None if there is none.
 
     It is the torch that this Python can import, else that of the environment to which the interpreter belongs: pip's
-    build isolation hides the environment's packages from imports, but builds with its interpreter.
+    build isolation hides the environment's packages from imports, but runs the environment's interpreter.
     """
     spec = importlib.util.find_spec("torch")
     found = [Path(spec.origin).parent] if spec is not None and spec.origin else []

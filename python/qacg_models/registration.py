@@ -2,7 +2,7 @@
 
 transformers and the models take seconds to import. `import qacg_models` therefore only installs an import hook,
 which registers this package in four modules of transformers after their import. If one of the four is already loaded,
-it is changed at once. Neither case imports a model.
+it is changed at once. In both cases no model is imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interface of a backend: a module of this folder with these members."""
+"""The interface that the backend modules in this folder implement."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from qacg_kernels.call.problem import Problem, Residuals
 class Backend(Protocol):
     """The members that a backend module has to define.
 
-    The module also calls `operators.registry.define_operators(NAME, ...)`.
+    A backend module also calls `operators.registry.define_operators(NAME, ...)`.
 
     Attributes:
         NAME: the value of the argument `backend` that selects the backend.

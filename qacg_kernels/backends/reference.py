@@ -1,7 +1,7 @@
-"""The PyTorch reference: evaluates the equations of MATH.md on any device, in 16, 32 or 64 bits.
+"""The PyTorch reference: evaluates the equations of MATH.md on any device, for inputs of 16, 32 or 64 bits.
 
-It computes 16-bit inputs in float32 and materialises the L x S maps. The self-check compares other backends with the
-same equations (`call/equations.py`) in float64.
+For 16-bit inputs it computes in float32. It materialises the L x S maps. The self-check compares other backends with
+the same equations (`call/equations.py`) in float64.
 """
 
 import itertools

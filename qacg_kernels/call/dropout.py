@@ -44,7 +44,7 @@ def draw_dropout_seed(device: torch.device | str = "cpu") -> Tensor:
     """Draws a dropout seed from torch's generator of a device, reproducible by torch.manual_seed.
 
     Args:
-        device: device of the seed, that of the call's query.
+        device: device of the seed; must be that of the call's query.
 
     Returns:
         int64 scalar tensor, 0 or more and less than 2**62.
@@ -90,10 +90,10 @@ def keep_mask(
         seed: int64 scalar tensor, the dropout seed of the call.
         dropout_p: drop probability in [0, 1).
         batch, heads, query_length, key_length: sizes B, H, L, S.
-        rows: 1-D integer tensor of query positions to rebuild, with which `query_length` has no effect; all L when
-            None.
-        first_sequence: index of the first sequence. To rebuild one sequence of a packed batch, pass its index and
-            batch = 1.
+        rows: 1-D integer tensor of the query positions to rebuild; then `query_length` has no effect. All L queries
+            when None.
+        first_sequence: index, within the call, of the first sequence to rebuild. For one sequence of a packed batch,
+            pass its index and batch = 1.
 
     Returns:
         Boolean tensor (B, H, L or len(rows), S) on the seed's device.
@@ -118,7 +118,7 @@ def keep_mask(
         if size < 0:
             raise ValueError(f"{name}: expected at least 0, got {size}")
     if rows is not None and (not isinstance(rows, Tensor) or rows.dtype not in _INTEGERS or rows.dim() != 1):
-        raise TypeError(f"rows: expected None or positions in an integer tensor of one dimension, got {rows!r}")
+        raise TypeError(f"rows: expected None or a 1-D integer tensor of positions, got {rows!r}")
     return unchecked_keep_mask(seed, dropout_p, batch, heads, query_length, key_length, rows, first_sequence)
 
 

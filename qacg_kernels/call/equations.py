@@ -36,13 +36,13 @@ class Maps:
 
 @dataclass(frozen=True)
 class Position:
-    """The place of a dense problem in a larger call, whose positions decide causality and dropout.
+    """The place of a dense problem in a larger call. Causality and dropout depend on positions in the larger call.
 
     Attributes:
         rows: int64 positions of the problem's queries in the larger call (`Problem.at_rows`); None if the problem has
             all queries.
-        places: int64 (batch, heads), b * H + h for each head of each sequence, which is head h of sequence b in the
-            larger call; requires `rows`.
+        places: int64 (batch, heads): b * H + h for a head of the problem that is head h of sequence b in the larger
+            call; requires `rows`. None if the problem has all heads of consecutive sequences.
         first_sequence: index of the problem's first sequence, used if `places` is None.
     """
 
@@ -85,7 +85,10 @@ def visible(p: Problem, rows: Tensor | None = None) -> Tensor:
 
 
 def cleared(t: Tensor, key_lengths: Tensor | None) -> Tensor:
-    """Returns keys or values (B, H, S, D) with 0 at and beyond the length, because a weight of 0 times NaN is NaN."""
+    """Returns keys or values (B, H, S, D) with 0 at and beyond the length; unchanged if key_lengths is None.
+
+    Hidden keys have weight 0, but 0 times NaN is NaN.
+    """
     if key_lengths is None:
         return t
     beyond = torch.arange(t.shape[2], device=t.device) >= key_lengths.unsqueeze(1)
@@ -104,7 +107,10 @@ def _gate(x: Tensor, context: Tensor, vector: Tensor, context_vector: Tensor, bi
 
 
 def key_side(p: Problem, rows: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Key and context key at the positions where the gate reads them: for a row gate, those of the queries."""
+    """Key and context key at the positions where the gate reads them.
+
+    For a row gate these are the query positions: `rows`, or all when None. For a column gate these are all keys.
+    """
     if p.column_gate:
         return cleared(p.key, p.key_lengths), cleared(p.context_key, p.key_lengths)
     # A row gate reads the key at the query's position even if it is beyond the length.

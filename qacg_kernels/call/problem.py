@@ -185,8 +185,8 @@ class ForwardOutputs(NamedTuple):
 
     `softmax_out` and `quasi_out` are O1 and O2 (`Residuals`). `row_max` and `row_sum`, (B, H, L) or (T, H), are the
     maximum of each row's scores, and the sum of exp(score - maximum) over the row. The unit of the scores depends on
-    the backend, so only the backward of `dispatch.backward_of` reads both. `query_gate` and `key_gate` are the gates lq
-    and lk, present if the call has gate vectors.
+    the backend, so only the backward of the backend that `dispatch.backward_of` returns may read them. `query_gate` and
+    `key_gate` are the gates lq and lk, present if the call has gate vectors.
     """
 
     out: Tensor

@@ -19,7 +19,7 @@ def bias_of_keys(
     """The bias -log n_i of each query i of a dense call; 0 if the query sees no key.
 
     Without an additive mask, n_i is the number of keys that query i sees. With one, n_i is the sum of exp(m) over the
-    mask's values m of these keys, so a key at -10000 practically does not count.
+    mask's values m of these keys, so a key with m = -10000 practically does not count.
 
     Args:
         query: (B, H, L, D).

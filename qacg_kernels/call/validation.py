@@ -117,7 +117,7 @@ def packed_problem(
     numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
     if cu_seqlens.shape[0] < 1:
-        raise ValueError("cu_seqlens: expected offsets 0, ..., T, one more than there are sequences, got none")
+        raise ValueError("cu_seqlens: expected offsets from 0 to T, N + 1 for N sequences, got an empty tensor")
     if isinstance(max_seqlen, bool) or not isinstance(max_seqlen, (int, torch.SymInt)):
         raise TypeError(f"max_seqlen: expected an int, got {type(max_seqlen).__name__}")
     if max_seqlen < 0:
@@ -245,11 +245,11 @@ def _check_tensor(name: str, t: object, like: Tensor | None = None) -> None:
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
     if t.is_nested:
         raise TypeError(
-            f"{name}: expected a dense tensor, got a nested one. Call quasi_attention_varlen with its values(), "
-            "(T, H, D), cu_seqlens=offsets() and max_seqlen"
+            f"{name}: expected a dense tensor, got a nested one. Call quasi_attention_varlen with {name}.values(), "
+            f"of shape (T, H, D), cu_seqlens={name}.offsets() and max_seqlen"
         )
     if t.layout is not _DENSE:
-        raise TypeError(f"{name}: expected a dense tensor, got one of layout {t.layout}. Pass its to_dense()")
+        raise TypeError(f"{name}: expected a dense tensor, got layout {t.layout}. Pass {name}.to_dense()")
     if t.dtype not in _FLOATS:
         raise TypeError(f"{name}: expected dtype float16, bfloat16, float32 or float64, got {t.dtype}")
     if like is not None:
@@ -291,12 +291,12 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
         if not agree:
             _check_tensor(f"gate.{name}", vector, query)
         if vector.shape not in shapes:
-            _check_shape(f"gate.{name}", vector, *shapes, meaning="(D) or (H, D)")
+            _check_shape(f"gate.{name}", vector, *shapes, meaning="that is (D) or (H, D)")
     for name in ("query_bias", "key_bias"):
         bias = getattr(gate, name)
         if bias is not None:
             _check_tensor(f"gate.{name}", bias, query)
-            _check_shape(f"gate.{name}", bias, (), (heads,), meaning="() or (H)")
+            _check_shape(f"gate.{name}", bias, (), (heads,), meaning="that is () or (H)")
     if gate.form == "row" and lengths_differ:
         raise ValueError(
             "gate: expected L equal to S for a row gate, which takes the key gate at the query's position, got L != S. "
@@ -310,7 +310,7 @@ def _number(name: str, value: object) -> float:
     """The value as a float; raises TypeError if it is no number, and ValueError if it is too large or requires grad."""
     if isinstance(value, Tensor) and value.requires_grad:
         raise ValueError(
-            f"{name}: expected a number, which gets no gradient, got a tensor that requires grad. Pass its detach()"
+            f"{name}: expected a number without gradient, got a tensor that requires grad. Pass {name}.detach()"
         )
     try:
         if isinstance(value, (str, bytes)) or (isinstance(value, Tensor) and value.numel() != 1):
@@ -387,7 +387,7 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
         number = finite_number("quasi_bias", bias)
         return torch.full((1,) * len(rows), number, dtype=dtype, device=query.device) if number else None
     if bias.layout is not _DENSE:
-        raise TypeError(f"quasi_bias: expected a dense tensor, got one of layout {bias.layout}. Pass its to_dense()")
+        raise TypeError(f"quasi_bias: expected a dense tensor, got layout {bias.layout}. Pass quasi_bias.to_dense()")
     if bias.dtype != dtype:
         raise TypeError(f"quasi_bias: expected dtype {dtype}, got {bias.dtype}")
     if bias.device != query.device:
@@ -399,7 +399,7 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
     shape = (1,) * (len(rows) - bias.dim()) + tuple(bias.shape)
     if bias.dim() > len(rows) or any(n not in (1, size) for n, size in zip(shape, rows)):
         names = "(B, H, L)" if len(rows) == 3 else "(T, H)"
-        raise ValueError(f"quasi_bias: expected a shape that broadcasts to {rows}, {names}, got shape {_shape(bias)}")
+        raise ValueError(f"quasi_bias: expected a shape that broadcasts to {names} = {rows}, got shape {_shape(bias)}")
     return bias.reshape(shape)
 
 
@@ -410,7 +410,7 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
     if not isinstance(mask, Tensor):
         raise TypeError(f"attn_mask: expected a torch.Tensor or None, got {type(mask).__name__}")
     if mask.layout is not _DENSE:
-        raise TypeError(f"attn_mask: expected a dense tensor, got one of layout {mask.layout}. Pass its to_dense()")
+        raise TypeError(f"attn_mask: expected a dense tensor, got layout {mask.layout}. Pass attn_mask.to_dense()")
     if mask.dtype not in (torch.bool, query.dtype):
         raise TypeError(f"attn_mask: expected dtype torch.bool or {query.dtype} like query, got {mask.dtype}")
     if mask.device != query.device:
@@ -423,7 +423,7 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(shape, full)):
         raise ValueError(
-            f"attn_mask: expected a shape that broadcasts to {full}, (B, H, L, S), got shape {_shape(mask)}"
+            f"attn_mask: expected a shape that broadcasts to (B, H, L, S) = {full}, got shape {_shape(mask)}"
         )
     return mask.reshape(shape)
 
@@ -432,7 +432,7 @@ def _integers(name: str, t: object, query: Tensor) -> Tensor:
     if not isinstance(t, Tensor):
         raise TypeError(f"{name}: expected an integer tensor, got {type(t).__name__}")
     if t.layout is not _DENSE:
-        raise TypeError(f"{name}: expected a dense tensor, got one of layout {t.layout}. Pass its to_dense()")
+        raise TypeError(f"{name}: expected a dense tensor, got layout {t.layout}. Pass {name}.to_dense()")
     if t.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name}: expected dtype torch.int32 or torch.int64, got {t.dtype}")
     if t.device != query.device:
@@ -446,7 +446,7 @@ def _check_offsets(offsets: list[int], tokens: int, max_seqlen: int) -> None:
     lengths = [stop - start for start, stop in itertools.pairwise(offsets)]
     if offsets[0] != 0 or offsets[-1] != tokens or min(lengths, default=0) < 0:
         raise ValueError(
-            f"cu_seqlens: expected offsets that never decrease from 0 to T = {tokens}, "
+            f"cu_seqlens: expected offsets from 0 to T = {tokens} that never decrease, "
             f"got {offsets if len(offsets) < 9 else [*offsets[:8], '...']}"
         )
     if max(lengths, default=0) > max_seqlen:

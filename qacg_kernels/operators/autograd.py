@@ -38,7 +38,7 @@ SAVE_NOTHING = Residuals(save_softmax_out=False, save_quasi_out=False)
 
 
 class Attended(NamedTuple):
-    """The results of a forward that users may request; if lambda was given, the gates are None or empty."""
+    """The output and the gates of a forward. In a call with a lambda tensor, the gates are None or empty."""
 
     out: Tensor
     query_gate: Tensor | None
@@ -139,8 +139,8 @@ class EagerForward(torch.autograd.Function):
     """The forward operator with its autograd formula, for eager calls.
 
     A formula that is registered with the operator takes several times as long as a short call, because torch reads the
-    whole schema each time. `apply` takes the backend, the problem, the residuals and the problem's tensors without
-    None, and returns the fields of `Attended` only: every further argument or output would take time.
+    whole schema each time. `apply` takes the backend, the problem, the residuals and those tensors of the problem that
+    are not None. It returns the fields of `Attended` only, because every further argument or output would take time.
     """
 
     @staticmethod

@@ -44,8 +44,8 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
 
     Args:
         backend: the backend's name.
-        kernel: runs a forward or backward; has the arguments of `self_check.Kernel.first_call`. The third one is a
-            function, which `kernel` calls if later calls of the variant need no check.
+        kernel: runs a forward or backward, with the arguments of `self_check.Kernel.first_call`. It calls its third
+            argument, `mark_checked`, if later calls of the variant need no check.
     """
     sides = (("", schema.FORWARD_SCHEMA, _forward), ("_backward", schema.BACKWARD_SCHEMA, _backward))
     for suffix, text, run in sides:
@@ -55,11 +55,11 @@ def define_first_calls(backend: str, kernel: Callable) -> None:
 
 
 def _first_call(run: Callable, kernel: Callable, results: int, *arguments):
-    """Runs a call; returns its results and a text as a uint8 tensor.
+    """Runs a forward or backward for C++; returns its results, and a text as a uint8 tensor.
 
     The text is "passed" if later calls of the variant need no check, "" if they do, or an error message. An exception
-    must not propagate through C++, so its message is returned with empty results. In a public call `validated` stores
-    the exception.
+    must not propagate through C++, so its message is returned with as many empty tensors as there are results. In a
+    public call, `schema.validated` stores the exception and raises it again after the call.
     """
     passed: list[str] = []
     try:

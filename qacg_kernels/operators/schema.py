@@ -2,8 +2,8 @@
 
 `registry.define_operators` makes `qacg::<backend>_attention` and `qacg::<backend>_attention_backward` from them;
 NAMESPACE replaces `qacg` where the package has another name. An operator cannot return None, so each absent result is
-an empty tensor: gates of a call with lambda, branch outputs that are not saved, and gradients of absent inputs. Python
-kernels return None instead.
+an empty tensor: the gates if the call is given lambda, branch outputs that are not saved, and gradients of absent
+inputs. Python kernels may return None for these results.
 """
 
 import threading
@@ -150,12 +150,12 @@ python_kernels: dict[str, Kernels] = {}
 
 
 def call_forward(op: Callable, problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Calls a forward operator, or a function with the same arguments, and names its results."""
+    """Calls a forward operator, or a function with the same arguments; returns the results as ForwardOutputs."""
     return ForwardOutputs(*op(*problem.tensors(), *problem.options(), *residuals))
 
 
 def call_backward(op: Callable, problem: Problem, saved: Saved) -> Gradients:
-    """Calls a backward operator, or a function with the same arguments, and names its results."""
+    """Calls a backward operator, or a function with the same arguments; returns the results as Gradients."""
     upstream = (saved.grad_out, saved.grad_query_gate, saved.grad_key_gate)
     results = without_none(saved[len(upstream) :], problem.query)
     return Gradients(*op(*upstream, *problem.tensors(), *results, *problem.options()))

@@ -9,8 +9,9 @@ stored on disk, no process is started, and no lock is held. The check cannot fin
 the first call does not have.
 
 The environment variable QACG_SELF_CHECK is read at a variant's first call: `first` (the default), `always` (checks
-every call, also of a variant that was right, for debugging), `off`, or `strict`. With `strict` a wrong result raises
-RuntimeError. The backend `auto` then also raises RuntimeError instead of using the reference on a GPU.
+every call, also of a variant that was right, for debugging), `off` (checks no call), or `strict`. With `strict` a wrong
+result raises RuntimeError. The backend `auto` then also raises RuntimeError where it would otherwise use the reference
+on a GPU.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Kernel:
     Attributes:
         backend: the backend's name.
         run: runs a call without any check; its second argument is Residuals for a forward, Saved for a backward.
-        row_max_of_empty: the `row_max` that the backend stores for a row that sees no key, whose `row_sum` is 0.
+        row_max_of_empty: the `row_max` that the backend stores for a query row that sees no key; the row's `row_sum`
+            is 0.
     """
 
     backend: str
@@ -142,9 +144,9 @@ class Kernel:
         return self._fall_back(variant, mode, problem, others)
 
     def _wrong_forward_of(self, problem: Problem, others: Others) -> tuple | None:
-        """Returns the variant of the forward that belongs to a backward call if that variant is wrong, else None.
+        """Returns the variant of a backward call's forward if that variant is wrong, else None.
 
-        If it is wrong, the backward uses the reference too. For a forward call the result is None.
+        The backward of a wrong forward must use the reference too. For a forward call the result is None.
         """
         if isinstance(others, Residuals):
             return None
@@ -155,7 +157,11 @@ class Kernel:
         return next((known for name in backends if (known := (name, *variant)) in _wrong), None)
 
     def _checked(self, problem: Problem, others: Others) -> tuple[Outputs, str | None, bool]:
-        """Runs and checks a call; returns its results, a fault or None, and whether there were values to compare."""
+        """Runs and checks a call.
+
+        Returns:
+            The results, a description of the fault (None if none was found), and whether there were values to compare.
+        """
         device = problem.query.device
         _wait(device)  # so that errors of earlier kernels are not attributed to this one
         try:
@@ -183,7 +189,11 @@ class Kernel:
             raise
 
     def _compared(self, problem: Problem, others: Others, results: Outputs) -> tuple[str | None, bool]:
-        """Compares results with the equations; returns a fault or None, and whether there were values to compare."""
+        """Compares the results of a call with the equations.
+
+        Returns:
+            A description of the fault (None if none was found), and whether there were values to compare.
+        """
         call = Call(problem)
         if not call.is_well_formed():
             return None, False
@@ -232,7 +242,7 @@ def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
 
 
 def guard_compiled(backend: str, row_max_of_empty: float, switch: Callable[[bytes], None]) -> None:
-    """Turns on the check of a backend whose operators are compiled, for public and for direct calls.
+    """Turns on the check of a backend with compiled operators, for public functions and direct operator calls.
 
     Args:
         backend: the backend's name.

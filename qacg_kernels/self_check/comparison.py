@@ -109,14 +109,17 @@ class Call:
         return None if t is None else self.where_inside(t[self.index(part, rows)], part, rows, 0.0)
 
     def where_inside(self, t: Tensor, part: Part, rows: Tensor, other: float) -> Tensor:
-        """Replaces rows beyond the length of a packed sequence by `other` in t, (sequences, heads, rows, ...)."""
+        """In t, (sequences, heads, rows, ...), replaces rows beyond the length of a packed sequence by `other`."""
         if not self.problem.packed:
             return t
         beyond = (rows >= self.lengths[part.sequences, None]).unsqueeze(1)
         return t.masked_fill(beyond if t.dim() == 3 else beyond.unsqueeze(-1), other)
 
     def upstream(self, saved: Saved, rows: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yields each upstream gradient's name, tensor and positions: `rows`, or all keys for a column gate's lk."""
+        """Yields name, tensor and row positions of each upstream gradient.
+
+        The positions are `rows`. For the gradient of a column gate's lk, they are all keys.
+        """
         of_keys = self.every_key if self.problem.column_gate else rows
         for name, at in (("grad_out", rows), ("grad_query_gate", rows), ("grad_key_gate", of_keys)):
             t = getattr(saved, name)
@@ -194,8 +197,8 @@ class Comparison:
 
         Args:
             part: the slices and rows to compare.
-            others: Residuals of a forward, Saved of a backward. If a result sums over rows or slices, its upstream
-                gradients must be 0 outside of `part`.
+            others: Residuals of a forward, Saved of a backward. If `got` has a result that is a sum over rows or
+                slices, the upstream gradients in Saved must be 0 outside of `part`.
             got: results by the names of `forward_results` or GRADIENTS; None or empty if absent.
         """
         got = {name: t for name, t in got.items() if t is not None and t.numel()}
@@ -232,9 +235,10 @@ class Comparison:
         return None
 
     def _sides(self, group: Part, rows: Tensor, others: Residuals | Saved, names: Collection[str]) -> dict[str, Tensor]:
-        """Returns eager results, exact results and squared rounding scales of some rows of slices, stacked, by name.
+        """Returns a tensor for each of `names`, for some rows of the slices of `group`.
 
-        Eager results are in float32 for every dtype of the call; exact results are in float64.
+        The tensor stacks the eager result, the exact result and the squared rounding scale. The eager result is
+        computed in float32 for every dtype of the call, the exact result in float64.
         """
         sides, grads = [], ()
         for dtype in (torch.float32, torch.float64):
@@ -285,7 +289,8 @@ class Comparison:
 def forward_results(outputs: ForwardOutputs, unit: float = 1.0) -> dict[str, Tensor | None]:
     """The results of a forward by name, with one `log_sum` in place of `row_max` and `row_sum`.
 
-    `log_sum` is the natural logarithm of the sum of exp(score) over the visible keys of a row; 0 if there are none.
+    `log_sum` is the natural logarithm of the sum of exp(score) over the visible keys of a row. It is 0 for a row that
+    sees no key.
 
     Args:
         outputs: the results.

@@ -78,13 +78,13 @@ def relative_errors(got: Tensor, exact: Tensor, scale: Tensor) -> Tensor:
 
 
 class Tally:
-    """Collects the errors of a tensor that is compared part by part, or of several tensors.
+    """Collects the errors of a tensor that is compared part by part, or of several tensors with a common budget.
 
     Args:
         name: name of the tensor; the factor of gradients applies if it begins with "grad".
         dtype: dtype of the result.
-        eps: machine epsilon of the operands of products, such as that of TF32; that of `dtype` when None. In float64,
-            this and `sum_band` have no effect.
+        eps: machine epsilon of the operands of products, such as that of TF32; that of `dtype` when None. If `dtype` is
+            float64, `eps` and `sum_band` have no effect.
         sum_band: allowed error of sums, in units of float32's epsilon.
     """
 
@@ -107,8 +107,8 @@ class Tally:
             scale: the rounding scale of each element, in float64.
 
         Returns:
-            The index of the part's largest error if it exceeds those of all earlier parts, else None. None if the part
-            is empty.
+            The index, within this part, of the part's largest error, if this error exceeds the errors of all earlier
+            parts. Otherwise, and for an empty part, None.
         """
         errors, of_eager = relative_errors(got, exact, scale), relative_errors(eager, exact, scale)
         if not errors.numel():
@@ -170,9 +170,13 @@ def judge(name: str, got: Tensor, eager: Tensor, exact: Tensor, scale: Tensor | 
 
 
 class Maps(Protocol):
-    """The maps of a dense call that `squared_scales` reads, in float64: P, G / alpha, lambda, lq and lk.
+    """The maps of a dense call that `squared_scales` reads, in float64.
 
-    lambda is (B, H, L, 1), or (B, H, L, S) for a column gate; lq and lk are None if the call has a lambda tensor.
+    Attributes:
+        softmax: P, (B, H, L, S).
+        sigmoid: G / alpha, (B, H, L, S).
+        gate: lambda, (B, H, L, 1), or (B, H, L, S) for a column gate.
+        query_gate, key_gate: lq and lk; None if the call is given lambda.
     """
 
     softmax: Tensor
@@ -211,13 +215,14 @@ def squared_scales(
         p: the call, in float64.
         keep: Z, eq. 7, (B, H, L, S); None without dropout.
         grad_out: upstream gradient, (B, H, L, D); None for the results of a forward only.
-        grad_query_gate, grad_key_gate: upstream gradients of the two gates, or None.
-        rows: positions of the queries of `p` in the whole call, where a row gate reads its keys; all when None.
-        smallest: an operand below this number has the rounding error of this number; 0 for no such limit.
+        grad_query_gate, grad_key_gate: upstream gradients of the query gate and of the key gate; None if absent.
+        rows: positions in the whole call of the queries of `p`. A row gate reads the keys at these positions. None if
+            `p` has all queries.
+        smallest: operands with a smaller absolute value have the rounding error of this number; 0 for no such limit.
 
     Returns:
         Float64 tensors with the shapes of the results: "out", "softmax_out", "quasi_out", "log_sum" and "lambda". With
-        `grad_out`, also those of GRADIENTS whose inputs the call has, and always "grad lambda".
+        `grad_out` also "grad lambda", and every other name in GRADIENTS whose input the call has.
     """
     query2, context_query2 = p.query.square(), p.context_query.square()
     key2, value2, context_key2 = (cleared(t, p.key_lengths).square() for t in (p.key, p.value, p.context_key))

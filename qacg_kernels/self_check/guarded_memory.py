@@ -50,6 +50,9 @@ class GuardedMemory(TorchDispatchMode):
         return memory.view(t.dtype).as_strided(t.shape, t.stride(), _ZONE // size)
 
     def touched(self) -> bool:
-        """Whether any zone has changed since it was made; forgets all zones, so that the next call checks new ones."""
+        """Whether any zone has changed since it was made.
+
+        Then forgets these zones, so that the next call checks only zones that were made in between.
+        """
         zones, self.zones = self.zones, []
         return any(bool((zone != _FILL).any()) for zone in zones)

@@ -121,7 +121,8 @@ def eager_attention(
         scale: factor on both scores, 1 / sqrt(D) when None.
         quasi_scale: alpha, the factor on the sigmoid map.
         quasi_bias: None, or a tensor that broadcasts to (B, H, L), added to the context scores of each query.
-        keep: boolean keep-mask (B, H, L, S) of a call with dropout_p; when None, torch's dropout draws one.
+        keep: boolean keep-mask (B, H, L, S) for dropout, True at the entries that are kept; when None, torch's dropout
+            draws it.
 
     Returns:
         The output (B, H, L, D) and lambda, (B, H, L), or (B, H, L, S) for a column gate.
@@ -155,7 +156,10 @@ def eager_attention(
 
 
 def _dense_parts(inputs: Inputs, tensors: dict[str, Tensor]) -> Iterable[tuple[Inputs, dict[str, Tensor]]]:
-    """Yields the case as dense calls with keep-masks: itself, or one call per packed sequence."""
+    """Yields the case as dense calls: one call for each sequence of a packed case, else a single call.
+
+    Dropout is given by a keep-mask, the option `keep`, in place of the seed.
+    """
     options = dict(inputs.options)
     seed, p = options.pop("dropout_seed", None), inputs.case.dropout_p
     if "cu_seqlens" not in options:
@@ -279,7 +283,7 @@ def rounding_scales(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def _squared_scales(inputs: Inputs, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Squared rounding scales of the results of a dense part, by name."""
+    """Squared rounding scales of the results of one of the calls of `_dense_parts`, by name."""
     case, options = inputs.case, dict(attn_mask=None, key_lengths=None, dropout_seed=None) | inputs.options
     kept = options.pop("keep", None)
     maps = _eager_maps(x["query"], x["key"], x["context_query"], x["context_key"], inputs.gate(x), **options)

@@ -65,7 +65,8 @@ class Inputs:
 
     Attributes:
         case: the case.
-        tensors: differentiable tensors by name: those of WIDE, and "lambda" or those of VECTORS and (if any) BIASES.
+        tensors: differentiable tensors by name: those of WIDE, and those of the gate. The latter are "lambda", or
+            VECTORS and, if the gate has biases, BIASES.
         options: keyword arguments of the call, except `backend` and `return_lambda`.
         grad_out: upstream gradient of the output.
         grad_lambda: upstream gradient of lambda; None unless the case has `lambda_gradient`.
@@ -152,7 +153,7 @@ def _strided(count, shape):
 
 
 def _shared_heads(count, shape):
-    """Tensors in which all heads share the memory of one, with a stride of 0."""
+    """Tensors in which all heads share the memory of one head: the stride in H is 0."""
     head = -2 if len(shape) == 3 else 1
     one = [n if d != head % len(shape) else 1 for d, n in enumerate(shape)]
     return [t.expand(shape) for t in _contiguous(count, one)]
@@ -172,7 +173,7 @@ def lay_like(values: Tensor, like: Tensor) -> Tensor:
     """Copies values to new memory with the strides of `like` and NaN in the gaps.
 
     Args:
-        values: the tensor to copy. In a dimension that has stride 0 in `like`, only its first element is used.
+        values: the tensor to copy. If `like` has stride 0 in a dimension, only index 0 of that dimension is copied.
         like: a tensor of the same shape.
 
     Returns:
@@ -273,8 +274,8 @@ QUASI_BIASES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 def make_inputs(case: Case, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Inputs:
     """Returns the tensors of a case, with the same values, up to rounding, for every dtype and device.
 
-    The name of the case is the seed. If the case is `constant`, the tensors of WIDE and the upstream gradient of the
-    output are not random.
+    The name of the case is the seed. If the case is `constant`, all elements of a tensor of WIDE are equal, and also
+    those of the upstream gradient of the output.
     """
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
     packed = case.sequences is not None

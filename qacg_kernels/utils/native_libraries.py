@@ -65,7 +65,11 @@ def _same(machine: str) -> str:
 
 
 def _elf(data: bytes) -> tuple[str, int]:
-    """The machine type of a 64-bit ELF file with these first bytes, and the size of the file in bytes."""
+    """The machine type and the file size in bytes that the header of a 64-bit ELF file declares.
+
+    Args:
+        data: the first bytes of the file.
+    """
     if data[4:6] != b"\x02\x01":
         raise ValueError("expected a 64-bit little-endian ELF file, got another")
     (number,) = struct.unpack_from("<H", data, 18)
@@ -90,7 +94,11 @@ def _has_sections(path: Path, data: bytes) -> bool:
 
 
 def _mach_o(data: bytes) -> tuple[str, int]:
-    """The machine type of a 64-bit Mach-O file with these first bytes, and the size of the file in bytes."""
+    """The machine type and the file size in bytes that the header of a 64-bit Mach-O file declares.
+
+    Args:
+        data: the first bytes of the file.
+    """
     magic, number, _, _, commands = struct.unpack_from("<IIIII", data)
     if magic != 0xFEEDFACF:
         raise ValueError(f"expected a 64-bit Mach-O file, got one that begins with {magic:#x}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def checkout_of(file: str | Path, *status: str) -> tuple[str, bool] | None:
-    """Finds the commit of the checkout that has a file, and whether the checkout differs from the commit.
+    """Finds the commit of the git checkout that contains a file, and whether the checkout differs from the commit.
 
     Args:
         file: a file of the checkout, usually the caller's `__file__`.

@@ -108,7 +108,7 @@ def test_draw_speedups_writes_reproducible_files(tmp_path):
 
 def test_draw_speedups_without_eager_raises(tmp_path):
     pytest.importorskip("matplotlib")
-    with pytest.raises(ValueError, match="Measure eager beside"):
+    with pytest.raises(ValueError, match="Measure eager in the same run"):
         plot.draw_speedups(times(cpu=[0.1]), str(tmp_path / "b.svg"))
 
 

@@ -186,7 +186,7 @@ def test_learning_curves_interrupted_have_their_status(tmp_path, capsys, monkeyp
 def test_refit_baseline_with_fewer_sentences_raises(tmp_path):
     data = published(tmp_path, 30)
     append(tmp_path, {"text": "sentihood", "sentences": 31, "begun_from": "scratch", "seed": 0})
-    with raises("ValueError: data: expected at least the 31 sentences of the training ('sentihood', 31, 0), got fewer"):
+    with raises("ValueError: data: expected at least the 31 sentences of the record ('sentihood', 31, 0), got fewer"):
         learning_curves.refit_baseline(tmp_path, data, ["sentihood"])
 
 
@@ -229,7 +229,7 @@ def test_baseline_only_replaces_only_baseline_metrics(tmp_path, monkeypatch, cap
     assert "C = " in refitted["setting"]
     replace_all(tmp_path, [row | {"data": dict.fromkeys(row["data"], "another")}])
     assert learning_curves.main([*command, "--baseline-only"]) == 1
-    assert "expected the files of the training" in capsys.readouterr().err
+    assert "expected the data files of the record" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -176,7 +176,7 @@ def test_seed_comes_from_the_generator_of_torch(backend, device):
         ({"heads": 1.0}, "TypeError: heads: expected an integer, got 1.0"),
         (
             {"rows": [0, 1]},
-            "TypeError: rows: expected None or positions in ..., got [0, 1]",
+            "TypeError: rows: expected None or a 1-D integer tensor of positions, got [0, 1]",
         ),
     ],
 )

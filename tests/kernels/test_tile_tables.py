@@ -101,7 +101,7 @@ def test_invalid_json_and_other_architecture_raise(tmp_path):
     with pytest.raises(ValueError, match=r"gpu\.json: not JSON"):
         tile_tables.load(path, "sm_90")
     path.write_text(json.dumps(record()))
-    with pytest.raises(ValueError, match="architecture: expected 'sm_80' as this GPU has, got 'sm_90'"):
+    with pytest.raises(ValueError, match="architecture: expected 'sm_80', that of this GPU, got 'sm_90'"):
         tile_tables.load(path, "sm_80")
 
 
@@ -162,7 +162,7 @@ def _foreign(path):
     [
         (_cut_short, "not JSON: .*; delete the file or tune again"),
         (lambda path: path.write_bytes(b"\xff\xfe{}"), ".*can't decode byte 0xff.*; delete the file or tune again"),
-        (_foreign, "architecture: expected 'sm_90' as this GPU has, got 'sm_80'; delete the file or tune again"),
+        (_foreign, "architecture: expected 'sm_90', that of this GPU, got 'sm_80'; delete the file or tune again"),
         (lambda path: path.mkdir(), "Is a directory; make the file readable, delete it or tune again"),
     ],
 )

@@ -149,8 +149,10 @@ def gradient_arguments():
         "ValueError: relevance: expected shape (2, 4), got (4,)": {"relevance": torch.ones(4)},
         "ValueError: inputs: expected shape (2, M), got (3, 3)": {"inputs": torch.ones(3, 3)},
         "ValueError: inputs: expected a tensor that requires grad, got one without. Call": {"inputs": torch.ones(2, 3)},
-        "ValueError: output: expected a result of `inputs` with autograd enabled, got": {"output": torch.ones(2, 4)},
-        "ValueError: output: expected a result of `inputs`, got a tensor that does not depend": {
+        "ValueError: output: expected a tensor computed from `inputs` with autograd enabled, got": {
+            "output": torch.ones(2, 4)
+        },
+        "ValueError: output: expected a tensor computed from `inputs`, got one that does not depend": {
             "output": torch.ones(2, 4, requires_grad=True)
         },
         "TypeError: eps: expected a number, got '1'": {"eps": "1"},

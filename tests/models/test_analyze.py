@@ -171,7 +171,7 @@ def test_analyze_reads_files_and_reports_bad_input(trained, tmp_path, capsys):
         assert expected in capsys.readouterr().err
     with raises("InputError: rows: expected at least one"):
         write_analysis(trained, [], tmp_path / "none", title="")
-    with raises("InputError: got 'food' of 'service is slow' twice"):
+    with raises("InputError: expected each context at most once per sentence, got 'food' twice for 'service is slow'"):
         write_analysis(trained, [row(TEXTS[1], "food")] * 2, tmp_path / "none", title="")
     bert = load_trained(write_model(tmp_path / "bert", kind="bert", layers=1))
     with raises("InputError: model: expected a QACG-BERT, got BERT, which has no quasi-attention"):

@@ -125,8 +125,8 @@ def test_classifier_bad_labels_raise(name, error, given):
 
 @error_cases(
     {
-        "ValueError: start_positions: expected a tensor with end_positions, got None": {"start_positions": None},
-        "ValueError: end_positions: expected a tensor with start_positions, got None": {"end_positions": None},
+        "ValueError: start_positions: expected a tensor if end_positions is given, got None": {"start_positions": None},
+        "ValueError: end_positions: expected a tensor if start_positions is given, got None": {"end_positions": None},
         "ValueError: end_positions: expected shape (2,) or (2, 1), got": {"end_positions": torch.tensor([1])},
         "TypeError: start_positions: expected a torch.Tensor of dtype torch.int64 or torch.int32, got torch.float32": {
             "start_positions": torch.ones(2)
@@ -158,7 +158,8 @@ BAD_FIELDS = {
         "layer_norm_initializer": "ones"
     },
     "ValueError: pooler: expected one of 'cls', 'attention', got 'mean'": {"pooler": "mean"},
-    "ValueError: full_pooler, pooler: expected the same choice, got True, which is 'attention', and 'cls'": {
+    "ValueError: full_pooler, pooler: expected the same choice, got full_pooler=True, which means 'attention', and "
+    "pooler='cls'": {
         "pooler": "cls",
         "full_pooler": True,
     },
@@ -168,7 +169,7 @@ BAD_FIELDS = {
     },
     "ValueError: pad_token_id: expected less than vocab_size = 31, got 31": {"pad_token_id": 31},
     "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
-    "ValueError: id2label: expected ids from 0, got 'a'": {"id2label": {"a": "b"}},
+    "ValueError: id2label: expected integers from 0 as ids, got 'a'": {"id2label": {"a": "b"}},
     "ValueError: num_labels: expected 3 as in id2label, got 2": {"num_labels": 2, "id2label": {0: "a", 1: "b", 2: "c"}},
     "ValueError: num_labels: expected 2 as in id2label, got 3": {"num_labels": 3, "label2id": {"a": 0, "b": 1}},
     "ValueError: label2id: expected 'b' for 1 as in id2label, got 'a'": {
@@ -254,7 +255,7 @@ def test_from_pretrained_damaged_checkpoint_raises(case, tmp_path):
             case.model_class.from_pretrained(tmp_path, **options)
 
     path.write_bytes(whole[:-10])
-    check_load_error(r"model\.safetensors: is truncated after \d+ of \d+ bytes, in \w+")
+    check_load_error(r"model\.safetensors: is truncated after \d+ of \d+ bytes; data are missing for \w+")
     path.write_bytes(whole[:9])
     check_load_error(r"model\.safetensors: is damaged")
     words = next(name for name in state if name.endswith("word_embeddings.weight"))
@@ -327,7 +328,7 @@ def test_head_config_too_large_size_raises(config_class, field):
         "TypeError: label2id: expected a dict from name to id, got int": {"label2id": 5},
         "TypeError: num_labels: expected an integer, got 'x'": {"num_labels": "x"},
         "ValueError: num_labels: expected at least 1, got -1": {"num_labels": -1},
-        "ValueError: id2label: expected 0, 1, ... without a gap, got the ids [1]": {"id2label": {1: "a"}},
+        "ValueError: id2label: expected the ids 0, 1, ... without a gap, got [1]": {"id2label": {1: "a"}},
         "ValueError: problem_type: expected one of 'regression', ...got 'ranking'": {"problem_type": "ranking"},
         "ValueError: encoder.hidden_size: expected at least 1, got 0": {
             "encoder": {"model_type": "bert", "hidden_size": 0}

@@ -92,7 +92,7 @@ def test_buffers_are_ignored():
 
 def test_layout_of_no_bert_or_several_raises():
     with pytest.raises(
-        CheckpointError, match=r"expected a BERT .*got 2 other tensors \(first names: h\.0\.w, wte\.weight\)"
+        CheckpointError, match=r"expected a BERT .*got 2 other tensors \(the first ones: h\.0\.w, wte\.weight\)"
     ):
         Layout.of(["wte.weight", "h.0.w"])
     with raises("CheckpointError: expected a BERT"):

@@ -130,7 +130,12 @@ def test_random_state_is_the_seed(fitted):
         ([("a", "food")], [1, 2], InputError, r"y: expected 1 labels, one for each row of X, got the shape \(2,\)"),
         ([("a", "food"), ("b", None)], [1, 2], InputError, r"got 1 row with an empty cell: 1 \('aspect'\)"),
         ([("a", "food"), ("b", "food")], [1, None], InputError, r"1 \('y'\)\. Fill in these cells, or drop these rows"),
-        (["a", "b"], [1, 2], InputError, "X: expected a DataFrame, or a sequence of pairs of text and aspect"),
+        (
+            ["a", "b"],
+            [1, 2],
+            InputError,
+            "X: expected a DataFrame, a mapping, or a sequence of pairs of text and aspect",
+        ),
         ({"text": ["a"]}, [1], InputError, "aspect: expected one column 'aspect' in the frame, got 'text'"),
     ],
 )

@@ -319,7 +319,7 @@ def test_cli_bad_arguments_print_one_line(model, small_data, tmp_path, capsys):
     train = ["train", "--data", small_data, "--output"]
     fails(capsys, ["train", "--data", tmp_path / "no", "--output", tmp_path / "m"], "no such folder")
     fails(capsys, [*train, model], "which exists", "--overwrite")
-    fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size: expected a multiple of heads")
+    fails(capsys, [*train, tmp_path, "--heads", 5], "hidden_size: expected a multiple of 5, the number of heads")
     fails(capsys, [*train, tmp_path, "--tokenizer", tmp_path / "vocab.txt"], "expected a tokenizer folder")
     fails(capsys, [*train, tmp_path, "--cased"], "cased: expected a vocab.txt as --tokenizer")
     fails(capsys, [*train, tmp_path, "--max-length", 2], "max_length: expected at least")

@@ -115,7 +115,7 @@ def test_standalone_model_of_a_sentence_pair_raises(tokenizer, tmp_path):
     packed = {name: pair[name][0] for name in ("input_ids", "token_type_ids")}
     offsets = torch.tensor([0, len(packed["input_ids"])])
     for batch in (dict(pair), packed | {"cu_seqlens": offsets, "max_seqlen": int(offsets[1])}):
-        with raises("ValueError: token_type_ids: expected one segment, since this model has context_standalone, go"):
+        with raises("ValueError: token_type_ids: expected 0 for all tokens, since config.context_standalone is True"):
             found(**batch, context_ids=context)
     found(**tokenizer(SENTENCES[0], return_tensors="pt"), context_ids=context)
     model(tokenizer, tmp_path / "pairs", False)(**pair, context_ids=context)

@@ -82,7 +82,7 @@ def test_read_tensors_ignores_other_pickled_objects(function, old, tmp_path):
     assert found.keys() == TENSORS.keys() and all(torch.equal(found[name], TENSORS[name]) for name in found)
     assert not trace.exists()
     torch.save({**TENSORS, "options": content["options"]}, path, _use_new_zipfile_serialization=not old)
-    refuse(path, f"expected tensors by name, got {function.__name__} under 'options'")
+    refuse(path, f"expected a tensor for each name, got {function.__name__} for 'options'")
     assert not trace.exists()
     if function is not getattr:  # other loading runs the code
         torch.load(path, weights_only=False)
@@ -99,7 +99,7 @@ def test_truncated_safetensors_file_raises(tmp_path):
     path.write_bytes(content[:-1])
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     last = max(header, key=lambda name: header[name]["data_offsets"][1])
-    assert refuse(path, "is truncated after").endswith(f"in {last}. Copy or download the file again.")
+    assert refuse(path, "is truncated after").endswith(f"for {last}. Copy or download the file again.")
     path.write_bytes(content + b"more")
     refuse(path, "is damaged")
     path.write_bytes(content)
@@ -155,9 +155,9 @@ def test_read_tensors_bad_file_or_content_raises(tmp_path):
     torch.save([torch.ones(2)], path)
     refuse(path, "expected a dictionary of tensors, got list")
     torch.save({"weight": torch.ones(2), "steps": 3}, path)
-    refuse(path, "expected tensors by name, got int under 'steps'")
+    refuse(path, "expected a tensor for each name, got int for 'steps'")
     torch.save({7: torch.ones(2)}, path)
-    refuse(path, "expected tensors by name, got Tensor under 7")
+    refuse(path, "expected a tensor for each name, got Tensor for 7")
 
 
 def test_read_tensors_checks_shards(tmp_path):
@@ -181,7 +181,7 @@ def test_read_tensors_checks_shards(tmp_path):
     with raises("CheckpointError: b.safetensors: expected classifier.bias as in model.safeten"):
         read_tensors(index)
     write_files(shards, a=names[:2], b=names[1:])
-    with raises("CheckpointError: b.safetensors: expected every tensor in one shard, got ...LayerNorm.weight"):
+    with raises("CheckpointError: b.safetensors: expected each tensor in only one shard, got ...LayerNorm.weight"):
         read_tensors(index)
     write_files({names[0]: "../a.safetensors"}, a=names)
     with raises("CheckpointError: expected shards in the same folder, got '../a.safetensors'"):

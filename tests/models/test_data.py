@@ -85,7 +85,7 @@ BAD_ROWS = [
     pytest.param(replaced(FOUR, 1, 0, ""), 3, "empty id", id="id"),
     pytest.param(replaced(FOUR, 1, 1, "  "), 3, "empty sentence1", id="sentence"),
     pytest.param([*FOUR, FOUR[1]], 6, "a row for 'location - 1 - price' on line 3", id="repeated"),
-    pytest.param(replaced(FOUR, 2, 1, "other"), 4, "another sentence on line 2", id="two sentences"),
+    pytest.param(replaced(FOUR, 2, 1, "other"), 4, "a different sentence on line 2", id="two sentences"),
     pytest.param(
         [*group("6"), *FOUR[:3]],
         6,
@@ -106,9 +106,9 @@ def test_sentihood_tsv_bad_row_raises(write_split, rows, line, reason):
 @pytest.mark.parametrize(
     "header,reason",
     [
-        (("id", "sentence1", "aspect", "label"), "got one without sentence2"),
+        (("id", "sentence1", "aspect", "label"), "got a header without sentence2"),
         (("id", "sentence1", "sentence2", "label", "note"), "got also note"),
-        (("id", "sentence1", "sentence2", "label", "id"), "a column twice"),
+        (("id", "sentence1", "sentence2", "label", "id"), "got also a second column of the same name"),
         (("id,sentence1,sentence2,label",), "tab separated"),
     ],
 )
@@ -143,7 +143,7 @@ def test_load_data_bad_folder_raises(tmp_path, write_split):
     with pytest.raises(DataError, match=re.escape("has no test.tsv or test_NLI_M.tsv")):
         load_data(tmp_path, ("train", "test"))
     (tmp_path / "train.csv").write_text("text,aspect,label\n")
-    with raises("DataError: has sentihood-tsv and columns; select one with --format"):
+    with raises("DataError: has data in the formats sentihood-tsv and columns; select one with --format"):
         load_data(tmp_path, ("train",))
     write_split(FOUR, "train_NLI_M.tsv")
     with raises("DataError: has both train.tsv and train_NLI_M.tsv"):
@@ -306,7 +306,7 @@ def test_sentihood_json_bad_item_raises(tmp_path, item, reason):
     "text,line,reason",
     [
         ('{"a": 1}', None, r"expected a JSON array, which begins with \["),
-        ('[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]', 3, r"without , or \]"),
+        ('[\n{"id": 1, "text": "LOCATION1", "opinions": []}\n{"a": 2}]', 3, r"expected , or \] after an item"),
         ('[\n{"a": }]', 2, "is not JSON"),
         ("[]\n[]", 2, "expected the end of the file after the array"),
         ("[]", None, "has no rows"),

@@ -100,7 +100,7 @@ def test_save_pretrained_keeps_changed_weights(ask, tmp_path):
 
 def test_save_pretrained_leaves_other_folders_alone(ask, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="expected a new, empty or model folder, got other files"):
+    with pytest.raises(InputError, match="expected a new or empty folder, or a model folder, got other files"):
         ask.save_pretrained(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     with raises("InputError: notes.txt: cannot be created"):
@@ -184,7 +184,7 @@ def test_fit_number_labels_become_names():
         ({"epoch": 3}, TypeError, "epoch: expected an option of qacg train"),
         ({"epoch": 3}, TypeError, "(?!.*, (delimiter|encoding|format|skip_empty)[,.]).*Available: .*dev_fraction"),
         ({"text_column": "x"}, TypeError, "text_column: expected the argument text"),
-        ({"delimiter": ";"}, TypeError, "data options: expected some of dev_fraction.*got 'delimiter'"),
+        ({"delimiter": ";"}, TypeError, "data options: expected one of dev_fraction.*got 'delimiter'"),
         ({"label": "stars"}, InputError, "label: expected one column 'stars' in the frame, got 'review', 'topic'"),
         ({"on_empty": "drop"}, InputError, "on_empty: expected one of raise, skip, got 'drop'"),
         (
@@ -405,7 +405,7 @@ def test_cells_of_whole_floats_are_ints(values, expected):
 
 
 def test_check_empty_columns_of_two_lengths_raise():
-    with pytest.raises(InputError, match="expected columns of one length, got 1 in 'a', 2 in 'b'"):
+    with pytest.raises(InputError, match="expected columns of equal length, got 1 in 'a', 2 in 'b'"):
         check_empty({"a": ["x"], "b": ["x", "y"]}, "raise")
 
 

@@ -195,7 +195,7 @@ def test_arrow_rows_index_out_of_range_raises(index):
 
 
 def test_arrow_rows_without_rows_raise():
-    with raises("IndexError: index: expected at least one row, got none for index 0"):
+    with raises("IndexError: index: expected none, because there are no rows, got 0"):
         ArrowRows([])[0]
 
 

@@ -62,9 +62,12 @@ def test_resumed_training_keeps_frozen_layers(bert, dataset, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (STANDALONE | {"frozen_layers": 3}, "frozen_layers: expected at most 2, the layers below context_from_layer"),
-        ({"frozen_layers": 1}, "frozen_layers: expected at most 0, the layers below context_from_layer"),
-        ({"model": "bert", "frozen_layers": 4}, "frozen_layers: expected at most 3, the layers of"),
+        (
+            STANDALONE | {"frozen_layers": 3},
+            "frozen_layers: expected at most 2, the number of layers below context_from_layer",
+        ),
+        ({"frozen_layers": 1}, "frozen_layers: expected at most 0, the number of layers below context_from_layer"),
+        ({"model": "bert", "frozen_layers": 4}, "frozen_layers: expected at most 3, the number of layers of"),
         ({"frozen_layers": -1}, "frozen_layers: expected at least 0, got -1"),
     ],
 )

@@ -122,7 +122,7 @@ def test_int8_does_not_resume_a_float32_run(model, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(BulkPrediction, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         bulk(AspectSentiment.from_pretrained(model)).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with raises("InputError: expected an unfinished run with the same int8"):
+    with raises("InputError: expected an unfinished run with the same options, got one that differs in int8"):
         ask = AspectSentiment.from_pretrained(model, int8=True)
         bulk(ask).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
 

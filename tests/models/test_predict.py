@@ -181,10 +181,11 @@ def test_predict_resume_remakes_changed_parts(ask, tmp_path, monkeypatch):
         ({"aspects": ["food"]}, "aspects"),
     ):
         with raises(
-            f"InputError: expected an unfinished run with the same {name}, got one with another value; pass --overwrite"
+            "InputError: expected an unfinished run with the same options, "
+            f"got one that differs in {name}; pass --overwrite"
         ):
             bulk(ask, **other).write(requests(), output, model_digest="m", resume=True)
-    with raises("InputError: expected an unfinished run with the same model"):
+    with raises("InputError: expected an unfinished run with the same options, got one that differs in model"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     (parts / ".00000003.999").write_text("half a part")
     # The second window changed meanwhile: it is computed again, and the two others are kept.
@@ -222,7 +223,7 @@ def test_predict_resume_remakes_damaged_parts(ask, tmp_path):
             (parts / name).write_bytes(damaged if name == "00000001" else content)
         printed = []
         taken = bulk(ask).write(requests(), output, model_digest="m", resume=True, say=printed.append)
-        assert printed == [f"{parts / '00000001'}: is damaged, its digest does not match; it is made again"]
+        assert printed == [f"{parts / '00000001'}: is damaged: its digest does not match its content; it is made again"]
         assert taken == len(kept) - 2, "all but the plan and the damaged one"
         assert output.read_text(encoding="utf-8") == expected
         output.unlink()
@@ -308,7 +309,7 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
         (b"\xff", "is not JSON"),
         (b"[]", "plan.json: expected an object, got []"),
         (b'{"format": 1, "model": "m"}', "lacks attention, aspects,"),
-        (b'{"format": 2, "model": "m"}', "the same format"),
+        (b'{"format": 2, "model": "m"}', "differs in format"),
     ],
     ids=["cut", "deep", "digits", "bytes", "list", "lacking", "other"],
 )
@@ -382,7 +383,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
             [*given, "--aspects", "view"],
             "aspects: expected one of the model's aspects (food, price, service), got 'view'",
         ),
-        ([*given, "--targets", "x"], "targets: expected none for a model whose contexts are aspects only, got x"),
+        ([*given, "--targets", "x"], "targets: expected None, since the model has no targets, got x"),
         ([*given, "--output", "out.txt"], "output: expected a name that ends in .csv or .jsonl, got out.txt"),
         ([*given, "--resume"], "resume: expected --output FILE with --resume, got none"),
         ([*given, "--aspect-column", "a"], "aspect-column: expected a table as --input, got lines of text"),
@@ -432,7 +433,10 @@ def test_predict_keeps_other_columns_by_default(model, tmp_path, capsys):
     capsys.readouterr()
     (tmp_path / "in.txt").write_text("fine\n")
     assert run(model, "--input", tmp_path / "in.txt", "--columns", "all") == 2
-    message = "columns: expected the format csv, tsv, xlsx or parquet with --columns all, got txt. Omit --columns."
+    message = (
+        "columns: expected an input in the format csv, tsv, xlsx or parquet with --columns all, got txt."
+        " Omit --columns."
+    )
     assert message in capsys.readouterr().err
 
 
@@ -467,7 +471,7 @@ def test_predict_min_confidence_marks_uncertain_rows(model, ask, tmp_path, capsy
     marking = BulkPrediction(ask, ask.questions(), lines, Path("texts"), 4)
     with pytest.raises(KeyboardInterrupt):
         marking.write(requests(), tmp_path / "half.jsonl", model_digest="m", progress=Interrupting())
-    with raises("InputError: expected an unfinished run with the same output format"):
+    with raises("InputError: expected an unfinished run with the same options, got one that differs in output format"):
         bulk(ask).write(requests(), tmp_path / "half.jsonl", model_digest="m", resume=True)
 
 

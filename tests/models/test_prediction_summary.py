@@ -138,7 +138,7 @@ def test_summary_of_a_resumed_run_is_whole(model, reviews, monkeypatch):
         ),
         (
             ["--output", "out.csv", "--summary", "page.html", "--date-column", "when"],
-            "date-column: expected a column that the output copies ('hotel', 'day', 'label'), got 'when'",
+            "date-column: expected a column that is copied to the output ('hotel', 'day', 'label'), got 'when'",
         ),
         (
             ["--output", "out.csv", "--summary", "page.html", "--columns", "none", "--group-column", "hotel"],

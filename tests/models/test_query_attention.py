@@ -216,7 +216,7 @@ def test_token_types_are_derived_from_the_separator():
     assert not torch.allclose(
         m(**BATCH).start_logits, given.start_logits
     )  # in BATCH the separator belongs to the question
-    with raises("ValueError: token_type_ids: expected a tensor, since confi"):
+    with raises("ValueError: token_type_ids: expected a tensor if config.sep_token_id is None, got None"):
         build(QueryAttentionForQuestionAnswering, QueryAttentionConfig(encoder=roberta_config()))(**plain)
     with raises("ValueError: input_ids: expected a separator (3) in every row, got none in row 0"):
         m(torch.tensor([[1, 2, 4]]))
@@ -338,7 +338,7 @@ def test_query_attention_config_contains_the_encoder_config(tmp_path):
         "TypeError: attend_padding: expected True or False, got 1": {"attend_padding": 1},
         "ValueError: head: expected one of 'linear', 'convolutional', got 'deep'": {"head": "deep"},
         "ValueError: head: expected one of 'linear', 'convolutional', got []": {"head": []},
-        "TypeError: encoder.model_type: expected a text, such as 'bert', got []": {"encoder": {"model_type": []}},
+        "TypeError: encoder.model_type: expected a string, such as 'bert', got []": {"encoder": {"model_type": []}},
         "ValueError: conv_channels: expected at least 1, got 0": {"conv_channels": 0},
         "TypeError: num_question_types: expected an integer, got 2.5": {"num_question_types": 2.5},
         "ValueError: head_dropout: expected a probability in [0, 1), got 1.0": {"head_dropout": 1.0},

@@ -232,7 +232,7 @@ def test_answers_of_models_without_token_types(tokenizer, untyped):
         found = chosen.answer("Where does Frida live?", LONG)
         assert found.text and LONG[found.start : found.end] == found.text
     bare = QueryAttentionForQuestionAnswering(QueryAttentionConfig(encoder=roberta_config(vocab_size=len(tokenizer))))
-    with raises("ValueError: token_type_ids: expected a tensor, since confi"):
+    with raises("ValueError: token_type_ids: expected a tensor if config.sep_token_id is None, got None"):
         QuestionAnswerer(bare, untyped, max_length=14, stride=1).answer("?", "It rains.")
 
 

@@ -218,7 +218,7 @@ def test_suggest_bad_arguments_print_one_line(tmp_path, capsys):
     assert sheet.read_text() == "labels that took a day"
     with raises("InputError: at least 20"):
         propose(["the soup was good"] * 5)
-    with raises("InputError: with a noun in at least 3 sentences, got none"):
+    with raises("InputError: noun that occurs in at least 3 sentences, got none"):
         propose(["so gut wie nie"] * 30)
 
 

@@ -188,7 +188,7 @@ def test_train_without_quasi_attention_ignores_lambda(dataset, tmp_path):
         ({"learning_rate": math.nan}, "learning_rate: expected a positive number"),
         ({"dropout": 1.0}, r"dropout: expected a number in \[0, 1\)"),
         ({"balance": 1.5}, "balance: expected a number from 0 to 1"),
-        ({"heads": 3}, "hidden_size: expected a multiple of heads, 3, got 16"),
+        ({"heads": 3}, "hidden_size: expected a multiple of 3, the number of heads, got 16"),
         ({"seed": -1}, "seed: expected at least 0"),
         ({"quasi_scale": math.inf}, "quasi_scale: expected a finite number, got inf"),
         ({"quasi_scale": 10**400}, "quasi_scale: expected a number that a float can store, got a larger one"),
@@ -276,7 +276,7 @@ def test_train_starts_from_its_own_checkpoint(dataset, folder, tmp_path):
     for name, value in trained.model.state_dict().items():
         torch.testing.assert_close(value, before[name], atol=1e-6, rtol=0)
     assert any("loaded" in line for line in printed)
-    with raises("InputError: max_length: expected at most 128, the positions of ..., got 500"):
+    with raises("InputError: max_length: expected at most 128, the number of positions of ..., got 500"):
         training.train(dataset, tmp_path / "n", replace(options, max_length=500))
     with raises("InputError: layers: expected none with the checkpoint ..., which defines it"):
         replace(options, layers=2)

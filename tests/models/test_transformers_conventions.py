@@ -161,7 +161,7 @@ def test_attention_name_rejects_a_position_bias():
     from qacg_models.modules.transformers_attention import fused_attention_forward
 
     heads = torch.zeros(1, 2, 3, 8)
-    with pytest.raises(ValueError, match="position_bias: expected None for 'qacg_fused'"):
+    with pytest.raises(ValueError, match="position_bias: expected None with attn_implementation='qacg_fused'"):
         fused_attention_forward(torch.nn.Module(), heads, heads, heads, None, position_bias=heads)
 
 

@@ -178,7 +178,7 @@ def test_empty_cells_are_listed_up_to_twenty(tmp_path):
     assert caught.value.line == 4
     assert caught.value.reason == (
         f"has an empty 'verdict' (also lines {lines.replace(', 61', '')}); line 9: has an empty 'review'; and 14 more; "
-        "fill in empty cells (with none if there is no opinion), or pass --skip-empty to leave such rows out"
+        "fill in empty cells (the label 'none' means no opinion), or pass --skip-empty to leave such rows out"
     )
 
 
@@ -327,7 +327,7 @@ def test_wide_bad_options_raise(tmp_path):
         with pytest.raises(InputError, match=reason):
             rows_of(path, **options)
     write_table(path, [row[:1] for row in WIDE])
-    with raises("DataError: columns: expected one for each aspect, got only 'text'"):
+    with raises("DataError: columns: expected a column for each aspect, got only 'text'"):
         rows_of(path, wide=True)
 
 

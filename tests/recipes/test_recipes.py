@@ -164,7 +164,7 @@ def test_toy_model_and_format_reject_wrong_input(copy):
         "context_projection: expected none for the model 'toy-bert', which has no such field, got head. Omit"
         " context_projection.",
         f"{copy / 'bad' / 'train.lines'}:1: expected aspect | label | text, got 'swimming | good'",
-        f"{copy / 'bad'}: has toy-lines and columns; select one with --format",
+        f"{copy / 'bad'}: has data in the formats toy-lines and columns; select one with --format",
         f"{copy / 'bad' / 'train.lines'}: expected no --text-column or similar option: lines have no column names",
     ]
 

@@ -58,11 +58,13 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
     if not inputs.requires_grad:
         raise ValueError("inputs: expected a tensor that requires grad, got one without. Call inputs.requires_grad_()")
     if not output.requires_grad:
-        raise ValueError("output: expected a result of `inputs` with autograd enabled, got one without gradient")
+        raise ValueError(
+            "output: expected a tensor computed from `inputs` with autograd enabled, got one that does not require grad"
+        )
     output_share = relevance / (output.detach() + eps)
     (gradient,) = torch.autograd.grad(output, inputs, grad_outputs=output_share, retain_graph=True, allow_unused=True)
     if gradient is None:
-        raise ValueError("output: expected a result of `inputs`, got a tensor that does not depend on them")
+        raise ValueError("output: expected a tensor computed from `inputs`, got one that does not depend on them")
     parts = ((inputs.detach() + eps) * gradient).abs()
     return parts * (relevance.sum(-1, keepdim=True) / (parts.sum(-1, keepdim=True) + eps))
 

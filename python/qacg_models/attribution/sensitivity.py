@@ -115,7 +115,7 @@ def one_hot(logits: Tensor, target: int | Tensor | None) -> Tensor:
         target: an integer for all rows, (B,) integers, or None for the class with the highest logit of each row.
 
     Raises:
-        TypeError: `target` is not a number or a sequence of numbers.
+        TypeError: `target` is neither a number nor a sequence of numbers.
         ValueError: `target` has a wrong shape or dtype, or is out of range.
     """
     rows, classes = logits.shape

@@ -34,8 +34,8 @@ class DataCheck:
     Attributes:
         dataset: the checked data set.
         format_reason: a line with the format and the reason why it was chosen.
-        balance: number of rows, by split, aspect and class index of the label.
-        tokens: counts of truncated texts, words and unknown tokens.
+        balance: number of rows, by split, then by aspect, then by class index of the label.
+        tokens: number of truncated texts, number of words, and number of unknown tokens.
         rows: the rows that were searched for doubtful labels.
         doubts: the doubtful labels, the most doubtful first.
         doubted_by: description of the classifier that found the doubtful labels.
@@ -122,7 +122,7 @@ class DataCheck:
 
 
 def doubted_rows(dataset: Dataset) -> list[Example]:
-    """Returns the rows to search for doubtful labels: train, then dev if both splits are from the same files."""
+    """Returns the rows to search for doubtful labels: train, and also dev if both splits come from the same files."""
     rows = list(dataset.splits["train"])
     same = "dev" in dataset.splits and dataset.files["dev"] == dataset.files["train"]
     return rows + list(dataset.splits["dev"]) if same else rows

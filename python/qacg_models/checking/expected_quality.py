@@ -20,7 +20,7 @@ def expected_quality(sentences: int) -> str:
     """Returns a line with the range of macro-F1 on test for each model, at the measured size nearest to `sentences`.
 
     Args:
-        sentences: number of training sentences; the nearest size is the one whose ratio to it is closest to 1.
+        sentences: number of training sentences; the nearest size is the one whose ratio to this number is closest to 1.
 
     Example:
         >>> expected_quality(320)

@@ -21,7 +21,8 @@ FOLDS = 3
 def model_doubts(dataset: Dataset, options: TrainingOptions, say: Callable[[str], None]) -> list[Doubt]:
     """Returns the doubtful labels of the training rows, most doubtful first.
 
-    Each row is predicted by a model that was trained without it. All models have the same split dev, and are deleted.
+    Each row is predicted by a model that was trained without it. All models are trained with the same dev rows. Each
+    model is deleted after its predictions.
 
     Args:
         dataset: the data set; it has the splits train and dev.

@@ -22,13 +22,13 @@ class TokenCheck:
     """Counts over the distinct training texts, or over a sample of them (`check_tokens`).
 
     Attributes:
-        start: a line with the checkpoint, or random weights, from which training starts, and the reason.
+        start: a line that names what training starts from (a checkpoint or random weights), and the reason.
         vocabulary: tokenizer or checkpoint whose vocabulary is used, or "learned from the texts".
         texts: number of examined texts.
         max_length: maximum length of the model in tokens.
         cut: number of texts with more than `max_length` tokens, which are truncated.
-        longest: length of the longest text in tokens. All lengths include the special tokens and, if the inputs contain
-            the name of the context, the longest name.
+        longest: length of the longest text in tokens. This length and those for `cut` include the special tokens and,
+            if the model's inputs contain the name of a context, the tokens of the longest name.
         words: number of words in the examined texts.
         pieces: number of tokens of the words.
         unknown: number of these tokens that are the unknown token.

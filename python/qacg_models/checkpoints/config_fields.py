@@ -36,8 +36,9 @@ def configuration(
     """Returns the configuration for loading a checkpoint into a model of this package.
 
     The value of a field is that in `overrides`, otherwise that in the checkpoint's configuration file, otherwise that
-    of the tensors (see `variant`), otherwise the default. The stored number and names of labels are dropped if
-    `overrides` has either. The caller then compares the fields with the tensors, with `check_agreement`.
+    of the tensors (see `variant`), otherwise the default. If `overrides` has the number or the names of the labels, the
+    number and the names in the file are ignored. The caller then calls `check_agreement` to compare the fields with the
+    tensors.
 
     Args:
         config_class: class of the configuration.
@@ -53,8 +54,8 @@ def configuration(
     """
     if source.fields is None:
         raise CheckpointError(
-            f"{source.path}: expected config.json or bert_config.json beside it, got none. Pass the path of a file as "
-            "config, since tensors do not determine the number of heads."
+            f"{source.path}: expected config.json or bert_config.json beside it, got none. Pass the path of a "
+            "configuration file as config: the tensors do not determine the number of attention heads."
         )
     kind = source.fields.get("model_type")
     notes: list[str] = []
@@ -92,7 +93,8 @@ def _of_another_model(
     A note about dropped fields is appended to `notes`. `known` is an instance of `config_class`.
 
     Raises:
-        CheckpointError: the model type is none of this package, or its context tensors have another meaning.
+        CheckpointError: the model type is not one of this package, or a model of that type uses context tensors
+            differently.
     """
     kind = source.fields["model_type"]
     where, model_type = source.fields_path, config_class.model_type
@@ -140,7 +142,10 @@ def variant(source: Source) -> dict[str, object]:
 
 
 def size_in_tensors(source: Source, field: str) -> int | None:
-    """Returns the size of `field`, a key of _SIZES or num_hidden_layers, in the tensors; None if they lack it."""
+    """Returns the value of a size field according to the tensors; None if the tensors with this size are missing.
+
+    `field` is "num_hidden_layers" or a key of _SIZES.
+    """
     if field == "num_hidden_layers":
         numbers = {number for name in source.tensors if (number := layer_number(name)) is not None}
         return max(numbers) + 1 if numbers else None

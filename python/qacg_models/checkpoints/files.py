@@ -45,8 +45,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return _read_torch(path)
     known = ", ".join((*SAFETENSORS, *TORCH))
     raise CheckpointError(
-        f"{path}: expected a file that ends in {known} or .index.json. Save the variables of a TensorFlow checkpoint "
-        "as safetensors under their own names."
+        f"{path}: expected a file that ends in {known} or .index.json. To load a TensorFlow checkpoint, save "
+        "its variables as safetensors, without renaming them."
     )
 
 
@@ -59,7 +59,8 @@ def weights_file(folder: Path, *, safetensors: bool | None = None, variant: str 
         variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
 
     Raises:
-        CheckpointError: no file has a usual name. If `variant` is None, a single file of weights may have any name.
+        CheckpointError: no file has a usual name, such as `model.safetensors`. If `variant` is None and the folder has
+            only one file of weights, this file may have any name.
     """
     infix = f".{variant}" if variant else ""
     usual = {
@@ -108,8 +109,8 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
             )
         if twice := sorted(tensors.keys() & found.keys()):
             raise CheckpointError(
-                f"{index.parent / shard}: expected every tensor in one shard, got {some(twice)} in another one "
-                "too. Copy or download all files of the checkpoint again."
+                f"{index.parent / shard}: expected each tensor in only one shard, got {some(twice)} in another "
+                "shard too. Copy or download all files of the checkpoint again."
             )
         tensors |= found
     return tensors
@@ -150,7 +151,8 @@ def _check_length(path: Path) -> None:
         cut = sorted((end, name) for name, end in ends.items() if 8 + length + end > size)
         names = [name for _, name in cut]
         raise CheckpointError(
-            f"{path}: is truncated after {size} of {whole} bytes, in {some(names)}. Copy or download the file again."
+            f"{path}: is truncated after {size} of {whole} bytes; data are missing for {some(names)}. Copy or download "
+            "the file again."
         )
 
 
@@ -167,8 +169,8 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             name = _refused_class(error)
             if name is None or name in replaced or len(replaced) == _MOST_CLASSES:
                 raise CheckpointError(
-                    f"{path}: is damaged or contains more than tensors: {name or 'an unreadable pickle'}. Pickled code "
-                    "never runs: save model.state_dict(), or safetensors."
+                    f"{path}: is damaged or contains objects other than tensors: {name or 'an unreadable pickle'}. "
+                    "Pickled code never runs. Save tensors only: model.state_dict(), or a safetensors file."
                 ) from None
             replaced[name] = _replacement(name)
         except Exception as error:  # a damaged pickle can raise any exception
@@ -182,7 +184,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path}: expected a dictionary of tensors, got {type(content).__name__}")
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(f"{path}: expected tensors by name, got {type(value).__name__} under {name!r}")
+            raise CheckpointError(f"{path}: expected a tensor for each name, got {type(value).__name__} for {name!r}")
     return {name: value.detach() for name, value in content.items()}
 
 

@@ -36,18 +36,18 @@ def fit(
         expected: shapes of the tensors of the model by their names in this package.
         model: name of the model, for the report.
         heads: number of attention heads of the model.
-        initializer_range: standard deviation of rows that are added to the word table.
-        permissions: what the user permits.
+        initializer_range: standard deviation of the random rows that are added to the word table.
+        permissions: what the user permits if a tensor is missing or has another shape.
         not_needed: regular expressions for the names of tensors that the model does not use.
 
     Returns:
-        The tensors that the checkpoint has, and zeros for biases of gates that it lacks, by their names in this
+        The tensors that the checkpoint has, and zeros for gate biases that it lacks, by their names in this
         package; and the report.
 
     Raises:
         CheckpointError: a part of the model, one of PARTS, is incomplete; the checkpoint has backbone tensors or gate
-            biases that the model lacks; or a tensor has another shape, a dtype that is not floating-point, NaN or
-            infinity. `permissions` allow missing tensors and some other shapes.
+            biases that the model lacks; or a tensor has another shape, is not of a floating-point dtype, or contains
+            NaN or infinity. `permissions` can allow missing tensors and some changes of shape.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}

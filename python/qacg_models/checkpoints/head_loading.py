@@ -33,14 +33,15 @@ class HeadCheckpointLoading(ReportedLoading):
         output_loading_info: bool = False,
         **kwargs,  # configuration fields, and the options of transformers' from_pretrained
     ):
-        """Loads a checkpoint of this model, with any prefixes, or of its encoder.
+        """Loads a checkpoint of this model, or of its encoder only.
 
-        A logger reports loaded, missing and unexpected tensors, as a warning unless all tensors match. A head that the
-        checkpoint does not contain keeps its initial values.
+        The tensor names of the encoder may have any prefix. A logger reports loaded, missing and unexpected tensors, at
+        level INFO if all tensors match, otherwise at level WARNING. A head that the checkpoint does not contain keeps
+        its initial values.
 
         Args:
-            pretrained_model_name_or_path: a folder, a file of weights, or the name of a repository on the hub; None: as
-                in transformers, with `state_dict`.
+            pretrained_model_name_or_path: a folder, a file of weights, or the name of a repository on the hub; None:
+                the weights are those of the argument `state_dict`, as in transformers.
             *model_args: arguments of the constructor after the configuration.
             config: a configuration, or its file or folder; None: the file beside the weights. Required for the
                 checkpoint of an encoder, whose configuration does not describe the head.
@@ -50,7 +51,8 @@ class HeadCheckpointLoading(ReportedLoading):
                 incomplete head lacks; False: raise an error.
             output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
                 key "report".
-            **kwargs: options of transformers' from_pretrained and, unless `config` is a configuration, its fields.
+            **kwargs: options of transformers' from_pretrained. Unless `config` is a configuration object, also fields
+                that replace the fields of the configuration file.
 
         Returns:
             The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
@@ -101,7 +103,8 @@ class HeadCheckpointLoading(ReportedLoading):
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks.
             ignore_mismatched_sizes: initialise at random the tensors of the head whose size differs, and those that an
                 incomplete head lacks.
-            **kwargs: options of transformers' from_pretrained and, unless `config` is a configuration, its fields.
+            **kwargs: options of transformers' from_pretrained. Unless `config` is a configuration object, also fields
+                that replace the fields of the configuration file.
 
         Returns:
             A pair: the model in evaluation mode, and the loading info of transformers, with the report under "report".
@@ -184,7 +187,8 @@ def head_configuration(
     path = config_file(weights, config)
     if path is None:
         raise CheckpointError(
-            f"{weights}: expected config.json or bert_config.json beside it, got none. Pass a file as config."
+            f"{weights}: expected config.json or bert_config.json beside it, got none. Pass the path of a "
+            "configuration file as config."
         )
     try:
         return config_class.from_dict({**read_json(path), **fields})

@@ -31,8 +31,9 @@ class HeadLayout:
         base: prefix of the encoder in this package, such as `bert.`.
         encoder: prefix of the encoder in the checkpoint.
         outer: prefix of the head in the checkpoint.
-        head: name of a module of the head in the checkpoint, with a final dot; empty if it is the name in this package.
-        our_head: name of the module `head` in this package, with a final dot.
+        head: name, in the checkpoint, of the head module that this package names differently, with a final dot; empty
+            if there is no such module.
+        our_head: name of that module in this package, with a final dot; empty if `head` is empty.
         gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
     """
 

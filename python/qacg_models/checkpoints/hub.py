@@ -27,7 +27,7 @@ def locate(
 
     Args:
         name: a path, or the name of a repository on the hub.
-        subfolder: folder inside the folder or repository.
+        subfolder: folder of the checkpoint inside the folder or repository; "": that folder or repository itself.
         use_safetensors: True for safetensors files only, False for torch files only; None prefers safetensors.
         variant: infix of file names as in transformers, such as "fp16" for `model.fp16.safetensors`; None: no infix.
         options: options of the download.

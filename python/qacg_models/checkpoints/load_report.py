@@ -20,8 +20,8 @@ class Report:
         unexpected: names in the source of tensors that the model does not have.
         unused: names in the source of tensors that the model does not require. They are optimizer state, buffers that
             are computed from the sizes, a pooler or its gate.
-        reshaped: tensors whose shape or values differ from the source, and biases of zeros that were added or dropped,
-            with a note of the change.
+        reshaped: a note of the change for each tensor whose shape or values differ from the source, and for each zero
+            bias that was added or dropped.
         notes: other decisions, one sentence each.
     """
 

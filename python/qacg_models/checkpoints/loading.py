@@ -27,7 +27,8 @@ class Prepared:
     Attributes:
         config: configuration of the model.
         tensors: the tensors for the model, by their names in this package; without tensors that the checkpoint lacks.
-        own_names: names in this package, by names in the model. The names in a base model lack the prefix `bert.`.
+        own_names: maps the names in the model to the names in this package. The names in a base model lack the prefix
+            `bert.`.
         report: the report about every tensor.
     """
 
@@ -55,9 +56,9 @@ def prepare(
     Args:
         model_class: class of the model.
         source: the checkpoint.
-        config: configuration of the model; None builds one from the file of the checkpoint and `overrides`.
-        overrides: fields that replace the fields of the checkpoint; ignored with `config`.
-        permissions: what the user permits.
+        config: configuration of the model; None: built from the checkpoint's configuration file and `overrides`.
+        overrides: fields that replace the fields of the checkpoint; ignored if `config` is given.
+        permissions: what the user permits if a tensor is missing or has another shape.
         model_options: arguments of the constructor in addition to the configuration.
 
     Raises:
@@ -106,12 +107,14 @@ class CheckpointLoading(ReportedLoading):
         The released code is the published code of QACG-BERT or CG-BERT. A checkpoint of a BERT is from TensorFlow or
         transformers.
 
-        A logger reports loaded, missing, unexpected and reshaped tensors, as a warning unless all tensors match. Parts
-        that the checkpoint does not contain (a head, a pooler, the context layers) keep their initial values.
+        A logger reports loaded, missing, unexpected and reshaped tensors, at level INFO if all tensors match, otherwise
+        at level WARNING. Parts that the checkpoint does not contain (a head, a pooler, the context layers) keep their
+        initial values.
 
         Args:
             pretrained_model_name_or_path: a folder, a file of weights with its configuration beside it, or the
-                name of a repository on the hub; None: as in transformers, with `state_dict`.
+                name of a repository on the hub; None: the weights are those of the argument
+                `state_dict`, as in transformers.
             *model_args: arguments of the constructor after the configuration.
             config: a configuration, or its file or folder; None: the file beside the weights.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
@@ -121,10 +124,11 @@ class CheckpointLoading(ReportedLoading):
             truncate_contexts: allow dropping the last rows of the context table, if `contexts` has fewer names than the
                 table has rows. Checkpoints of the released code have 8 rows.
             resize_vocabulary: allow dropping or adding rows of the word table, if vocab_size=N differs from the table.
-            ignore_mismatched_sizes: initialise a head of another size at random.
+            ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
             output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
                 key "report".
-            **kwargs: options of transformers' from_pretrained and, unless `config` is a configuration, its fields.
+            **kwargs: options of transformers' from_pretrained. Unless `config` is a configuration object, also fields
+                that replace the fields of the configuration file.
 
         Returns:
             The model in evaluation mode; with output_loading_info the pair of the model and the loading info.
@@ -176,9 +180,9 @@ class CheckpointLoading(ReportedLoading):
         Args:
             source: the checkpoint.
             *model_args: arguments of the constructor after the configuration.
-            config: configuration of the model; None builds one from the file of the checkpoint and `overrides`.
-            overrides: fields that replace the fields of the checkpoint; ignored with `config`.
-            permissions: what the user permits for tensors that do not fit.
+            config: configuration of the model; None: built from the checkpoint's configuration file and `overrides`.
+            overrides: fields that replace the fields of the checkpoint; ignored if `config` is given.
+            permissions: what the user permits if a tensor is missing or has another shape.
             **kwargs: options of transformers' from_pretrained, and arguments of the constructor.
 
         Returns:

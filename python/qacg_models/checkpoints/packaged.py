@@ -1,4 +1,4 @@
-"""Pretrained weights inside Python packages, by a short name. Nothing is downloaded when they are loaded."""
+"""Finds pretrained weights in installed Python packages, by short names such as `minilm`. Downloads nothing."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,7 +29,7 @@ PACKAGED = {
 
 
 def is_installed(name: str) -> bool:
-    """Returns whether the package of a name in PACKAGED is installed."""
+    """Returns whether the package for a short name, a key of PACKAGED, is installed."""
     try:
         found = find_spec(PACKAGED[name].module)
     except ValueError:  # a loaded module of that name has no spec
@@ -38,7 +38,7 @@ def is_installed(name: str) -> bool:
 
 
 def located(name: str) -> Path:
-    """Returns the path of a checkpoint that is given as a path or as a name in PACKAGED.
+    """Returns the path of a checkpoint that is given as a path or as a short name, a key of PACKAGED.
 
     Raises:
         InputError: the package is not installed, or lacks the checkpoint.
@@ -52,8 +52,8 @@ def located(name: str) -> Path:
         found = None
     if found is None or not found.submodule_search_locations:
         raise InputError(
-            f"from: expected an installed {packaged.package} for {name!r}. Run pip install {packaged.package}, "
-            f"or write ./{name} for a folder of that name."
+            f"from: expected the installed package {packaged.package} for {name!r}, got none. Run pip install "
+            f"{packaged.package}, or write ./{name} for a folder of that name."
         )
     folder = Path(found.submodule_search_locations[0]) / packaged.folder
     if not (folder / "config.json").is_file():

@@ -15,11 +15,12 @@ class Permissions:
     """What loading may do to a checkpoint that does not fit; nothing by default.
 
     Attributes:
-        initialize_missing: initialise missing tensors of the backbone, and of incomplete other parts, at random.
+        initialize_missing: initialise at random the missing tensors of the backbone, and of other parts of which the
+            checkpoint has some tensors.
         truncate_positions: drop the last rows of the position table.
         truncate_contexts: drop the last rows of the context table.
         resize_vocabulary: drop the last rows of the word table, or add new rows.
-        ignore_mismatched_sizes: initialise a head of another size at random.
+        ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
     """
 
     initialize_missing: bool = False

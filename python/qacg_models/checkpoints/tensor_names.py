@@ -82,12 +82,13 @@ class Layout:
             some = ", ".join(sorted(names)[:3]) or "none"
             raise CheckpointError(
                 f"expected a BERT with tensors of embeddings or encoder.layer.0.attention, got {len(names)} other "
-                f"tensors (first names: {some})"
+                f"tensors (the first ones: {some})"
             )
         if len(prefixes) > 1:
             found = ", ".join(map(repr, prefixes))
             raise CheckpointError(
-                f"expected one encoder, got {len(prefixes)}, with the prefixes {found}. Save the tensors of one."
+                f"expected one encoder, got {len(prefixes)}, with the prefixes {found}. Save the tensors of "
+                "one encoder."
             )
         base = BASE if prefixes[0].endswith(BASE) else ""
         compact = NAMINGS["compact"]["query"]

@@ -84,7 +84,7 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
         "--device",
         default="auto",
         help="device of the model, such as cpu or cuda; auto: a GPU if there is one, otherwise the CPU; under torchrun "
-        "each process uses another GPU (default: %(default)s)",
+        "each process uses its own GPU (default: %(default)s)",
     )
     parser.add_argument(
         "--int8",
@@ -117,7 +117,7 @@ def check_machine_flags(arguments: argparse.Namespace) -> None:
 
 
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
-    """Prints the batch size, the CPU threads of a model on the CPU, and their flags to stderr; main process only."""
+    """Prints the batch size, its flag and, for a model on the CPU, the threads to stderr; in the main process only."""
     if is_main():
         threads = "" if trained.model.device.type != "cpu" else f", {counted(trained.thread_count, 'CPU thread')}"
         flags = "--batch-size, --threads" if threads else "--batch-size"

@@ -63,10 +63,10 @@ def load_libraries(*, alone: bool) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Disables garbage collection inside the block; the collector ignores objects that exist when the block ends.
+    """Disables garbage collection inside the block; later collections ignore the objects that exist at its end.
 
     Modules consist of hundreds of thousands of objects that live as long as the process. Scanning them repeatedly takes
-    a fifth of the import time, and more time when the process ends.
+    a fifth of the import time, and delays the end of the process.
     """
     running = gc.isenabled()
     gc.disable()

@@ -15,19 +15,19 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
 
     Args:
         group: the argument group to which the flags are added.
-        default: the defaults of the options in MODEL_DEFAULTS in words, for the help texts.
+        default: description of the default values of the options in MODEL_DEFAULTS, for the help texts.
     """
     group.add_argument(
         "--input-format",
         default="auto",
         choices=("auto", *FORMATS),
-        help="format of the input: one text per line, or a table; auto uses the suffix (default: %(default)s)",
+        help="format of the input: one text per line, or a table; auto: by the file's suffix (default: %(default)s)",
     )
     group.add_argument("--text-column", metavar="NAME", help=f"column or key of the text (default: {default})")
     group.add_argument(
         "--delimiter",
         metavar="CHARACTER",
-        help=f"delimiter of a CSV; \\t is a tab, auto detects it from the header (default: {default})",
+        help=f"delimiter of a CSV, \\t for a tab; auto: detect the delimiter from the header (default: {default})",
     )
     group.add_argument(
         "--encoding",

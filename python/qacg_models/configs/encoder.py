@@ -132,7 +132,7 @@ class EncoderConfig(PreTrainedConfig):
         unpad: whether the encoder removes the padding of padded batches. Outputs for tokens and the pooled output stay
             the same; outputs for padding are 0. Hooks receive (T, ...) for T tokens instead of (B, L, ...). No effect
             on a GPU (finding the padding would synchronise with the CPU), under torch.compile, for models without
-            pooler, and with output_attentions.
+            pooler, or with output_attentions.
         **kwargs: fields of every transformers configuration.
 
     Raises:
@@ -203,7 +203,10 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """Reads a configuration file as transformers does, but replaces a model type in `reads` by the class's own."""
+        """Reads a configuration file as transformers does, and replaces its model type if it is in `reads`.
+
+        The new model type is that of this class.
+        """
         found, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         if found.get("model_type") in cls.reads:
             found = found | {"model_type": cls.model_type}
@@ -220,10 +223,10 @@ class EncoderConfig(PreTrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
     def _remove_fixed_fields(self, given: dict[str, object]) -> None:
-        """Removes from `given` the model type, the fields with a fixed value, and sizes of other poolers.
+        """Removes from `given` the model type, and the fields in _FIXED and _OTHER_POOLER_FIELDS.
 
         Raises:
-            ValueError: a field differs from its fixed value, or the model type is that of another model.
+            ValueError: a field differs from its value in _FIXED, or the model type is that of another model.
             TypeError: a field is unknown.
         """
         kind = given.pop("model_type", self.model_type)
@@ -297,8 +300,8 @@ def _pooler(pooler: str | None, full_pooler: object) -> str:
     meant = "attention" if full_pooler else "cls"
     if pooler not in (None, meant):
         raise ValueError(
-            f"full_pooler, pooler: expected the same choice, got {full_pooler}, which is {meant!r}, and {pooler!r}. "
-            "Omit one of them."
+            f"full_pooler, pooler: expected the same choice, got full_pooler={full_pooler}, which means {meant!r}, and "
+            f"pooler={pooler!r}. Omit one of them."
         )
     return meant
 
@@ -309,7 +312,7 @@ def check_labels(config: PreTrainedConfig) -> None:
         check_choice("problem_type", config.problem_type, PROBLEM_TYPES)
     ids = sorted(config.id2label)
     if ids != list(range(len(ids))) or not ids:
-        raise ValueError(f"id2label: expected 0, 1, ... without a gap, got the ids {ids}")
+        raise ValueError(f"id2label: expected the ids 0, 1, ... without a gap, got {ids}")
     for name, i in (config.label2id or {}).items():
         if config.id2label.get(i) != name:
             raise ValueError(f"label2id: expected {config.id2label.get(i)!r} for {i} as in id2label, got {name!r}")
@@ -339,6 +342,6 @@ def complete_labels(given: dict[str, Any]) -> None:
         names = given["id2label"] = {i: name for name, i in ids.items()}
     for key in names or ():
         if not str(key).isdecimal():
-            raise ValueError(f"id2label: expected ids from 0, got {key!r}")
+            raise ValueError(f"id2label: expected integers from 0 as ids, got {key!r}")
     if names is not None and count is not None and len(names) != count:
         raise ValueError(f"num_labels: expected {len(names)} as in id2label, got {count}")

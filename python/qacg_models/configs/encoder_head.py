@@ -115,7 +115,7 @@ def _encoder_config(encoder: PreTrainedConfig | dict | None) -> PreTrainedConfig
     fields = dict(encoder)
     kind = fields.pop("model_type", None)
     if not isinstance(kind, str | None):
-        raise TypeError(f"encoder.model_type: expected a text, such as 'bert', got {kind!r}")
+        raise TypeError(f"encoder.model_type: expected a string, such as 'bert', got {kind!r}")
     if kind is None:
         raise ValueError("encoder: expected fields with model_type, such as 'bert', got none")
     check_dtypes(fields, path="encoder.")

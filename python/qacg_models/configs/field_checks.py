@@ -27,7 +27,7 @@ def check_count(name: str, value: Any) -> None:
 def check_integer(field: str, value: object, at_least: int, below: int | None = None) -> None:
     """Raises TypeError unless `value` is an integer, and ValueError unless it is in [at_least, below).
 
-    `below` None: no upper limit.
+    If `below` is None, there is no upper limit.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{field}: expected an integer, got {value!r}")
@@ -38,7 +38,7 @@ def check_integer(field: str, value: object, at_least: int, below: int | None = 
 
 
 def check_size(field: str, value: Any, at_least: int = 1, path: str = "") -> None:
-    """Raises TypeError unless `value` is an integer, and ValueError unless it is in [at_least, limit in MOST].
+    """Raises TypeError unless `value` is an integer, and ValueError unless it is from `at_least` to the limit in MOST.
 
     Messages have `path`, such as `encoder.`, before the name of the field.
     """

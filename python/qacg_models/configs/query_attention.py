@@ -25,17 +25,17 @@ class QueryAttentionConfig(EncoderHeadConfig):
         question_mean: divisor of the sum over the tokens of the question: "tokens", their number; or "length", the
             length of the padded sequence, as published. With "length" the vector of the question is smaller for longer
             texts.
-        attend_padding: True: the softmax includes padding, as published. Padding of token type 0, which BERT's
-            tokenizers produce, then counts as part of the question, and scores depend on the padding of the batch.
+        attend_padding: whether padding has attention weights, as published. If so, padding of token type 0, which
+            BERT's tokenizers produce, counts as part of the question, and scores depend on the padding of the batch.
         num_question_types: classes of the question-type head.
         question_type_loss_weight: weight of the question-type loss, relative to the loss of the answer span.
         outside_positions: what the loss does with answer positions outside the sequence, "ignore" or "clamp"; see
             `span_loss`.
-        sep_token_id: id of the separator that ends the question. Required for inputs without token types, whose
-            question is the tokens before the first separator.
+        sep_token_id: id of the separator that ends the question. Required for inputs without token types: the tokens
+            before the first separator are then the question.
         allow_no_answer: whether a question may have no answer; for such a question the first token is start and end.
-        no_answer_threshold: with allow_no_answer, "no answer" comes first if its score exceeds the score of the best
-            span by more than this number. It also comes first if there is no span.
+        no_answer_threshold: with allow_no_answer, "no answer" is the first answer if its score exceeds the score of the
+            best span by more than this number, or if no span is found.
         **kwargs: fields of every transformers configuration.
 
     Raises:

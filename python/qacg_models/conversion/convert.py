@@ -96,8 +96,8 @@ def convert(
         drop_unplaced: True: drop tensors that the format "huggingface" cannot store, such as contexts. False: such
             tensors raise CheckpointError.
         overwrite: replace a model folder at `dst`.
-        seed: seed of random values: tensors that the source lacks, in the format "own", and rows that
-            `resize_vocabulary` adds.
+        seed: seed of the random values of new rows of the word table (`resize_vocabulary`) and, in the format "own", of
+            tensors that the source lacks.
 
     Returns:
         The report about every tensor.
@@ -255,7 +255,7 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
     """Adds to `tensors` the unused tensors that the released code requires, because that code loads strictly.
 
     Raises:
-        CheckpointError: a field has a value that the released code does not have, a tensor is missing, or there are
+        CheckpointError: a field has a value that the released code does not support, a tensor is missing, or there are
             more than RELEASED_CONTEXTS contexts.
     """
     for field, value in _RELEASED_VALUES.items():
@@ -286,13 +286,13 @@ def _complete_for_released_code(tensors: dict[str, Tensor], config: PreTrainedCo
 
 
 def _add_pooler(tensors: dict[str, Tensor], source: Source, config: PreTrainedConfig, report: Report) -> None:
-    """Adds the two tensors of the pooler to `tensors`, unless it has them.
+    """Adds the two tensors of the pooler to `tensors`, unless `tensors` has both.
 
     The released BERT requires a pooler even if its head does not use it. If the source lacks one of the two tensors,
     both are zeros.
 
     Raises:
-        CheckpointError: a tensor of the source has another shape, or has NaN or infinity.
+        CheckpointError: a pooler tensor of the source has another shape, or contains NaN or infinity.
     """
     size = config.hidden_size
     shapes = {"bert.pooler.dense.weight": (size, size), "bert.pooler.dense.bias": (size,)}

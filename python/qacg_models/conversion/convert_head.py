@@ -37,7 +37,7 @@ def write_head(
         config: the configuration file or its folder; None: the file beside the weights.
         overrides: fields that replace those of the checkpoint.
         permissions: what the user permits for tensors that are missing or have another size.
-        seed: seed of torch's generator, for the report's note on missing tensors.
+        seed: the seed that the caller has set in torch; the report states it if tensors are missing.
 
     Returns:
         The report about every tensor.

@@ -16,7 +16,7 @@ DEFAULT_MODEL = "QACGBertForSequenceClassification"
 
 
 def choose_head(weights: Path, name: str | None, config: Path | str | None) -> type[HeadCheckpointLoading] | None:
-    """Returns the model class for a checkpoint of a head over any encoder; None for other checkpoints.
+    """Returns the class of a model with a head over any encoder; None if the checkpoint is for another class.
 
     Args:
         weights: the file of weights, or the index of shards.
@@ -42,11 +42,12 @@ def choose_model(source: Source, name: str | None, *, plain: bool) -> type[Check
     Args:
         source: the checkpoint.
         name: name of a class; None: the class in a configuration of this package, otherwise inferred from the tensors.
-        plain: which class is inferred from tensors without contexts. True: the BERT with the head of the checkpoint;
-            False: DEFAULT_MODEL, which loads the tensors that it has.
+        plain: selects the class that is inferred if the checkpoint has no context tensors. True: the BERT class with
+            the checkpoint's head, if any; False: DEFAULT_MODEL.
 
     Raises:
-        CheckpointError: `name` is unknown or that of a head over any encoder, or the tensors fit several classes.
+        CheckpointError: `name` is unknown or names a model with a head over any encoder, or the tensors fit several
+            classes.
     """
     fields = source.fields or {}
     if name is None and fields.get("model_type") in ENCODER_CONFIGS:
@@ -69,8 +70,8 @@ def _inferred_model(source: Source, plain: bool) -> str:
         if (fields.get("context_projection"), fields.get("lambda_bias")) == ("hidden", True):
             return DEFAULT_MODEL
         raise CheckpointError(
-            f"{source.path}: model: expected a name, since the tensors fit both QACG-BERT and CG-BERT, got none. Set "
-            "model (qacg convert --model) to the name of a class."
+            f"{source.path}: model: expected the name of a class, since the tensors fit both QACG-BERT and CG-BERT, "
+            "got none. Set model (qacg convert --model) to that name."
         )
     if not plain:
         return DEFAULT_MODEL

@@ -37,7 +37,7 @@ class ArrowRows(Sequence[dict]):
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
             if not len(self):
-                raise IndexError(f"index: expected at least one row, got none for index {index}")
+                raise IndexError(f"index: expected none, because there are no rows, got {index}")
             raise IndexError(f"index: expected {-len(self)} to {len(self) - 1} for {len(self)} rows, got {index}")
         batch = bisect_right(self.ends, number)
         start = self.ends[batch - 1] if batch else 0

@@ -17,9 +17,9 @@ class PaddingCollator:
 
     Args:
         pad_token_id: padding value of `input_ids`; token types and the attention mask are padded with 0.
-        share_texts: True: the batch has each of the B distinct texts of N features once, and `text_ids` (N,), the
-            index of each feature's text. For models whose `config.shares_texts` is True. False: the batch has a text
-            for each feature, so B is N.
+        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
+            (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
+            batch has a text for each of the N features, so B is N.
     """
 
     def __init__(self, pad_token_id: int, share_texts: bool = False):
@@ -55,11 +55,10 @@ class PackingCollator:
     - (T,) int64 input_ids, position_ids and, if the features have them, token_type_ids;
     - (B + 1,) int32 cu_seqlens, and the integer max_seqlen.
 
-    Without `share_texts`, the batch has a text for each feature, so B is N.
-
     Args:
-        share_texts: True: the batch has each of the B distinct texts of N features once, and `text_ids` (N,), the
-            index of each feature's text. For models whose `config.shares_texts` is True.
+        share_texts: True: the batch has each distinct text once, so B is the number of distinct texts, and `text_ids`
+            (N,) has the index of each feature's text; requires a model whose `config.shares_texts` is True. False: the
+            batch has a text for each of the N features, so B is N.
     """
 
     def __init__(self, share_texts: bool = False):
@@ -69,7 +68,7 @@ class PackingCollator:
         """Returns one packed batch.
 
         Raises:
-            ValueError: there are no features, or one has no tokens.
+            ValueError: there are no features, or a feature has no tokens.
         """
         if not features:
             raise ValueError("features: expected at least one, got none")
@@ -147,9 +146,9 @@ def slice_batch(batch: dict, start: int, end: int) -> dict:
 
 
 def batch_maker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> PaddingCollator | PackingCollator:
-    """Returns the collator for a model: `PackingCollator` with fused attention, otherwise `PaddingCollator`.
+    """Returns the collator for a model: `PackingCollator` if its attention is fused, otherwise `PaddingCollator`.
 
-    Fused attention reads packed batches directly; other implementations may have to pad packed batches again.
+    Fused attention reads packed batches directly; other implementations may have to convert them to padded batches.
     """
     share_texts = getattr(model.config, "shares_texts", False)
     if model.config._attn_implementation == "fused":

@@ -162,7 +162,9 @@ def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[in
     readers |= {".xlsx": _excel_records, ".parquet": _parquet_records, ".txt": _csv_records}
     if suffix not in readers:
         raise DataError(
-            path, None, f"suffix: expected one of {', '.join(readers)}, got {suffix!r}; save the table in such a format"
+            path,
+            None,
+            f"suffix: expected one of {', '.join(readers)}, got {suffix!r}; save the table in one of these formats",
         )
     return readers[suffix](path, columns)
 
@@ -330,7 +332,9 @@ def _check_names(path: Path, line: int, names: list[str], columns: Columns) -> N
     if columns.wide and not _wide_aspects(names, columns):
         shown = ", ".join(map(repr, names))
         raise DataError(
-            path, line, f"columns: expected one for each aspect, got only {shown}; add such columns, or omit --wide"
+            path,
+            line,
+            f"columns: expected a column for each aspect, got only {shown}; add aspect columns, or omit --wide",
         )
 
 

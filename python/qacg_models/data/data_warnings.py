@@ -33,11 +33,12 @@ class DataWarning:
             them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: number of rows, labels, groups of names, or pairs of text and aspect that have the problem; the number of
-            all rows for `no_absent_rows` and `few_rows`, and of all distinct sentences for `few_dev_sentences`.
-        examples: a text about each of the first SHOWN findings. `similar_names`: the names of a group; `rare_class`: a
-            label and its number of rows; `contradictory_labels` and `duplicate_rows`: context, text, line numbers (or
-            entries of a DataFrame's index) and labels. Empty for other codes.
+        count: number of groups of names (`similar_names`), labels (`rare_class`), pairs of text and aspect
+            (`contradictory_labels`) or rows (`duplicate_rows`) with the problem. For `no_absent_rows` and `few_rows`,
+            the number of all rows; for `few_dev_sentences`, the number of all distinct sentences.
+        examples: one description for each of the first SHOWN findings. `similar_names`: the names of a group;
+            `rare_class`: a label and its number of rows; `contradictory_labels` and `duplicate_rows`: context, text,
+            line numbers (or entries of a DataFrame's index) and labels. Empty for other codes.
     """
 
     code: str
@@ -60,16 +61,18 @@ def training_warnings(
     Rows are read in blocks; about 60 bytes per row of a split are in memory.
 
     Args:
-        splits: labelled rows by split name; train, dev and test are optional.
+        splits: labelled rows by split name; no split is required.
         task: labels and aspects of the rows.
-        indices: for rows of DataFrames, the index of the frame by split name. Messages then name the row of line N by
-            entry N - 1 of the index. None: messages name rows by their lines.
+        indices: for rows of DataFrames, the index of the frame by split name. Messages then show entry N - 1 of the
+            index instead of line number N. None: messages show line numbers.
 
     Returns:
-        For train: a warning if no row has the label for "no opinion", if labels or aspects differ only in capitals or
-        spaces, or if a label has few rows; and warnings about contradictory labels and duplicate rows. For dev:
-        warnings about contradictory labels, and about too few sentences, otherwise too few rows. For other splits:
-        warnings about too few rows and contradictory labels.
+        The warnings, at most one about each problem of a split:
+
+        - train: no row has the label for "no opinion"; labels or aspects differ only in capitals or spaces; a label has
+          few rows; contradictory labels; duplicate rows.
+        - dev: too few sentences or, if the sentences are enough, too few rows; contradictory labels.
+        - other splits: too few rows; contradictory labels.
 
     Example:
         >>> from qacg_models.data import load_data, sample_directory
@@ -121,8 +124,8 @@ def _similar_names(split: str, task: Task) -> DataWarning | None:
     if not shown:
         return None
     message = (
-        f"{counted(len(shown), 'label or aspect is', 'labels or aspects are')} written in several ways, which the"
-        " model learns as different ones; use the same capital letters and spaces in all rows"
+        f"{counted(len(shown), 'label or aspect is', 'labels or aspects are')} written in several ways, and the"
+        " model learns each way as a separate label or aspect; use the same capital letters and spaces in all rows"
     )
     return DataWarning("similar_names", split, message, len(shown), tuple(shown[:SHOWN]))
 
@@ -204,7 +207,7 @@ def _repeated_rows(
 
 
 def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns, for each of the first SHOWN distinct keys in `found`, the index of its first row.
+    """Returns the index of the first row with each key, for the first SHOWN distinct keys of the rows in `found`.
 
     Args:
         found: ascending indices of the rows to search.
@@ -216,7 +219,7 @@ def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def _shown(rows: Sequence[Example], numbers: np.ndarray, task: Task, index: Sequence[object] | None) -> str:
-    """Describes rows that share a text and context: both, then line (or index) and label of the first SHOWN rows."""
+    """Returns the context and text that rows share, then line (or index) and label of the first SHOWN rows."""
     group = [rows[int(number)] for number in sorted(numbers)[:SHOWN]]
     text = " ".join(group[0].sentence.split())
     text = text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."

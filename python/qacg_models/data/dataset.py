@@ -43,9 +43,10 @@ class Dataset:
         task: labels and aspects.
         splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
         files: the files of each split.
-        contexts: names of the contexts: every target of the training files (if none was read, of the other files) with
-            every aspect. Targets are in natural order (2 before 10), aspects in the task's order. The position of a
-            context is its id.
+        contexts: names of the contexts: each target combined with each aspect; the aspects alone for a task without
+            targets. The targets are those of the training files or, if no training file was read, of the other files.
+            Targets are in natural order (2 before 10), aspects in the task's order. The position of a context is its
+            id.
         overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
             spaces.
         sources: the folder or files passed to `load_data`.
@@ -54,8 +55,8 @@ class Dataset:
         skipped: the notes about skipped rows.
         dev_origin: how the training file was divided into training and dev rows, and what the dev metric estimates;
             empty if the file was not divided.
-        indices: for DataFrames, the index of the frame by split name; entry N - 1 belongs to the row of line N. Empty
-            for files.
+        indices: for DataFrames, the index of the frame by split name; its entry N - 1 belongs to the row whose `line`
+            is N. Empty for files.
     """
 
     task: Task
@@ -111,8 +112,9 @@ def load_data(
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects. None: for a published format, its own; for your own tables, the names in
-            `options`, otherwise the names in the training files (in the first split, if train is not read).
+        task: expected labels and aspects. None: for a published format, the task of that format; for your own tables,
+            the names in `options`, otherwise the names in the training files (in the first split, if train is not
+            read).
 
     Returns:
         The data set.
@@ -176,7 +178,8 @@ def load_file(
         task: labels and aspects of the rows.
         options: how to read the files; None: the defaults.
         contexts: the contexts that rows may have; None: any.
-        notes: list to which a line for each file with skipped rows is appended; None: no lines are made.
+        notes: list to which a line for each file with skipped rows is appended; None: skipped rows are not
+            reported.
 
     Returns:
         The rows.

@@ -20,16 +20,16 @@ def shown_delimiter(delimiter: str) -> str:
 def find_delimiter(lines: Iterable[str], names: list[str]) -> tuple[str, int, Iterator[str]]:
     """Detects the delimiter of a CSV file.
 
-    A first line such as `sep=;`, which Excel reads, gives the delimiter. Otherwise the candidates are the DELIMITERS
-    with which the header has all of `names`, or all DELIMITERS if there is none. The result is the candidate with which
-    the header has the most fields.
+    A first line such as `sep=;`, which Excel reads, gives the delimiter. Without such a line, the result is the one
+    of the DELIMITERS that splits the header into the most fields. Delimiters with which the header has all of `names`
+    take precedence over other delimiters.
 
     Args:
         lines: the lines of the file, with their line ends.
         names: column names that the header must have.
 
     Returns:
-        The delimiter, the number of lines before the header (1 after `sep=;`, else 0), and all following lines.
+        The delimiter, the number of removed lines (1 for a line such as `sep=;`, else 0), and all other lines.
     """
     lines = iter(lines)
     head = _header(lines)

@@ -41,8 +41,8 @@ def checked_encoding(name: str) -> str:
 def open_as_utf8(path: Path, handle: BinaryIO, encoding: str) -> BinaryIO:
     """Returns a stream that converts a file from another encoding to UTF-8; closing the stream closes `handle`.
 
-    Reading the stream raises DataError, with line and byte, for bytes that are not in the encoding. It also raises
-    DataError if a Western encoding is given, and the file looks like UTF-8 or UTF-16.
+    Reading the stream raises DataError, with line and byte, for bytes that the encoding cannot decode. It also raises
+    DataError if `encoding` is a Western encoding, and the file looks like UTF-8 or UTF-16.
 
     Args:
         path: path of the file, for errors.

@@ -14,7 +14,7 @@ class DataError(InputError):
 
     Attributes:
         path, line, reason: the parts of the message.
-        earlier: number of another line that `reason` names as "on line N"; None if it names none.
+        earlier: number of an earlier line that `reason` mentions as "on line N"; None if it mentions no such line.
     """
 
     def __init__(self, path: Path | str, line: int | None, reason: str, earlier: int | None = None):
@@ -24,7 +24,7 @@ class DataError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One sentence with one context, and the line of its file.
+    """One sentence with one context, and its line in the file.
 
     Attributes:
         id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence.
@@ -49,7 +49,7 @@ class Example:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Key of the rows that metrics by group evaluate together: all aspects of one sentence and target."""
+        """(id, target), the key of all rows of a sentence and target, which metrics by group evaluate together."""
         return self.id, self.target
 
 
@@ -97,8 +97,8 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
     A group consists of the rows of one id and target. A few hundred bytes per group are kept in memory.
 
     Raises:
-        DataError: a row has the same aspect as an earlier row of its group, or another sentence. At the end: there are
-            no rows, or a group lacks aspects although the task requires complete groups.
+        DataError: a row has the same aspect as an earlier row of its group, or a sentence that differs from that of its
+            group. At the end: there are no rows, or a group lacks aspects although the task requires complete groups.
     """
     groups: dict[tuple[str, str], _Group] = {}
     numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
@@ -113,7 +113,7 @@ def checked(rows: Iterable[Example], path: Path | str, task: Task) -> Iterator[E
             advice = "delete one of the rows, or give each sentence its own id"
             raise DataError(path, row.line, f"{reason}; {advice}", earlier)
         if group.sentence != sentence:
-            reason = f"id {row.id!r} has another sentence on line {group.line}"
+            reason = f"id {row.id!r} has a different sentence on line {group.line}"
             raise DataError(path, row.line, f"{reason}; give each sentence its own id", group.line)
         group.lines[aspect] = row.line
         yield row

@@ -36,7 +36,7 @@ class FeatureTable(ArrowRows):
         return np.concatenate([batch.column("input_ids").value_lengths().to_numpy() for batch in self.batches])
 
     def texts(self) -> np.ndarray:
-        """Returns the number of each row's text, (N,); rows with equal input_ids have the same number.
+        """Returns (N,) text numbers, one for each row; rows with equal input_ids have the same number.
 
         Texts are numbered from 0, in the order of their first rows.
         """

@@ -27,14 +27,13 @@ class Format:
         published: function that yields the rows of a file for a task; None for your own tables.
         records: function that yields the records of a table of your own, which `records.py` converts to rows; None for
             published formats.
-        suffixes: suffixes by which a single file with another name is detected.
-        recognises: function that returns whether the content of a file with one of these names or suffixes has this
-            format.
+        suffixes: suffixes by which a single file is detected if no format has its name in `names`.
+        recognises: function that returns whether the content of a file has this format; called for files that have
+            such a name or suffix.
         note: a line to print when the format is read, such as the opinions that are left out.
 
     Raises:
-        ValueError: exactly one of `task` and `published` is given; or `records` and `task` are both given, or both
-            missing.
+        ValueError: another combination of `task`, `published` and `records` is given.
     """
 
     name: str
@@ -131,8 +130,8 @@ def find_format(path: Path, name: str = "auto") -> Format:
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
-        DataError: `path` does not exist, or the names of its files fit no format, several data sets, or one split
-            twice.
+        DataError: `path` does not exist; or its file names fit no format, or formats of different data sets; or two
+            files are for the same split.
     """
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
@@ -146,10 +145,13 @@ def find_format(path: Path, name: str = "auto") -> Format:
         if any((file := one.file(path, split)) is not None and one.recognises(file) for split in SPLITS)
     ]
     if not found:
-        expected = "; ".join(f"{one.name}: {' or '.join(one.names('train'))}" for one in FORMATS)
-        raise DataError(path, None, f"expected data in a known format (for train: {expected}), got no such file")
+        known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
+        reason = "expected data in a known format, got a folder without such files"
+        raise DataError(path, None, f"{reason}; name the training file as one of the formats requires: {known}")
     if len({one.task or one.name for one in found}) > 1:
-        raise DataError(path, None, f"has {' and '.join(one.name for one in found)}; select one with --format")
+        raise DataError(
+            path, None, f"has data in the formats {' and '.join(one.name for one in found)}; select one with --format"
+        )
     return found[0]
 
 

@@ -112,14 +112,15 @@ def check_empty(
         advice: last sentence of the error.
 
     Raises:
-        InputError: `on_empty` has another value, columns have different lengths, or with "raise" a cell is empty.
+        InputError: `on_empty` has another value, columns have different lengths, or a cell is empty and `on_empty` is
+            "raise".
     """
     if on_empty not in ON_EMPTY:
         raise InputError(f"on_empty: expected one of {', '.join(ON_EMPTY)}, got {on_empty!r}.")
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{length} in {name!r}" for name, length in lengths.items())
-        raise InputError(f"frame: expected columns of one length, got {shown}.")
+        raise InputError(f"frame: expected columns of equal length, got {shown}.")
     count = next(iter(lengths.values()), 0)
     empty: dict[int, str] = {}
     for name, values in columns.items():

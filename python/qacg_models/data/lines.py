@@ -21,7 +21,7 @@ def open_file(path: Path, encoding: str = UTF_8):
 
     Args:
         path: the file, or STANDARD_INPUT.
-        encoding: encoding of the file; bytes in UTF-8 are passed on without a check.
+        encoding: encoding of the file, which is converted to UTF-8; a file in UTF-8 is not checked.
 
     Raises:
         DataError: the file cannot be opened.
@@ -45,7 +45,7 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
         most_bytes: maximum number of bytes of a line; None: `MOST_LINE_BYTES`.
 
     Raises:
-        DataError: the file cannot be opened, a line is too long, or the text is not in that encoding.
+        DataError: the file cannot be opened, a line is too long, or the text is not in `encoding`.
     """
     most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
     with open_file(path, encoding) as handle:
@@ -77,12 +77,13 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
 
 
 def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
-    """Yields the line (from 1) on which each item of a JSON array begins, and its value; the whole text is in memory.
+    """Yields a line number (from 1) and the value for each item of a JSON array; the whole text is in memory.
 
-    If the array is on one line, as pandas writes it, the number of the item (from 1) takes the place of the line.
+    The line is the one on which the item begins. If the whole array is on one line, as pandas writes it, the number of
+    the item (from 1) is yielded instead.
 
     Raises:
-        DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` characters, is not in that encoding, or is
+        DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` characters, is not in `encoding`, or is
             not a JSON array.
     """
     text = _whole_text(path, encoding)
@@ -103,7 +104,7 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
         position = _SPACE.match(text, position).end()
         more = text.startswith(",", position)
         if not more and not text.startswith("]", position):
-            raise DataError(path, text.count("\n", 0, position) + 1, "is not JSON (an item ends without , or ])")
+            raise DataError(path, text.count("\n", 0, position) + 1, "is not JSON (expected , or ] after an item)")
         position = _SPACE.match(text, position + 1).end() if more else position
     position = _SPACE.match(text, position + 1).end()
     if position < len(text):

@@ -42,7 +42,7 @@ class DataOptions:
         None, "column of the target, if a text can be about several targets", kind=str, metavar="NAME"
     )
     delimiter: str = _own(
-        AUTO, "delimiter of CSV files; \\t is a tab; auto: detect it from the header", metavar="CHARACTER"
+        AUTO, "delimiter of CSV files; \\t is a tab; auto: detect the delimiter from the header", metavar="CHARACTER"
     )
     encoding: str = _own(
         UTF_8, "encoding of CSV, TSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
@@ -94,7 +94,7 @@ class DataOptions:
         return self.wide or self.aspect_columns is not None
 
     def overridden(self, given: Mapping[str, Any]) -> DataOptions:
-        """Returns a copy of these options with some replaced.
+        """Returns a copy of these options with the values in `given`.
 
         Args:
             given: values by field. `wide=False` also resets `aspect_columns`: a model that was trained on a wide table
@@ -107,7 +107,7 @@ class DataOptions:
         return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """Returns the column names, form, delimiter and encoding of a user's table."""
+        """Returns the options that describe a table: column names, whether it is wide, delimiter and encoding."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,

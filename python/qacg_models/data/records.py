@@ -1,7 +1,8 @@
 """Examples and the task from records of your own tables.
 
-Labels and aspects can have any names; the label `None` is the text `None`. Without ids, records with the same text and
-target share an id, adjacent or not. A record that repeats an aspect, and later such records, get another id.
+Labels and aspects can have any names; the text `None` is an ordinary label, not a missing value. Without ids, all
+records with the same text and target share an id, even if they are not adjacent. A record that repeats an aspect of its
+id gets a new id instead, which later records with this text and target share.
 """
 
 import re
@@ -21,7 +22,7 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
     """Yields an example for every record.
 
     Raises:
-        DataError: at the first record with a label or an aspect that the task does not have.
+        DataError: a record has a label or an aspect that the task does not have.
     """
     numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
     line_before, same_line = 0, 0
@@ -63,14 +64,16 @@ def discover(
         records: the records of the file; read only if `aspects` or `labels` is None.
         path: path of the file, for errors.
         columns: names of the record's fields.
-        aspects, labels: names in the order of their indices; None: those of the records in natural order.
+        aspects, labels: names in the order of their indices; None: the names in the records, in
+            natural order.
         absent_label: the label that means "no opinion", which gets index 0; None: the label "none", ignoring case and
             surrounding spaces, if there is one.
 
     Raises:
         DataError: the records have fewer than two labels; or a detected aspect column has more than MOST_LABELS
-            distinct values, or shares no label with the others.
-        InputError: `absent_label` is not a label; or `aspects` or `labels` has too few, empty or repeated names.
+            distinct values, or no label in common with the other aspect columns.
+        InputError: `absent_label` is not a label; or `aspects` or `labels` has too few names, or an empty or repeated
+            one.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
     if aspects is None or labels is None:

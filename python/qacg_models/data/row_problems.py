@@ -85,7 +85,7 @@ def filled(
         if is_whole or keep:
             yield line, record
     if skipped is None and problems.total:
-        advice = "fill in empty cells" + (" (with none if there is no opinion)" if columns.label is not None else "")
+        advice = "fill in empty cells" + (" (the label 'none' means no opinion)" if columns.label is not None else "")
         raise problems.error(f"{advice}, or pass --skip-empty to leave such rows out")
     if problems.total and not whole:
         raise DataError(path, None, f"expected at least one row without an empty cell, got none ({problems.summary()})")

@@ -1,4 +1,7 @@
-"""Reader of SemEval-2014 restaurant reviews as pairs: lines of tab-separated id, label, aspect and text; no header."""
+"""Reader of SemEval-2014 restaurant reviews with a line for each text and aspect.
+
+A line has four tab-separated fields: id, label, aspect and text. There is no header.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

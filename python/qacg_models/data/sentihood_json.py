@@ -1,8 +1,8 @@
 """Reader of SentiHood as published: a JSON array of sentences with opinions on `LOCATION1` and `LOCATION2`.
 
-The data has twelve aspects. The task has four of these aspects (73 % of the opinions), like the published results.
-Sentences are tokenised and lowercased as in the published pairs (sentihood_tsv.py), so that both formats give the same
-rows.
+The data has twelve aspects. The task uses four of them, which have 73 % of the opinions; the published
+results use the same four. Sentences are tokenised and lowercased as in the published pairs (sentihood_tsv.py), so that
+both formats give the same rows.
 """
 
 import re

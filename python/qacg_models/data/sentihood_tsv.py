@@ -1,7 +1,7 @@
 """Reader of SentiHood as pairs of sentence and context, the format of BERT-pair and QACG-BERT.
 
 The tab-separated header is `id sentence1 sentence2 label` in any order; a row per sentence and context follows. Quotes
-are ordinary characters, and the label `None` is the text `None`.
+are ordinary characters, and the text `None` is an ordinary label, not a missing value.
 """
 
 from collections.abc import Iterator
@@ -55,8 +55,8 @@ def _column_order(path: Path, line: int, header: list[str]) -> list[int]:
     expected = f"header: expected {', '.join(COLUMNS)} (tab separated)"
     missing = [name for name in COLUMNS if name not in header]
     if missing:
-        raise DataError(path, line, f"{expected}, got one without {', '.join(missing)}")
+        raise DataError(path, line, f"{expected}, got a header without {', '.join(missing)}")
     if len(header) != len(COLUMNS):
-        extra = [name for name in header if name not in COLUMNS] or ["a column twice"]
+        extra = [name for name in header if name not in COLUMNS] or ["a second column of the same name"]
         raise DataError(path, line, f"{expected}, got also {', '.join(extra)}")
     return [header.index(name) for name in COLUMNS]

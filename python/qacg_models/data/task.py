@@ -14,12 +14,12 @@ class Task:
     Args:
         name: name of the task in saved files.
         labels: label names; the position is the class index (`data.example.class_index`).
-        aspects: aspect names, in the order of tables and groups.
+        aspects: aspect names, in the order in which contexts, predictions and reports have them.
         metrics: one of METRICS.
         selection: name of the metric by which training selects a checkpoint.
         has_absent: whether the first label means "no opinion on this aspect".
         has_targets: whether a context also names a target, as in `location - 1 - price`.
-        complete: whether every sentence and target must have a row for every aspect.
+        complete: whether every pair of a sentence and a target must have a row for every aspect.
 
     Raises:
         InputError: there are no aspects or fewer than two labels, a name is empty or repeated, or `metrics` is unknown.

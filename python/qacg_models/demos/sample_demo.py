@@ -29,7 +29,9 @@ STEPS = ("machine", "agreement with the reference", "speed and memory", "trainin
 
 
 def training_options(seed: int = 0) -> TrainingOptions:
-    """Returns options of a training that took 38 to 51 seconds on two cores with bfloat16 instructions.
+    """Returns the training options of the demo.
+
+    With these options, training took 38 to 51 seconds on two cores with bfloat16 instructions.
 
     If MiniLM is installed, the last of its six layers reads the aspect, and the first two are not trained. Otherwise a
     model with random weights is trained for 8 epochs.
@@ -49,10 +51,10 @@ def training_options(seed: int = 0) -> TrainingOptions:
 
 
 def run(report: Path | str, output: Path | str, options: TrainingOptions | None = None) -> int:
-    """Runs the demonstration, and prints the results of each step. In a terminal, a prompt follows.
+    """Runs the steps of the demo, and prints their results; in a terminal, then starts a prompt for sentences.
 
     Args:
-        report: folder for the page; an earlier report there is replaced.
+        report: folder for the report, an HTML page with figures; an earlier report there is replaced.
         output: folder for the trained model; an earlier model there is replaced.
         options: options of training; None: those that `training_options` returns.
 
@@ -117,7 +119,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
     reading = "Cross-entropy on the training rows; each point is the mean over the steps since the previous point."
     page.figure(training, "loss", loss_figure(loss), captions.loss_caption(loss), reading)
     path = page.write()
-    print(f"{path} (open it in a browser), figures as SVG and PNG beside it; model in {output}")
+    print(f"report in {path} (open it in a browser), with its figures beside it as SVG and PNG; model in {output}")
     print(baseline_comparison(trained.record, "test"))
     print(f"total {time.perf_counter() - start:.0f} s")
     print("\n".join(["\nCommands to try next:", *next_commands(Path(output))]), flush=True)

@@ -58,8 +58,7 @@ def speed_table(shapes=SHAPES, seconds: float = 0.6, minimum_runs: int = 5) -> l
 
     Args:
         shapes: sequence of (B, H, L, D).
-        seconds: minimum measuring time per row in seconds, without a first run of each implementation, which is not
-            timed.
+        seconds: minimum measuring time per row in seconds; one untimed run of each implementation comes first.
         minimum_runs: minimum number of timed runs of each implementation.
 
     Raises:

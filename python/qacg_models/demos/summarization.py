@@ -106,7 +106,10 @@ def _attend_nearby_at_first(model: BertSumForExtractiveSummarization) -> None:
 
 
 def found_share(summarizer: ExtractiveSummarizer, documents: list[Minutes]) -> tuple[float, float]:
-    """Returns the share of all decisions that the summarizer selects, and the share that the first two sentences have.
+    """Returns two shares of the decisions in all documents.
+
+    The first is the share that the summarizer selects; the second is the share in the first two sentences of each
+    document, as a baseline.
 
     Args:
         summarizer: selects two sentences of each document.
@@ -126,7 +129,7 @@ def main() -> None:
     found, first = found_share(summarizer, invented_minutes(40, seed=2))
     print(
         f"On 40 invented documents that training did not see, {found:.0%} of the decisions are selected; "
-        f"the first two sentences have {first:.0%}.\n"
+        f"the first two sentences of each document contain {first:.0%}.\n"
     )
     summary = summarizer.summarize(text_of_the_example(), count=2)
     for i, (sentence, score) in enumerate(zip(text_of_the_example(), summary.scores)):

@@ -179,13 +179,13 @@ class AspectSentiment(AspectPredictor):
             texts: a DataFrame or a mapping of columns, a Series, a sequence or array of texts, or one text.
             aspects: names, as a sequence or an array; None: all aspects of the model.
             targets: names, for a model with targets; None: the targets that occur in the text.
-            text: name of the text column of a frame; None: the text column of the training data.
+            text: name of the text column of a frame; None: the name in the training data.
             aspect: name of the column with one aspect for each row of a frame, instead of `aspects`; None: `aspects`
                 for every row.
             target: name of the column with one target for each row of a frame, instead of `targets`; None: `targets`
                 for every row.
-            by: unit of a prediction: "text", truncated to the maximum length of the model; "sentence", each sentence of
-                the text; or "document", one prediction from all sentences.
+            by: unit of a prediction. "text": the whole text, truncated to the model's maximum length; "sentence": each
+                sentence of the text; "document": the whole text, from the predictions of all its sentences.
             batch_size: maximum number of rows in one packed batch; halved when memory runs out. A row is a text, or a
                 sentence of it, with one aspect (and one target).
             on_empty: for an empty text, aspect or target: "raise" InputError, or "skip" the row, which then has no
@@ -249,8 +249,8 @@ class AspectSentiment(AspectPredictor):
             found: the predictions of each text; empty for a skipped text.
             texts: the user's frame or Series, whose index the predictions have.
             columns: cells of the texts, by "text", "aspect" and "target", for the rows of skipped texts.
-            asked: for predictions by sentence, the number of contexts of each text, by position of the text (without
-                skipped texts); otherwise None.
+            asked: for predictions by sentence, the number of contexts of each text that is not skipped, by position of
+                the text in `texts`; None for other predictions.
         """
         names = ["target"] if self.trained.task.has_targets else []
         names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]

@@ -146,8 +146,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             rows = X.tolist() if hasattr(X, "__array__") else X
             if isinstance(rows, str) or not isinstance(rows, Sequence) or any(not _is_pair(row) for row in rows):
                 raise InputError(
-                    f"X: expected a DataFrame, or a sequence of pairs of text and aspect, got {type(X).__name__} of"
-                    " other values."
+                    "X: expected a DataFrame, a mapping, or a sequence of pairs of text and aspect, got another value"
+                    f" of type {type(X).__name__}."
                 )
             found = {name: cells([row[place] for row in rows]) for place, name in enumerate(("text", "aspect"))}
         check_empty(found, "raise", index_of(X, len(found["text"])), _ADVICE)

@@ -93,7 +93,7 @@ def data_options(given: Mapping[str, object]) -> DataOptions:
     for name in given:
         if name not in FRAME_OPTIONS:
             advice = "Omit it; it applies to files." if name in _OF_FILES else "Check its spelling."
-            raise TypeError(f"data options: expected some of {', '.join(FRAME_OPTIONS)}, got {name!r}. {advice}")
+            raise TypeError(f"data options: expected one of {', '.join(FRAME_OPTIONS)}, got {name!r}. {advice}")
     return DataOptions(**given)  # type: ignore[arg-type]
 
 
@@ -150,7 +150,7 @@ def _with_rows_named(load: Callable[[], Any], indices: Mapping[Path, list]) -> A
 
     Args:
         load: function that reads the files.
-        indices: the index of the frame in each file, in which line N is entry N - 1.
+        indices: for each file, the index of the frame written to it; entry N - 1 of the index belongs to line N.
 
     Raises:
         InputError: `load` raised DataError.

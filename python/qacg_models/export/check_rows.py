@@ -34,8 +34,8 @@ def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> 
 def rows_at_hand(trained: TrainedModel, folder: Path) -> tuple[list[Example], str]:
     """Returns examples to check a file on, and a description of their source.
 
-    The examples are the rows of dev and test of the training data whose files are unchanged. If there are none, the
-    examples are the sentences of the bundled sample with each context of the model.
+    The examples are the dev and test rows of the training data, if their files are unchanged since training. If there
+    are no such rows, the examples are the sentences of the bundled sample with each context of the model.
 
     Args:
         trained: the model.
@@ -63,7 +63,7 @@ def with_longest(rows: Sequence[Example], max_length: int) -> list[Example]:
 
 
 def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example], str] | None:
-    """Returns examples of dev and test, and a description; None if all these files have changed or do not exist."""
+    """Returns rows of dev and test from unchanged files, and a description; None if there are no such rows."""
     record = trained.record
     try:
         paths = read_run_file(folder / RUN_NAME)["data"]

@@ -20,7 +20,7 @@ class TracedModel:
 
     Attributes:
         program: maps int64 input_ids, attention_mask and token_type_ids, (B, L) each, and, if the model has contexts,
-            int64 context_ids (B), to float32 logits (B, classes).
+            int64 context_ids (B,), to float32 logits (B, classes).
         example: the inputs of the trace, by name.
         dimensions: dynamic dimensions of the inputs, by name of the input and index of the dimension.
         metadata: labels, contexts and other values that a server needs, each as JSON; see `metadata_of`.

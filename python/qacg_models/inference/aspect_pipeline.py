@@ -29,9 +29,9 @@ class AspectSentimentPipeline(ChunkPipeline):
     """Predicts the sentiment of each aspect of a text.
 
     A call takes a text or a list of texts, and `aspects`: a list of contexts of the model. A context is an aspect, or
-    "target - aspect" for a model with targets. None selects all contexts, and raises InputError if they are neither in
-    `config.contexts` nor in `config.task_specific_params`. For each text, the call returns a list of {"aspect",
-    "label", "score", "probabilities"}, one for each context.
+    "target - aspect" for a model with targets. `aspects=None` selects all contexts, and raises InputError if the
+    contexts are neither in `config.contexts` nor in `config.task_specific_params`. For each text, the call returns a
+    list of {"aspect", "label", "score", "probabilities"}, one for each context.
 
     `qacg train` and `AspectSentiment.save_pretrained` store contexts, maximum length and temperatures in
     `config.task_specific_params`. With these, the probabilities equal those of `AspectSentiment` up to rounding.
@@ -96,7 +96,10 @@ class AspectSentimentPipeline(ChunkPipeline):
     def _names(self, aspects: Sequence[str] | None) -> list[str]:
         if aspects is None:
             if self.contexts is None:
-                raise InputError("aspects: expected names for a model without contexts, got none. Pass aspects=[...].")
+                raise InputError(
+                    "aspects: expected a list of names, because the model's configuration has no contexts, got None."
+                    " Pass aspects=[...]."
+                )
             return list(self.contexts)
         if isinstance(aspects, str) or not aspects:
             raise InputError(f"aspects: expected at least one name in a list, got {aspects!r}.")

@@ -122,7 +122,9 @@ class AspectPredictor:
         return self.questions().known_targets if self.trained.task.has_targets else ()
 
     def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
-        """Checks the names of aspects and targets, and returns them as `Questions`, which make the rows of a text.
+        """Checks the names of aspects and targets, and returns them as `Questions`.
+
+        The method `Questions.rows` makes the rows of a text.
 
         Args:
             aspects: names; None: all aspects of the model.
@@ -149,8 +151,8 @@ class AspectPredictor:
             targets: names, for a model with targets; None: the targets that occur in the text.
             batch_size: maximum number of rows in one packed batch; halved when memory runs out. A row is a text, or a
                 sentence of it, with one aspect (and one target).
-            by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
-                "document": one prediction from all sentences (`pieces.combine`).
+            by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence
+                separately; "document": one prediction from all sentences (`pieces.combine`).
 
         Returns:
             For one text, a list with a prediction for each target and aspect; with by="sentence", these predictions for
@@ -178,11 +180,11 @@ class AspectPredictor:
         """Predicts texts that are given as rows, one row for each target and aspect.
 
         Args:
-            asked: for each text its rows: at least one, and all with the same text.
+            asked: the rows of each text; a text has at least one row, and all its rows have the same `sentence`.
             batch_size: maximum number of rows in a batch; halved when memory runs out.
-            by: "text": whole texts, truncated to the model's length; "sentence": each sentence separately;
-                "document": one prediction from all sentences (`pieces.combine`).
-            seen: called after every batch with the batch's share of all rows, and the shares add up to 1; None: a
+            by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence
+                separately; "document": one prediction from all sentences (`pieces.combine`).
+            seen: called after every batch with the number of its rows, divided by the number of all rows; None: a
                 progress bar is shown for more than 8,192 rows (SORTED_TOGETHER).
 
         Returns:

@@ -43,17 +43,19 @@ class Questions:
         Args:
             task: labels and aspects of the model.
             contexts: names of the model's contexts.
-            aspects: names; None: all aspects of the model.
-            targets: names; None: the targets that occur in the text. A model without targets requires None.
+            aspects: names of aspects; None: all aspects of the model.
+            targets: names of targets; None: for each text, the targets that occur in it. A model without targets
+                requires None.
 
         Raises:
             TypeError: `aspects` or `targets` is not a sequence of str.
-            InputError: a name is unknown or repeated, there are no names, or a model without targets gets `targets`.
+            InputError: `aspects` or `targets` is empty, or has an unknown or repeated name; or `targets` is not None,
+                although the model has no targets.
         """
         known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
         if targets is not None and not task.has_targets:
             given = targets if isinstance(targets, str) else ", ".join(map(str, targets))
-            raise InputError(f"targets: expected none for a model whose contexts are aspects only, got {given}")
+            raise InputError(f"targets: expected None, since the model has no targets, got {given}. Omit targets.")
         aspects = task.aspects if aspects is None else _names("aspects", aspects, task.aspects)
         if not task.has_targets:
             targets = known
@@ -67,13 +69,13 @@ class Questions:
         Args:
             text: the text.
             row_id, line: id and line number that all these rows get.
-            target, aspect: the only target and the only aspect of this text; None: `targets` and `aspects` of this
-                object.
+            target: the only target for which the text is predicted; None: `targets` of this object.
+            aspect: the only aspect for which the text is predicted; None: `aspects` of this object.
 
         Raises:
             TypeError: `text`, `target` or `aspect` is not a str.
-            InputError: the text is empty or cannot be encoded, a name is unknown, or no target is given and the text
-                contains none.
+            InputError: the text is empty or cannot be encoded, a name is unknown, or `target` and `targets` of this
+                object are None and the text contains no target of the model.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -89,13 +91,13 @@ class Questions:
 
         Args:
             text: the text.
-            target, aspect: the only target and the only aspect of this text; None: `targets` and `aspects` of this
-                object.
+            target: the only target for which the text is predicted; None: `targets` of this object.
+            aspect: the only aspect for which the text is predicted; None: `aspects` of this object.
 
         Raises:
             TypeError: `text`, `target` or `aspect` is not a str.
-            InputError: the text is empty or cannot be encoded, a name is unknown, or no target is given and the text
-                contains none.
+            InputError: the text is empty or cannot be encoded, a name is unknown, or `target` and `targets` of this
+                object are None and the text contains no target of the model.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")
@@ -128,7 +130,7 @@ def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"{argument}: expected a sequence of names, got {names!r}")
     if not names or len(set(names)) < len(names):
-        raise InputError(f"{argument}: expected at least one name, each once, got {list(names)}")
+        raise InputError(f"{argument}: expected one or more distinct names, got {list(names)}")
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         kind = f"{argument.removesuffix('s')}s"

@@ -44,7 +44,10 @@ class TextProgress(Protocol):
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """Called with the (fractional) number of texts that a batch has finished, or that another process predicts."""
+        """Called with the number of texts in a finished batch, or in a window that another process predicts.
+
+        A text can be divided between batches, so the number can be fractional.
+        """
 
     def skip(self, texts: int) -> None:
         """Called with the number of texts that an earlier run finished."""
@@ -55,8 +58,8 @@ class BulkPrediction:
     """Predicts texts, and returns, yields or writes the predictions as lines.
 
     Attributes:
-        ask: the model.
-        questions: aspects and targets for which a text is predicted, unless its request gives them.
+        ask: the predictor, which has the model.
+        questions: aspects and targets for which a text is predicted, unless the request of the text gives them.
         lines: format of the output lines.
         source: file of the texts, for error messages.
         window: number of texts that are read, sorted by length and predicted together.
@@ -83,10 +86,11 @@ class BulkPrediction:
     def stream(self, requests: Iterable[Request]) -> Iterator[str]:
         """Predicts texts; yields the header (empty for JSONL), then the lines of every text in order.
 
+        If an error occurs in a window, none of the window's lines is yielded.
+
         Raises:
             DataError: a text, its aspect or its target cannot be used.
-            InputError: `by` is unknown, or a single text does not fit into memory. No line is yielded of the window in
-                which either error occurs.
+            InputError: `by` is unknown, or a single text does not fit into memory.
         """
         yield self.lines.header()
         for texts in blocks(requests, self.window):
@@ -97,8 +101,9 @@ class BulkPrediction:
 
         Args:
             texts: the texts of the window.
-            seen: called after every batch with the (fractional) number of texts in it, and once with the number of
-                skipped texts, if there are any; None: a progress bar is shown for more than 8,192 rows.
+            seen: called after every batch with the number of texts in it, which is fractional if a text is divided
+                between batches. If there are skipped texts, `seen` is also called once with their number. None: a
+                progress bar is shown for more than 8,192 rows.
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
@@ -124,9 +129,10 @@ class BulkPrediction:
         The number is always 1 unless `by` is "sentence".
 
         Args:
-            texts: the texts, none of them skipped.
-            seen: called after every batch with the (fractional) number of texts in it, and the numbers add up to the
-                number of texts; None: a progress bar is shown for more than 8,192 rows.
+            texts: the texts; `skipped` must be False for all of them.
+            seen: called after every batch with the number of texts in it, which is fractional if a text is divided
+                between batches. The numbers add up to the number of texts. None: a progress bar is shown for more than
+                8,192 rows.
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
@@ -175,13 +181,14 @@ class BulkPrediction:
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
-            InputError: `resume` and `overwrite` are both set; the file or its parts exist, and neither flag allows
-                that; the parts are of a run with other options, or their plan cannot be read; a part was damaged during
-                the run; `output` is a folder, cannot be written, or is written by another run; `by` is unknown; or a
-                single text does not fit into memory.
+            InputError: `resume` and `overwrite` are both set; `output` exists, and `overwrite` is not set; an
+                unfinished run exists, and neither flag is set; the unfinished run has other options, or an unreadable
+                plan; a part was damaged during the run; `output` is a folder, cannot be written, or is being written by
+                another run; `by` is unknown; or a single text does not fit into memory. A resumed run may replace
+                `output` if it wrote that file, or if it was started with `overwrite`.
         """
         if resume and overwrite:
-            raise InputError("resume, overwrite: expected one of them, got both; omit one")
+            raise InputError("resume, overwrite: expected at most one of them, got both. Omit one.")
         parts = parts_path(output)
         plan = self._plan(model_digest)
         join_group()
@@ -268,8 +275,9 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
         The names of the files in the folder, among them the parts of an earlier run.
 
     Raises:
-        InputError: `output` is a folder, `output` or its parts exist and neither flag permits it, or the unfinished run
-            has other options or an unreadable plan.
+        InputError: `output` is a folder; `output` exists, and `overwrite` is not set; an unfinished run exists, and
+            neither flag is set; or the unfinished run has other options or an unreadable plan. A resumed run may
+            replace `output` if it wrote that file, or if it was started with `overwrite`.
     """
     if output.is_dir():
         raise InputError(f"output: expected a file, got the folder {output}")
@@ -308,7 +316,7 @@ def _check_plan(parts: Path, plan: dict) -> bool:
         raise InputError(f"{error}; pass --overwrite to start again") from None
     if other := [name for name in plan if before.get(name) != plan[name]]:
         raise InputError(
-            f"{parts}: expected an unfinished run with the same {', '.join(other)}, got one with another value;"
+            f"{parts}: expected an unfinished run with the same options, got one that differs in {', '.join(other)};"
             " pass --overwrite to start again"
         )
     return bool(before["replaces"])
@@ -356,7 +364,7 @@ def _read_part(part: Path) -> tuple[str, list[str]]:
         head, lines = "", []
     texts_digest, _, own = head.rstrip("\n").partition(" ")
     if own != _part_digest(texts_digest, lines):
-        raise InputError(f"{part}: is damaged, its digest does not match")
+        raise InputError(f"{part}: is damaged: its digest does not match its content")
     return texts_digest, lines
 
 

@@ -31,8 +31,8 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
         A TrainedModel with `int8` set to True and the same model object.
 
     Raises:
-        InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or the CPU
-            has no exact int8 products.
+        InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or int8
+            products are not exact on this CPU.
         TypeError: a context layer, or a projection to be folded, has a hook or a wrapper such as an adapter.
     """
     device = trained.model.device.type

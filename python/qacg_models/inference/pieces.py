@@ -19,12 +19,12 @@ BY = ("text", "sentence", "document")
 def pieces(text: str, tokenizer: PreTrainedTokenizerFast, room: int) -> list[str]:
     """Returns the sentences of a text; sentences of more than `room` tokens are divided.
 
-    Sentences are divided between words. Only a word of more than `room` tokens is divided inside.
+    Such a sentence is divided between words. A word is divided only if it has more than `room` tokens.
 
     Args:
-        text: the text, not only white space.
+        text: the text; it must have a character other than white space.
         tokenizer: the tokenizer of the model.
-        room: maximum number of tokens of a piece, without special tokens and context.
+        room: maximum number of tokens in a piece; special tokens and the context do not count.
     """
     return [piece for sentence in split_sentences(text) for piece in _windows(sentence, tokenizer, room)]
 

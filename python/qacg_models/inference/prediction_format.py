@@ -25,12 +25,12 @@ DIGITS = 6  # decimals of a probability
 
 
 def certainty(probability: float, min_confidence: float | None) -> str:
-    """Returns UNCERTAIN for a probability below `min_confidence`, else CERTAIN; with the threshold None, CERTAIN."""
+    """Returns UNCERTAIN for a probability below `min_confidence` (None: no threshold), else CERTAIN."""
     return CERTAIN if min_confidence is None or probability >= min_confidence else UNCERTAIN
 
 
 def check_min_confidence(value: float | None) -> None:
-    """Raises InputError unless the threshold is None or in (0, 1]."""
+    """Raises InputError unless `value` is None or in (0, 1]."""
     if value is not None and not 0 < value <= 1:
         raise InputError(f"min-confidence: expected a number above 0 and at most 1, got {value}")
 
@@ -84,7 +84,7 @@ class PredictionLines:
         return certainty(prediction.probabilities[prediction.label], self.min_confidence)
 
     def header(self) -> str:
-        """Returns the first line of a file; an empty text for JSONL."""
+        """Returns the first line of a file; an empty string for JSONL."""
         if self.data_format == "jsonl":
             return ""
         names = self._own_names()

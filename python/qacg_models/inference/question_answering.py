@@ -24,11 +24,12 @@ DEFAULT_LENGTH = 384  # maximum number of tokens in a window, unless the encoder
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to a question.
+    """An answer to a question about the text `context`.
 
     Attributes:
         text: `context[start:end]`; empty for "no answer".
-        start, end: character positions of the answer in the text; None for "no answer".
+        start, end: positions in `context` of the answer's first character and of the character after its last one;
+            None for "no answer".
         score: sum of the start logit of the first token and the end logit of the last token; for "no answer", see
             `QuestionAnswerer.answers`. Scores of answers to the same question can be compared.
 
@@ -61,11 +62,11 @@ class Window:
 def windows(
     question: str, context: str, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
 ) -> list[Window]:
-    """Divides the text into windows of at most `max_length` tokens, including the question.
+    """Divides `context` into windows of at most `max_length` tokens, including the question.
 
     Args:
         question: the question.
-        context: the text.
+        context: the text that may contain the answer.
         tokenizer: a fast tokenizer.
         max_length: maximum number of tokens in a window.
         stride: number of tokens that consecutive windows share.
@@ -74,8 +75,8 @@ def windows(
         The windows in the order of the text; together they contain every token of the text.
 
     Raises:
-        InputError: question or text is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not fast;
-            `stride` is negative; or `max_length` leaves no more than `stride` tokens for the text.
+        InputError: `question` or `context` is empty, not a str, or cannot be encoded as UTF-8; the tokenizer is not
+            fast; `stride` is negative; or `max_length` leaves no more than `stride` tokens for the text.
     """
     for name, text in (("question", question), ("context", context)):
         if not isinstance(text, str) or not text.strip():
@@ -113,7 +114,7 @@ class QuestionAnswerer:
     """Answers questions with an extractive question-answering model.
 
     Args:
-        model: `QueryAttentionForQuestionAnswering`, or another model with `start_logits` and `end_logits`.
+        model: `QueryAttentionForQuestionAnswering`, or another model whose output has `start_logits` and `end_logits`.
         tokenizer: the model's fast tokenizer.
         max_length: maximum number of tokens in a window; None: 384, or fewer if the encoder has fewer positions.
         stride: number of tokens that consecutive windows share. Answers of more than `stride` tokens may not be found,
@@ -123,8 +124,8 @@ class QuestionAnswerer:
 
     Raises:
         TypeError: `model` is not a model of transformers, or a numeric argument is not an integer.
-        InputError: the tokenizer does not fit the model, `max_length` exceeds the encoder's positions, or
-            `max_answer_tokens` or `batch_size` is below 1.
+        InputError: the tokenizer has no padding token, or more tokens than the model has embeddings; `max_length`
+            exceeds the encoder's positions; or `max_answer_tokens` or `batch_size` is below 1.
 
     Example:
         >>> from qacg_models import BertForQuestionAnswering, PlainBertConfig
@@ -175,15 +176,15 @@ class QuestionAnswerer:
 
         Args:
             question: the question.
-            context: the text.
+            context: the text that may contain the answer.
 
         Returns:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: an argument, `max_length` or `stride` is invalid; or the text has no tokens and "no answer" is
-                not allowed.
-            TypeError: the model is not for question answering.
+            InputError: `question`, `context`, or `max_length` or `stride` of this object is invalid; or the text has no
+                tokens, and "no answer" is not allowed.
+            TypeError: the model's output has no `start_logits` or no `end_logits`.
         """
         return self.answers(question, context, 1)[0]
 
@@ -191,23 +192,24 @@ class QuestionAnswerer:
         """Returns up to `count` different answers from all windows, best first.
 
         "No answer" requires `allow_no_answer=True` in the model's configuration. It is the first answer if no span is
-        found, or if its score exceeds the score of the best span by more than `no_answer_threshold`.
+        found, or if its score exceeds the score of the best span by more than `no_answer_threshold`. Otherwise it is
+        not returned.
 
         In a window, the score of "no answer" is the sum of the start and the end logit of the first token. The minimum
         over all windows is used, because windows without the answer have high scores.
 
         Args:
             question: the question.
-            context: the text.
+            context: the text that may contain the answer.
             count: maximum number of answers.
 
         Returns:
             The answers, best first.
 
         Raises:
-            InputError: an argument, `max_length` or `stride` is invalid; or the text has no tokens and "no answer" is
-                not allowed.
-            TypeError: `count` is not an integer, or the model is not for question answering.
+            InputError: `question`, `context`, or `max_length` or `stride` of this object is invalid; or the text has no
+                tokens, and "no answer" is not allowed.
+            TypeError: `count` is not an integer, or the model's output has no `start_logits` or no `end_logits`.
             ValueError: `count` is below 1.
         """
         check_is_integer("count", count)

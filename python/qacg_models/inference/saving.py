@@ -25,14 +25,16 @@ def save_trained(trained: TrainedModel, folder: Path | str) -> None:
     padding.
 
     Raises:
-        InputError: the model was loaded with int8, `folder` is a file or has files that are not a model, or a file
-            cannot be written.
+        InputError: the model was loaded with int8; `folder` is a file, or a folder that is neither empty nor a model
+            folder; or a file cannot be written.
     """
     folder = Path(folder)
     if trained.int8:
         raise InputError("int8: expected a model in float to save, got one in int8. Load it without int8.")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD_NAME).is_file()):
-        raise InputError(f"{folder}: expected a new, empty or model folder, got other files. Choose another folder.")
+        raise InputError(
+            f"{folder}: expected a new or empty folder, or a model folder, got other files. Choose another folder."
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

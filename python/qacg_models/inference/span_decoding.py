@@ -30,7 +30,7 @@ def best_spans(
         For each of B windows, at most `count` spans; an empty list for a window without an allowed span.
 
     Raises:
-        ValueError: the shapes are not equal shapes (B, L), or `max_tokens` or `count` is below 1.
+        ValueError: the tensors do not all have the same shape (B, L), or `max_tokens` or `count` is below 1.
     """
     if start_logits.dim() != 2 or not start_logits.shape == end_logits.shape == allowed.shape:
         shapes = ", ".join(str(tuple(t.shape)) for t in (start_logits, end_logits, allowed))

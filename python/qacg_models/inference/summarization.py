@@ -90,8 +90,8 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
         The tokens, and the index of the [CLS] of each encoded sentence.
 
     Raises:
-        InputError: an argument is invalid; the message names it. Sentences that follow the first one that does not fit
-            are not checked.
+        InputError: an argument is invalid; the message names it. Of the sentences, only the encoded ones and the next
+            one are checked.
     """
     if isinstance(sentences, str) or not sentences:
         raise InputError(f"sentences: expected a list of at least one sentence, got {sentences!r}")
@@ -99,7 +99,7 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
     if cls is None or sep is None:
         raise InputError(f"tokenizer: expected a cls_token and a sep_token, got the ids {cls} and {sep}")
     if max_length < 3:
-        raise InputError(f"max_length: expected at least 3, a token between [CLS] and [SEP], got {max_length}")
+        raise InputError(f"max_length: expected at least 3, for [CLS], one token and [SEP], got {max_length}")
     ids: list[int] = []
     types: list[int] = []
     positions: list[int] = []
@@ -119,7 +119,7 @@ def encode_document(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
 
 
 def pad_documents(documents: Sequence[Document], pad_token_id: int) -> dict[str, Tensor]:
-    """Returns one batch of padded documents, at least one, as int64 tensors for BertSum.
+    """Returns one or more documents as a padded batch of int64 tensors for BertSum.
 
     The batch has (B, L) input_ids, attention_mask and token_type_ids, and (B, S) sentence_positions padded with -1.
     """
@@ -139,8 +139,8 @@ class Summary:
         text: the selected sentences in the order of the document, joined by spaces.
         sentences: the selected sentences.
         indices: indices of the selected sentences in the document.
-        scores: score of every sentence that was read, in [0, 1].
-        unread: number of sentences at the end of the document that did not fit into the maximum number of tokens.
+        scores: score in [0, 1] of every sentence except the unread ones.
+        unread: number of unread sentences: those at the end of the document, beyond the maximum number of tokens.
 
     Example:
         >>> Summary("It rained.", ["It rained."], [0], [0.9, 0.2], unread=0).indices
@@ -165,7 +165,8 @@ class ExtractiveSummarizer:
 
     Raises:
         TypeError: `model` has another class, or `max_length` is not an integer.
-        InputError: the tokenizer does not fit the model, or `max_length` exceeds the encoder's positions.
+        InputError: the tokenizer has no padding token, or more tokens than the model has embeddings; or `max_length`
+            exceeds the encoder's positions.
 
     Example:
         >>> from qacg_models import BertModel, BertSumConfig, BertSumForExtractiveSummarization, PlainBertConfig
@@ -212,10 +213,12 @@ class ExtractiveSummarizer:
             block_trigrams: skip a sentence that shares three consecutive words with an already selected sentence.
 
         Returns:
-            The summary: its sentences in the order of the text, and the score of each sentence that was read.
+            The summary: its sentences in the order of the text, and the scores of the sentences that fit into
+            `max_length` tokens.
 
         Raises:
-            InputError: there is no sentence, or a sentence that is read, the tokenizer or `max_length` is invalid.
+            InputError: there is no sentence; a sentence is empty, not a str, or cannot be encoded; the tokenizer has no
+                [CLS] or no [SEP]; or `max_length` of this object is below 3.
             TypeError: `document` is neither text nor iterable, or `count` is not an integer.
             ValueError: `count` is below 1.
         """

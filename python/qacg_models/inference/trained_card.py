@@ -60,7 +60,7 @@ def _facts(trained: TrainedModel) -> str:
 
 
 def _by_aspect(trained: TrainedModel, split: str) -> str:
-    """Returns the table of scores by aspect and label of a split; labels without rows are left out."""
+    """Returns a Markdown table of a split's scores by aspect and label; labels without rows are left out."""
     lines = [
         [_cell(aspect), _cell(label), *map(percent, (one.precision, one.recall, one.f1)), f"{one.support:,}"]
         for aspect, matrix in trained.record.confusion[split].items()

@@ -52,7 +52,8 @@ class TrainedModel:
         model: the model, in evaluation mode.
         tokenizer: the tokenizer used in training.
         record: content of training.json.
-        calibration: content of calibration.json; its temperatures apply to all probabilities.
+        calibration: content of calibration.json, whose temperatures scale all logits before softmax; without the
+            file, UNCALIBRATED, which has the temperature 1.
         int8: whether the encoder uses int8 (`inference/int8.py`).
         given_threads: number of CPU threads of predictions; 0: torch's default, or the CPU quota if that is lower;
             None: as in training.
@@ -138,8 +139,8 @@ class TrainedModel:
     def evaluate(self, rows: Sequence[Example]) -> Metrics:
         """Returns the task's metrics of the model on `rows`.
 
-        The batch size is the default and the number of threads is `thread_count`, so that repeated calls return equal
-        values.
+        The batch size is always 64 and the number of threads is always `thread_count`, so that repeated calls return
+        equal values.
 
         Args:
             rows: labelled rows.
@@ -152,15 +153,17 @@ class TrainedModel:
         return self.judge(rows, self.logits(rows))(None)
 
     def judge(self, rows: Sequence[Example], logits: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-        """Returns a function that computes the task's metrics from (N,) weights of the rows; None: equal weights.
+        """Returns a function that computes the task's metrics for given weights of the rows.
+
+        Its argument is (N,) weights, equal for all rows of a sentence and target; None: each row counts once.
 
         Args:
             rows: labelled rows.
             logits: (N, classes) logits of the model, in the order of `rows`.
 
         Raises:
-            ValueError: sizes differ; there are no rows; or the metrics require each aspect once for every sentence and
-                target, and an aspect is missing or repeated.
+            ValueError: `logits` has another shape; there are no rows; or the metrics require each aspect once
+                for every sentence and target, and an aspect is missing or repeated.
         """
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))
 

@@ -20,8 +20,8 @@ class Metrics:
 
     Attributes:
         TITLES: title of each metric in tables, in the order of the tables.
-        undefined: names of undefined metrics. For a mean over aspects, instead "metric: aspect" for each aspect whose
-            value is undefined, such as "sentiment_auc: safety".
+        undefined: names of undefined metrics. A mean over aspects is not named itself: it has an entry "metric: aspect"
+            for each aspect whose value is undefined, such as "sentiment_auc: safety".
     """
 
     TITLES: ClassVar[dict[str, str]]
@@ -32,7 +32,7 @@ class Metrics:
 
     @classmethod
     def from_json(cls, content: object, path: str = "") -> Metrics:
-        """Returns the set of metrics that `to_json` converted.
+        """Returns the set of metrics from the result of its `to_json`.
 
         Args:
             content: the JSON value.
@@ -108,7 +108,7 @@ def group_table(groups: Sequence[Hashable], aspects: Sequence[str]) -> tuple[lis
         their first rows.
 
     Raises:
-        ValueError: sizes differ, there are no rows, or a group lacks or repeats an aspect.
+        ValueError: `groups` and `aspects` differ in length, there are no rows, or a group lacks or repeats an aspect.
     """
     if len(groups) != len(aspects):
         raise ValueError(f"aspects: expected {len(groups)}, one for each row, got {len(aspects)}")

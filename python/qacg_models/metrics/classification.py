@@ -1,8 +1,8 @@
 """Metrics of data with the user's labels and aspects; sentences need not have a row for every aspect.
 
-- accuracy: share of correct rows;
+- accuracy: share of rows that are predicted correctly;
 - macro-F1: mean F1 of the labels that occur as true labels;
-- strict accuracy: share of groups (a sentence, or a sentence and a target) with all rows correct.
+- strict accuracy: share of groups (a sentence, or a sentence and a target) whose rows are all predicted correctly.
 
 If a label means "no opinion", there are two more:
 
@@ -50,7 +50,8 @@ class ClassificationJudge:
         has_absent: whether class 0 means "no opinion".
 
     Raises:
-        ValueError: sizes differ, there are no rows, a class is unknown, or a probability is negative or not finite.
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
+            or not finite.
     """
 
     def __init__(self, groups: Sequence[Hashable], gold: Sequence[int], probabilities: np.ndarray, *, has_absent: bool):

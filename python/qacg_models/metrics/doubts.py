@@ -71,7 +71,7 @@ def find_doubts(labels: Sequence[int], probabilities: np.ndarray) -> list[Doubt]
 
 
 def baseline_doubts(rows: Sequence[Example], task: Task) -> list[Doubt]:
-    """Returns the doubtful labels that the TF-IDF baseline finds; empty for fewer than two distinct sentences.
+    """Returns the doubtful labels that the TF-IDF baseline finds; none for fewer than two distinct sentences.
 
     Args:
         rows: labelled rows.

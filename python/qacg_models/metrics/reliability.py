@@ -1,9 +1,9 @@
 """Calibration of a model's probabilities: reliability bins, calibration error, and accuracy by coverage.
 
 - confidence of a row: the probability of its most probable label;
-- expected calibration error (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, equation 3): rows are divided by
+- expected calibration error (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, equation 3): rows are grouped by
   confidence into 15 bins of equal width between 0 and 1; the error is the mean of |accuracy - mean confidence| over the
-  bins, weighted by their rows. A bin includes its upper end, and excludes its lower end;
+  bins, weighted by their numbers of rows. A bin includes its upper end, and excludes its lower end;
 - coverage at a threshold: share of the rows whose confidence is at least the threshold.
 """
 
@@ -69,7 +69,8 @@ def reliability(gold: Sequence[int], probabilities: np.ndarray) -> Reliability:
         probabilities: (N, classes). Of tied classes the lowest index is predicted.
 
     Raises:
-        ValueError: sizes differ, there are no rows, a class is unknown, or a probability is negative or not finite.
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
+            or not finite.
     """
     confidence, right = _confidence(gold, probabilities)
     # Rounding can give a probability slightly above 1.
@@ -95,7 +96,8 @@ def accuracy_by_coverage(
         thresholds: thresholds of the confidence, between 0 and 1.
 
     Raises:
-        ValueError: sizes differ, there are no rows, a class is unknown, or a probability is negative or not finite.
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, or a probability is negative
+            or not finite.
     """
     confidence, right = _confidence(gold, probabilities)
     kept = [confidence >= threshold for threshold in thresholds]

@@ -1,8 +1,8 @@
 """Metrics of SemEval-2014's aspect categories and their sentiment.
 
 - aspect precision, recall and F1 of "the sentence is about this category", over all sentences and categories;
-- k-class accuracy: only rows whose true label is among k labels count, and the prediction is the most probable of these
-  k labels. The labels are positive and negative for k = 2; also neutral for k = 3; also conflict for k = 4.
+- k-class accuracy: accuracy over the rows whose true label is one of k labels. The prediction is the most probable of
+  these k labels. The labels are positive and negative for k = 2; also neutral for k = 3; also conflict for k = 4.
 """
 
 import math
@@ -58,8 +58,8 @@ class SemEvalJudge:
         probabilities: (N, 5). Of tied classes the lowest index is predicted.
 
     Raises:
-        ValueError: sizes differ, there are no rows, a class is unknown, a probability is negative or not finite, or a
-            sentence lacks or repeats a category.
+        ValueError: shapes do not match, there are no rows, `gold` has an unknown class, a probability is negative or
+            not finite, or a sentence lacks or repeats a category.
     """
 
     def __init__(

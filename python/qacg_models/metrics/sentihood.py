@@ -3,11 +3,12 @@
 A group is the rows of one sentence and target, one row per aspect. Definitions, as in the literature:
 
 - strict accuracy: share of groups in which every aspect is correct;
-- aspect macro-F1: precision and recall of "has an opinion" in each group that has one, averaged over these groups; F1
-  is the harmonic mean of the two averages (not the average of F1);
-- aspect AUC: ROC AUC of "no opinion" by its probability, per aspect, averaged over aspects;
+- aspect macro-F1: precision and recall of "the row has an opinion" in each group with an opinion, averaged over these
+  groups; F1 is the harmonic mean of the two averages (not the average of F1);
+- aspect AUC: ROC AUC of P(None) for "the row has no opinion", per aspect, averaged over aspects;
 - sentiment accuracy: accuracy of the more probable of Positive and Negative, over rows that have an opinion;
-- sentiment AUC: ROC AUC of Negative against Positive over rows that have an opinion, per aspect, averaged over aspects.
+- sentiment AUC: ROC AUC of P(Negative) / (P(Positive) + P(Negative)) for "the row is Negative", over rows that have an
+  opinion, per aspect, averaged over aspects.
 """
 
 import math
@@ -81,8 +82,8 @@ class SentiHoodJudge:
             index is predicted.
 
     Raises:
-        ValueError: sizes differ; there are no rows; a class is not 0, 1 or 2; a probability is negative or not finite;
-            or a group lacks or repeats an aspect.
+        ValueError: shapes do not match; there are no rows; a class is not 0, 1 or 2; a probability is negative or not
+            finite; or a group lacks or repeats an aspect.
     """
 
     def __init__(

@@ -34,9 +34,9 @@ def titles_of(names: Collection[str]) -> dict[str, str]:
 
 
 def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Callable[[np.ndarray | None], Metrics]:
-    """Returns a function that computes the task's metrics for (N,) weights of the rows; None: each row counts once.
+    """Returns a function that computes the task's metrics for given weights of the rows.
 
-    Weights must be equal within a group.
+    Its argument is (N,) weights, equal for all rows of a group (a sentence and target); None: each row counts once.
 
     Args:
         task: the task, which selects the metrics.
@@ -44,8 +44,9 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
         probabilities: (N, classes), in the order of `rows`.
 
     Raises:
-        ValueError: sizes differ, there are no rows, a class is unknown, a probability is negative or not finite, or a
-            group lacks or repeats an aspect although the metrics require each once.
+        ValueError: `probabilities` has another shape, there are no rows, a label is not a class, a probability is
+            negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the metrics
+            require each aspect once.
     """
     groups, gold = [row.group for row in rows], [row.label for row in rows]
     aspects = [row.aspect for row in rows]
@@ -65,8 +66,9 @@ def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Met
         probabilities: (N, classes), in the order of `rows`.
 
     Raises:
-        ValueError: sizes differ, there are no rows, a class is unknown, a probability is negative or not finite, or a
-            group lacks or repeats an aspect although the metrics require each once.
+        ValueError: `probabilities` has another shape, there are no rows, a label is not a class, a probability is
+            negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the metrics
+            require each aspect once.
     """
     return judge_for(task, rows, probabilities)(None)
 

@@ -1,4 +1,4 @@
-"""The TF-IDF baseline: TF-IDF features with logistic regression, tuned by cross-validation on train.
+"""The TF-IDF baseline: TF-IDF features with logistic regression, tuned by cross-validation on the training split.
 
 Features are words, word pairs, and character n-grams (2 to 5) within words, with sublinear TF-IDF. Cross-validation
 chooses C, class weights, and whether each context has its own regression or all contexts share one regression.
@@ -71,7 +71,8 @@ class TfidfBaseline:
     Args:
         rows: labelled training rows, at least one.
         task: the task; its `selection` is the metric that cross-validation maximises.
-        fitted: maximum number of rows and of characters; larger data is reduced to every n-th row of each context.
+        fitted: maximum number of fitted rows, and maximum number of their characters. Of larger data, about every n-th
+            row of each context is fitted.
 
     Attributes:
         used: number of fitted rows.
@@ -107,7 +108,7 @@ def cross_fitted(rows: Sequence[Example], task: Task) -> np.ndarray | None:
 
     Args:
         rows: labelled rows, at least one.
-        task: the task, which has the labels.
+        task: the task, whose labels are the classes.
 
     Returns:
         (N, classes) float64, in the order of `rows`; None if there are fewer than two distinct sentences.

@@ -8,7 +8,7 @@ from statistics import NormalDist
 def wilson_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
     """Returns the confidence interval of the share count / total (Wilson, 1927).
 
-    The interval lies in [0, 1], and is valid for few rows.
+    The interval lies in [0, 1], and is valid even if `total` is small.
 
     Args:
         count: number of rows with the property.

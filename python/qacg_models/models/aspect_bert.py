@@ -20,10 +20,10 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 class AspectBertModelOutput(ModelOutput):
     """Output of `AspectBertModel`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. They are None unless requested.
+    Tuples have one entry per layer, and `hidden_states` has one more. Tuples are None unless requested.
 
-    In a packed batch, hidden states are (T, hidden_size). Attention matrices are then (B, H, L, L) with L = max_seqlen,
-    and 0 beyond the length of a sequence.
+    In a packed batch of T tokens, hidden states are (T, hidden_size). Attention matrices are then (B, H, L, L) with
+    L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
@@ -47,7 +47,7 @@ class AspectBertModelOutput(ModelOutput):
 class AspectBertSequenceClassifierOutput(ModelOutput):
     """Output of `AspectBertForSequenceClassification`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. In a packed batch, hidden states are
+    Tuples have one entry per layer, and `hidden_states` has one more. In a packed batch of T tokens, hidden states are
     (T, hidden_size). Attention matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a
     sequence.
 
@@ -73,7 +73,7 @@ class AspectBertModel(ContextBertModel):
     """Aspect-BERT without a head: embeddings, encoder and pooler.
 
     The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`). `output_gates` raises ValueError, since the model has no gates.
+    `config.output_attentions`). `output_gates=True` raises ValueError, since the model has no gates.
 
     Args:
         config: sizes, contexts, and the layer that reads the context.
@@ -110,7 +110,7 @@ class AspectBertForSequenceClassification(ContextBertForSequenceClassification):
     """Aspect-BERT with a linear classifier on the pooled output.
 
     The attention implementations are "sdpa" (the default), "fused", and "eager" (the default with
-    `config.output_attentions`). `output_gates` raises ValueError, since the model has no gates.
+    `config.output_attentions`). `output_gates=True` raises ValueError, since the model has no gates.
 
     Args:
         config: sizes, contexts, and the layer that reads the context; `num_labels` or `id2label` gives the classes.

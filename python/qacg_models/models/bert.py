@@ -106,8 +106,8 @@ class BertModel(BertPreTrainedModel):
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
-                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes only first tokens after
-                its attention. With output_hidden_states it computes all tokens.
+                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes everything after its
+                attention for the first token of each sequence only, unless output_hidden_states is set.
             tokens_only: compute only what last_hidden_state requires; pooler_output is None. Hidden states of padding
                 are computed too, whatever `config.unpad` is.
             output_attentions: return the attention matrix after dropout and head_mask, (B, H, L, L), of every layer,

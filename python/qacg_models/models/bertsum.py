@@ -58,7 +58,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
     implementation for the encoder only, name both: attn_implementation={"": "sdpa", "encoder": "flash_attention_2"}.
 
     Args:
-        config: configuration of the head, with that of the encoder as the field `encoder`.
+        config: configuration of the head, whose field `encoder` is the configuration of the encoder.
         encoder: a transformers encoder, which becomes part of the model and whose configuration replaces
             `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`. None builds
             an encoder with initial weights from `config.encoder`.

@@ -20,11 +20,11 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 class CGBertModelOutput(ModelOutput):
     """Output of `CGBertModel`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. They are None unless requested. Layers below
+    Tuples have one entry per layer, and `hidden_states` has one more. Tuples are None unless requested. Layers below
     `config.context_from_layer` have gates of 0.
 
-    In a packed batch, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then (B, H, L, L)
-    with L = max_seqlen, and 0 beyond the length of a sequence.
+    In a packed batch of T tokens, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then
+    (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         last_hidden_state: (B, L, hidden_size); None with pooled_only.
@@ -53,8 +53,8 @@ class CGBertSequenceClassifierOutput(ModelOutput):
     """Output of `CGBertForSequenceClassification`.
 
     Tuples have one entry per layer, and `hidden_states` has one more. Layers below `config.context_from_layer` have
-    gates of 0. In a packed batch, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then
-    (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
+    gates of 0. In a packed batch of T tokens, hidden states are (T, hidden_size) and gates (T, H). Attention
+    matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.

@@ -78,8 +78,8 @@ class ContextBertModel(EncoderPreTrainedModel):
                 without position_ids at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), int64 or int32 indices into `config.contexts`;
-                required. `config.context_id(name)` returns the index of a context.
+            context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
+                argument is required. `config.context_id(name)` returns the index of a context.
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
                 each sequence.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
@@ -94,8 +94,8 @@ class ContextBertModel(EncoderPreTrainedModel):
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
             pooled_only: compute only what pooler_output requires; last_hidden_state is None. If the batch is packed (by
-                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes only first tokens after
-                its attention. With output_hidden_states it computes all tokens.
+                cu_seqlens or `config.unpad`) and the pooler is "cls", the last layer computes everything after its
+                attention for the first token of each sequence only, unless output_hidden_states is set.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in
@@ -203,8 +203,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
                 without position_ids at most max_position_embeddings.
             attention_mask: (B, L), 1 for tokens and 0 for padding; None: no padding.
             token_type_ids: (B, L) int64 or int32 from 0 to type_vocab_size - 1; None: all 0.
-            context_ids: (B) or (B, 1), with text_ids (N) or (N, 1), int64 or int32 indices into `config.contexts`;
-                required. `config.context_id(name)` returns the index of a context.
+            context_ids: (B) or (B, 1) int64 or int32 indices into `config.contexts`; (N) or (N, 1) with text_ids. The
+                argument is required. `config.context_id(name)` returns the index of a context.
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
                 each sequence.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
@@ -217,8 +217,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
-            labels: (B), with text_ids (N), int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss
-                leaves out. For regression and multi-label classification see `classification_loss`. None: no loss.
+            labels: (B), or (N) with text_ids; int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the
+                loss leaves out. For regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in

@@ -36,11 +36,11 @@ class CardWriting(_Model):
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
 
     def model_card(self, usage: str | None = None, known: str | None = None, task: str | None = None) -> str:
-        """Returns the text of the card, in the format of the hub.
+        """Returns the text of the card, in the format of the Hugging Face hub.
 
         Args:
             usage: code that loads the model and predicts; None: code that loads it and, for a classifier, predicts.
-            known: Markdown about training and metrics; None: a sentence that they are unknown.
+            known: Markdown about training and metrics; None: a sentence that states that they are unknown.
             task: the `pipeline_tag`; None: the `card_task` of the class.
         """
         name, config = type(self).__name__, self.config

@@ -17,9 +17,10 @@ from qacg_models.modules.losses import classification_loss
 class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
     """Base of every encoder of this package: attention implementations, initial weights and word embeddings.
 
-    `attn_implementation` is one of `implementations`; the default is the first, or "eager" with
-    `config.output_attentions`. As in transformers, the implementation is set when a model is built or loaded, or by
-    `set_attn_implementation`, and is not saved. A call with `output_attentions=True` works with every implementation.
+    `attn_implementation` is one of `implementations`. The default is the first of them, or "eager" if
+    `config.output_attentions` is True. As in transformers, the implementation is set when a model is built or loaded,
+    or by `set_attn_implementation`, and is not saved. A call with `output_attentions=True` works with every
+    implementation.
     """
 
     base_model_prefix = "bert"
@@ -34,7 +35,7 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
         return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the name of the attention implementation; raises ValueError for an unknown one."""
+        """Returns the requested name, or for None the default; raises ValueError for an unknown name."""
         if requested_attention is None:
             return "eager" if self.config.output_attentions else self.implementations[0]
         if requested_attention not in self.implementations:
@@ -98,7 +99,7 @@ class SequenceClassifier(EncoderPreTrainedModel):
 
 
 def as_dict(return_dict: bool | None, config) -> bool:
-    """Returns whether `forward` returns its output object and not a tuple."""
+    """Returns True if `forward` returns its output object, False if a tuple; None reads `config.return_dict`."""
     return bool(config.return_dict if return_dict is None else return_dict)
 
 

@@ -1,4 +1,4 @@
-"""QACG-BERT (Wu and Ong, 2021): BERT whose self-attention adds a gated sigmoid map over a context.
+"""QACG-BERT (Wu and Ong, 2021): BERT that adds a gated sigmoid map to its softmax attention.
 
 The attention matrix is A = softmax(T) + lambda * alpha * sigmoid(Tc) (`qacg_kernels/MATH.md`, eq. 1 to 5 and 7). T are
 the scores of queries and keys. Tc are the scores of context queries and context keys. lambda is the gate of each query,
@@ -19,8 +19,9 @@ from qacg_models.modules.quasi_self_attention import IMPLEMENTATIONS, QuasiSelfA
 class QACGBertModelOutput(ModelOutput):
     """Output of `QACGBertModel`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. They are None unless requested. In layers below
-    `config.context_from_layer`, quasi_maps and lambdas are 0.
+    `attentions`, `softmax_maps`, `quasi_maps` and `lambdas` have one entry per layer, and `hidden_states` has one more.
+    Each of the five is None unless requested. In layers below `config.context_from_layer`, `quasi_maps` and `lambdas`
+    are 0.
 
     In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention matrices are then (B, H, L, L)
     with L = max_seqlen, and 0 beyond the length of a sequence.
@@ -55,9 +56,11 @@ class QACGBertModelOutput(ModelOutput):
 class QACGBertSequenceClassifierOutput(ModelOutput):
     """Output of `QACGBertForSequenceClassification`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. In layers below `config.context_from_layer`,
-    quasi_maps and lambdas are 0. In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention
-    matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
+    `attentions`, `softmax_maps`, `quasi_maps` and `lambdas` have one entry per layer, and `hidden_states` has one more.
+    In layers below `config.context_from_layer`, `quasi_maps` and `lambdas` are 0.
+
+    In a packed batch, hidden states are (T, hidden_size) and lambdas (T, H). Attention matrices are then (B, H, L, L)
+    with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.
@@ -88,7 +91,8 @@ class QACGBertSequenceClassifierOutput(ModelOutput):
 class QACGBertModel(ContextBertModel):
     """QACG-BERT without a head: embeddings, encoder and pooler.
 
-    The attention implementations are "fused" (the default), and "eager" (the default with `config.output_attentions`).
+    The attention implementations are "fused" and "eager". The default is "fused", or "eager" if
+    `config.output_attentions` is True.
 
     Args:
         config: sizes, contexts and variants.
@@ -121,7 +125,8 @@ class QACGBertModel(ContextBertModel):
 class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     """QACG-BERT with a linear classifier on the pooled output.
 
-    The attention implementations are "fused" (the default), and "eager" (the default with `config.output_attentions`).
+    The attention implementations are "fused" and "eager". The default is "fused", or "eager" if
+    `config.output_attentions` is True.
 
     Args:
         config: sizes, contexts and variants; `num_labels` or `id2label` gives the classes.

@@ -1,15 +1,15 @@
 """Query Attention for extractive question answering, over any encoder.
 
 h is the hidden state of a token after the encoder. The question becomes one vector q, the mean of W_q h over the tokens
-of the question. Every token of the sequence gets a weight a = softmax(W_k h . q). The first and last token of the
-answer are predicted from a * W_v h:
-- "linear": Linear(dropout(gelu(a * W_v h)));
-- "convolutional": Linear(dropout([relu(conv_1), relu(conv_3), relu(conv_5)] of a * W_v h)), widths 1, 3 and 5.
-A second head predicts the type of the question from q.
+of the question. Every token of the sequence gets the weight a = softmax(W_k h . q) and the features f = a * W_v h.
+The first and last token of the answer are predicted from f by one of two heads (`config.head`):
+- "linear": Linear(dropout(gelu(f)));
+- "convolutional": Linear(dropout([relu(conv_1(f)), relu(conv_3(f)), relu(conv_5(f))])), with kernel sizes 1, 3 and 5.
+Another linear layer predicts the type of the question from q.
 
 By default padding is masked, and the mean divides by the number of tokens of the question. In the published code
-padding is attended to, and the mean divides by the padded length (`attend_padding` and `question_mean` of the
-configuration).
+padding is attended to, and the mean divides by the padded length. `config.attend_padding` and `config.question_mean`
+select the behaviour.
 """
 
 from dataclasses import dataclass
@@ -61,10 +61,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
     """Extractive question answering by Query Attention, over any encoder.
 
     Args:
-        config: configuration of the head, with that of the encoder as the field `encoder`.
+        config: configuration of the head; its field `encoder` is the configuration of the encoder.
         encoder: a transformers encoder, which becomes part of the model and whose configuration replaces
-            `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`. None builds
-            an encoder with initial weights from `config.encoder`.
+            `config.encoder`. Its pooler is removed if its constructor has the argument `add_pooling_layer`.
+            None: an encoder is built from `config.encoder`, with initial weights.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -102,7 +102,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, or "sdpa" for None; the head has only one implementation."""
+        """Returns the requested name, whatever it is, or "sdpa" for None; the head has only one implementation."""
         return requested_attention or "sdpa"
 
     def forward(
@@ -152,12 +152,13 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         Raises:
             TypeError: an argument has the wrong type or dtype; the message names it.
             ValueError: an argument has the wrong shape or value, or the attention implementation of the encoder does
-                not support output_attentions or `config.attend_padding`. Values are checked on the CPU and outside
-                torch.compile only.
+                not support output_attentions or `config.attend_padding`. Values are not checked on a GPU or under
+                torch.compile.
         """
         if token_type_ids is None and inputs_embeds is not None:
             raise ValueError(
-                "token_type_ids: expected 0 for the question and 1 for the text, got None with inputs_embeds"
+                "token_type_ids: expected 0 for the question and 1 for the text, got None with inputs_embeds. "
+                "Pass token_type_ids: separators are found only in input_ids."
             )
         if self.config.attend_padding and attention_mask is not None:
             self._check_padding_is_computed()
@@ -199,12 +200,12 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         """Returns (B, L) token types for (B, L) ids: 0 before the first separator, 1 from the separator on.
 
         Raises:
-            ValueError: the configuration has no sep_token_id, or a row has no separator. Rows are checked on the CPU
-                and outside torch.compile only.
+            ValueError: the configuration has no sep_token_id, or a row has no separator. Rows are not checked on
+                a GPU or under torch.compile.
         """
         if self.config.sep_token_id is None:
             raise ValueError(
-                "token_type_ids: expected a tensor, since config.sep_token_id is None, got None. Pass token_type_ids, "
+                "token_type_ids: expected a tensor if config.sep_token_id is None, got None. Pass token_type_ids, "
                 "or set config.sep_token_id."
             )
         types = (input_ids == self.config.sep_token_id).cummax(-1).values.long()
@@ -238,7 +239,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return weights.to(hidden.dtype)
 
     def _head_features(self, features: Tensor) -> Tensor:
-        """Returns the input of the last dropout, (B, L, hidden or 3 conv_channels), from features (B, L, hidden)."""
+        """Returns the input of the last dropout, (B, L, hidden or 3 * conv_channels), from features (B, L, hidden)."""
         if self.config.head == "linear":
             return F.gelu(features)
         channels_first = features.transpose(1, 2)
@@ -261,7 +262,7 @@ def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
     """Returns (B, L) booleans, True for tokens of the question.
 
     Raises:
-        ValueError: a row has no token of type 0 outside padding; checked on the CPU and outside torch.compile only.
+        ValueError: a row has no token of type 0 outside padding; not checked on a GPU or under torch.compile.
     """
     question = token_type_ids == 0
     if visible is not None:
@@ -270,8 +271,8 @@ def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
         row = int((~question.any(-1)).nonzero()[0, 0])
         padding = "" if visible is None else " Padding does not count."
         raise ValueError(
-            f"token_type_ids: expected a token of type 0 in every row, got none in row {row}. Type 0 is the question: "
-            f"the tokens before the first separator if token_type_ids is None.{padding}"
+            f"token_type_ids: expected a token of type 0 in every row, got none in row {row}. Type 0 marks the "
+            f"question. If token_type_ids is None, the tokens before the first separator have type 0.{padding}"
         )
     return question
 

@@ -34,7 +34,7 @@ class BertSelfAttention(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
+            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
             output_attentions: also return the attention matrix A.
             head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
 
@@ -84,10 +84,10 @@ class BertLayer(GradientCheckpointingLayer):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
+            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
             output_attentions: also return the attention matrix A.
             head_mask: (H), a factor for the attention matrix of each head; None: all heads are kept.
-            first_only: compute only the first token of each sequence after the attention; requires the packing.
+            first_only: after the attention, compute only the first token of each sequence; requires a packed batch.
 
         Returns:
             Hidden states in the shape of the input, or (B, hidden) with first_only; A after dropout and head_mask,
@@ -118,11 +118,11 @@ class BertEncoder(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
+            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
             output_attentions: also return the attention matrices.
             head_mask: (layers, H), a factor for the attention matrix of each head; None: all heads are kept.
-            first_only: the last layer computes only the first token of each sequence after its attention; requires the
-                packing.
+            first_only: after its attention, the last layer computes only the first token of each sequence; requires a
+                packed batch.
 
         Returns:
             Two lists. The first has the input and the hidden states after each layer; with first_only the states after

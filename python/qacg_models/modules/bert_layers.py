@@ -15,10 +15,10 @@ class Dropout(nn.Dropout):
     """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
     On the CPU torch draws one number per entry from a serial generator, which takes a sixth of a training step. Here
-    a probability p below 1 is rounded to a multiple of 2^-16 below 1, as in the attention kernels. Kept entries are
-    scaled by 1 / (1 - p) with the rounded p, so the mean is exact. p = 1 drops every entry. On other devices and under
-    torch.compile, torch's dropout is fast and is used. The dropped entries depend on torch.manual_seed, and are the
-    same when gradient checkpointing repeats a forward.
+    a probability p < 1 is rounded to a multiple of 2^-16 that is also < 1, as in the attention kernels. Kept entries
+    are scaled by 1 / (1 - p) with the rounded p, so the mean is exact. p = 1 drops every entry. On other devices and
+    under torch.compile, torch's dropout is fast and is used. The dropped entries depend on torch.manual_seed, and are
+    the same when gradient checkpointing repeats a forward.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +35,8 @@ class Dropout(nn.Dropout):
 class BertEmbeddings(nn.Module):
     """dropout(LayerNorm(x)), where x is the sum of word, position and token-type embeddings.
 
-    All rows of the tables are trained, as in the published code; in transformers' BERT the row of padding is not.
+    All rows of the tables are trained, as in the published code. In transformers' BERT the row of the padding token is
+    not.
     """
 
     def __init__(self, config):
@@ -100,8 +101,8 @@ class AttentionBlock(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
-            first_only: compute only the first token of each sequence after the attention; requires the packing.
+            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
+            first_only: after the attention, compute only the first token of each sequence; requires a packed batch.
             **options: further arguments of the self-attention.
 
         Returns:

@@ -112,7 +112,7 @@ class PositionalEncoding(nn.Module):
         self.pe[0, :, 1::2] = angles.cos()[:, : dim // 2].to(self.pe)
 
     def positions(self, length: int) -> Tensor:
-        """Returns the first `length` position embeddings, (1, length, dim); raises ValueError if there are fewer."""
+        """Returns the first `length` position embeddings, (1, length, dim); ValueError if the table has fewer."""
         if length > self.pe.shape[1]:
             raise ValueError(
                 f"length: expected at most max_len = {self.pe.shape[1]} positions, one per sentence, got {length}. "
@@ -258,7 +258,7 @@ class TransformerInterEncoder(nn.Module):
         d_ff: width of the hidden layer of the feed-forward blocks.
         heads: number of attention heads.
         dropout: dropout probability in the layers.
-        num_inter_layers: number of layers; 0 leaves positions, LayerNorm and the linear classifier.
+        num_inter_layers: number of layers; with 0, only positions, LayerNorm and the linear classifier remain.
         blind_queries: result of a query that sees no key, "zeros" or "average"; see `MultiHeadedAttention`.
 
     Raises:
@@ -331,8 +331,8 @@ class TransformerInterEncoder(nn.Module):
         Raises:
             TypeError: `top_vecs` or `mask` is not a tensor, or the sum of `top_vecs` and positions has another dtype
                 than the weights.
-            ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are checked on
-                the CPU and outside torch.compile only.
+            ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are not
+                checked on a GPU or under torch.compile.
         """
         if output_attentions and not return_dict:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""Encoders that read a context from layer `context_from_layer` on, as one embedding Ec for each sequence.
+"""Encoders whose layers from index `context_from_layer` on read a context, as one embedding Ec for each sequence.
 
-The layers below are those of BERT. In CG-BERT and QACG-BERT, each layer i from there on has a context layer, a linear
-layer that mixes Ec with the hidden states X: c = W_i [Ec ; X] + b_i + Ec. Its self-attention reads c and X. In
-Aspect-BERT, layer `context_from_layer` gets X + Ec, and all layers are those of BERT.
+Lower layers are those of BERT. In CG-BERT and QACG-BERT, each layer i >= context_from_layer has a context layer. This
+linear layer mixes Ec with the hidden states X: c = W_i [Ec ; X] + b_i + Ec. The self-attention of layer i reads c and
+X. In Aspect-BERT all layers are those of BERT, and the input of layer `context_from_layer` is X + Ec.
 
 A question is a text with one context. N questions may be about B texts. The layers below `context_from_layer` then run
 once per text.
@@ -41,15 +41,15 @@ class ContextAttentionBlock(AttentionBlock):
             hidden_states: input of the residual connection: hidden states of the texts, (B, L, hidden), or packed
                 (T, hidden).
             projections: query, key, value, context query and context key; see `Projections`.
-            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
+            mask: the packing of the questions; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
             texts: the text of each question; None: every question has a text of its own, so that B = N.
-            first_only: return only the first token of each packed sequence; requires the packing.
+            first_only: return only the first token of each sequence; requires a packed batch.
             **options: `output_attentions` and `output_gates`, for the self-attention.
 
         Returns:
-            A tuple of the hidden states of the questions and the maps and gates of the self-attention. Hidden states
-            are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None unless
-            requested.
+            A flat tuple: the hidden states of the questions, then the maps and gates of the self-attention. Hidden
+            states are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None
+            unless requested.
         """
         attended, *others = self.self(projections, mask, texts, first_only=first_only, **options)
         if first_only:
@@ -92,19 +92,19 @@ class ContextBertLayer(GradientCheckpointingLayer):
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
             context_embedding: (N, hidden), one per question. The sequences of the output are the questions.
-            context_layer: the linear layer from 2 hidden to hidden features that mixes the context. As in checkpoints
-                it is a submodule of the encoder. It is called in this layer, so that gradient checkpointing does not
-                store the mixed context.
-            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
+            context_layer: the linear layer from 2 * hidden to hidden features that mixes the context. As in
+                checkpoints, it is a submodule of the encoder. It is called in this layer, so that gradient
+                checkpointing does not store the mixed context.
+            mask: the packing of the questions; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
             output_gates: also return the values of the gates.
             output_attentions: also return attention matrices.
-            first_only: return only the first token of each packed sequence; requires the packing.
+            first_only: return only the first token of each sequence; requires a packed batch.
             texts: the text of each question; None: every question has a text of its own, so that B = N.
 
         Returns:
-            A tuple of the hidden states of the questions and the maps and gates of the self-attention. Hidden states
-            are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None unless
-            requested.
+            A flat tuple: the hidden states of the questions, then the maps and gates of the self-attention. Hidden
+            states are (N, L, hidden), packed (T, hidden), or (N, hidden) with first_only. Maps and gates are None
+            unless requested.
         """
         attention, projections = self.attention.self, None
         if not output_attentions:
@@ -152,12 +152,13 @@ class PlainLayers(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden).
-            mask: None, or (B, 1, 1, L) booleans, True for tokens; or the packing.
+            mask: the packing; or (B, 1, 1, L) booleans, True for tokens; or None for no padding.
             output_attentions: also return the attention matrices.
 
         Returns:
             Two lists. The first has the input and the hidden states after each of these layers. The second has the
-            attention matrix of each layer after dropout, (B, H, L, L) with L = max_seqlen if packed, or None.
+            attention matrix of each layer after dropout, (B, H, L, L) with L = max_seqlen if packed. It has None for
+            each layer without output_attentions.
         """
         every_hidden, every_map = [hidden_states], []
         for layer in self.layer[: self.first]:
@@ -204,10 +205,10 @@ class ContextBertEncoder(PlainLayers):
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
             context_embedding: (N, hidden), one per question. The sequences of the output are the questions.
-            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
+            mask: the packing of the questions; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
             output_attentions: also return attention matrices.
             output_gates: also return the values of the gates.
-            first_only: the last layer returns only the first token of each packed sequence; requires the packing.
+            first_only: the last layer returns only the first token of each sequence; requires a packed batch.
             texts: the text of each question; None: every question has a text of its own, so that B = N.
 
         Returns:
@@ -255,10 +256,10 @@ class AspectBertEncoder(PlainLayers):
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
             context_embedding: (N, hidden), one per question. The sequences of the output are the questions.
-            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
+            mask: the packing of the questions; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
             output_attentions: also return attention matrices.
             output_gates: must be False.
-            first_only: the last layer returns only the first token of each packed sequence; requires the packing.
+            first_only: the last layer returns only the first token of each sequence; requires a packed batch.
             texts: the text of each question; None: every question has a text of its own, so that B = N.
 
         Returns:

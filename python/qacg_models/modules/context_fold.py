@@ -2,11 +2,12 @@
 
 The context layer computes c = W [E ; X] + b + E from the context embedding E and the hidden states X; W = [We | Wx].
 The context query Uq c + uq is the sum of two terms. The term (Uq Wx) X takes one product if Uq Wx is folded into one
-matrix. The term Uq (We E + b + E) + uq is equal for all tokens of a sequence. The context key has the same two terms.
+matrix. The term Uq (We E + b + E) + uq is equal for all tokens of a sequence. The context key has two such terms.
 
-With the context projection "hidden", the five projections of a token take six products of the size hidden x hidden, or
-five with folded weights. `fold_context` folds weights once, for inference, and requires two products per question.
-`project_apart` folds weights within a call with many tokens, and requires three products per question.
+With the context projection "hidden", each token takes six products with hidden x hidden matrices: one of the context
+layer, and five projections. With folded weights it takes five. Each question takes further products of this size. After
+`fold_context`, which folds weights once, for inference, these are two. In `project_apart`, which folds weights within a
+call if the call has many tokens, these are three.
 
 A question is a text with one context. The products of the tokens do not depend on E. So in the first layer with a
 context they are computed once for each text, whatever the number of questions about the text (`Projections`).
@@ -81,7 +82,7 @@ class Projections(NamedTuple):
 
 
 class ContextFold(nn.Module):
-    """The folded weights of a context layer and of the projections after it, in buffers outside the state dict.
+    """The folded weights of a context layer and of the projections after it, in non-persistent buffers.
 
     Args:
         attention: a self-attention with `layer(role)`, `num_heads` and `context_projection`.
@@ -259,8 +260,8 @@ def has_context_layers(model: nn.Module) -> bool:
 def fold_context(model: nn.Module) -> int:
     """Folds the context layers of a QACG-BERT or CG-BERT into the projections after them, for inference.
 
-    Results stay the same up to rounding. The folded weights are used where no gradients are recorded and no attention
-    maps are requested. `model.train()` and `load_state_dict` drop them. After any other change of the weights, call
+    Results stay the same up to rounding. The folded weights are used in calls that record no gradients and return no
+    attention maps. `model.train()` and `load_state_dict` drop them. After any other change of the weights, call
     this function again. Hooks that are added to the folded layers later are not called. Parameters, state dict and
     saved files stay as they are.
 

@@ -50,9 +50,9 @@ class ContextMixingSelfAttention(ContextAttention):
 
         Args:
             projections: query, key, value, context query and context key; see `Projections`.
-            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
+            mask: the packing of the questions; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
             texts: the text of each question; None: every question has a text of its own.
-            first_only: return only the first token of each packed sequence; requires the packing.
+            first_only: return only the first token of each sequence; requires a packed batch.
             output_attentions: also return the attention matrix A.
             output_gates: also return the gates lq and lk.
 

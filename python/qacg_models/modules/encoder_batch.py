@@ -55,7 +55,7 @@ class EncoderBatch:
 
         Args:
             text_ids: (N) int64, the index of each question's text in this batch.
-            may_round: add filler tokens to a packed batch if `rounding_pays`.
+            may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
 
         Returns:
             The new batch, and the `SharedTexts` that expands values of this batch to the questions.
@@ -112,7 +112,7 @@ class EncoderBatch:
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
         """Returns whether the last layer, after its attention, has to compute only the first token of each sequence.
 
-        The result is True for a packed batch and the pooler "cls", unless hidden states are returned.
+        The result is True if the batch is packed, the pooler is "cls", and hidden states are not returned.
         """
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 
@@ -177,11 +177,11 @@ def read_batch(
         position_ids: (B, L), (1, L) or packed (T); None: 0, 1, 2, ... in each sequence.
         inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
         cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded.
-        max_seqlen: at least the length of the longest packed sequence; None: read from cu_seqlens, which works on the
-            CPU and outside torch.compile only. A padded batch requires None.
+        max_seqlen: at least the length of the longest packed sequence; None: read from cu_seqlens, which is not
+            possible on a GPU or under torch.compile. A padded batch requires None.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
-        may_round: add filler tokens to a packed batch if `rounding_pays`.
+        may_round: add filler tokens to a packed batch if `rounding_pays` returns True.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the message names it.

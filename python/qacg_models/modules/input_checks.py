@@ -1,4 +1,4 @@
-"""Checks of the inputs of a model: shapes always, values on the CPU and outside torch.compile only.
+"""Checks of the inputs of a model: shapes always, values except on a GPU or under torch.compile.
 
 On a GPU, ids out of range fail in the device-side assertion of torch's embedding.
 """
@@ -17,11 +17,11 @@ def check_ids(
     """Raises TypeError or ValueError unless `ids` has the shape `shape`, and int64 or int32 values in [0, limit).
 
     Args:
-        name: the argument, for the message.
+        name: name of the argument, for the message.
         ids: the value to check.
-        shape: expected shape; None: any shape of two dimensions (B, L), or of one (T) if packed.
+        shape: expected shape; None: any shape (B, L), or any shape (T) if packed.
         limit: values are 0 to limit - 1.
-        field: name of the limit for the message, such as the configuration field that sets it.
+        field: name of the limit, for the message, such as the configuration field that sets it.
         packed: whether the batch is packed.
     """
     if not isinstance(ids, Tensor):
@@ -52,8 +52,8 @@ def check_encoder_inputs(
         position_ids: None, (B, L) or (1, L).
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or L exceeds max_position_embeddings without position_ids; the
-            message names the argument.
+        TypeError, ValueError: an argument is invalid, or L exceeds max_position_embeddings and position_ids is None;
+            the message names the argument.
     """
     name, tokens = _check_tokens(config, input_ids, inputs_embeds, packed=False)
     batch, length = tokens.shape[:2]
@@ -175,21 +175,22 @@ def check_segments(config, token_type_ids: Tensor | None) -> None:
     """Raises ValueError if `config.context_standalone` is True and a token type is not 0.
 
     A model with context_standalone is trained without second segments, so the embeddings of other token types are
-    untrained. Values are read on the CPU and outside torch.compile only.
+    untrained. Values are not checked on a GPU or under torch.compile.
     """
     if token_type_ids is None or not getattr(config, "context_standalone", False):
         return
     if values_readable(token_type_ids) and bool(token_type_ids.any()):
         raise ValueError(
-            "token_type_ids: expected one segment, since this model has context_standalone, got a second segment. "
-            "Call tokenizer(sentence), and pass context_ids=torch.tensor([model.config.context_id(name)])."
+            "token_type_ids: expected 0 for all tokens, since config.context_standalone is True, got a second segment. "
+            "Call tokenizer(sentence), without the context. Pass the context as "
+            "context_ids=torch.tensor([model.config.context_id(name)])."
         )
 
 
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
     """Returns the (B, L) mask of 0 and 1 as booleans, True for tokens; None if there is no padding.
 
-    On a GPU and under torch.compile the values are not read, so a mask without padding is returned as booleans too.
+    On a GPU or under torch.compile the values are not read: the result is then booleans even if there is no padding.
 
     Raises:
         TypeError: the mask is not a tensor.

@@ -17,7 +17,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
         labels: for "single_label_classification" (B) int64 or int32 from 0 to C - 1, or -100 for rows that the loss
             leaves out; for "regression" (B, C), or (B) if C is 1; for "multi_label_classification" (B, C), numbers from
             0 to 1.
-        problem_type: one of the three names. None: as in transformers, regression if C is 1, otherwise
+        problem_type: one of these three names. None: as in transformers, regression if C is 1, otherwise
             single_label_classification for integer labels and multi_label_classification for floating-point labels.
 
     Returns:
@@ -25,8 +25,8 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
     Raises:
         TypeError: the labels are not a tensor, or not int64 or int32 for "single_label_classification".
-        ValueError: the labels have another shape, or a class or multi-label value is out of range. Ranges are checked
-            on the CPU and outside torch.compile only.
+        ValueError: the labels have another shape, or a class or multi-label value is out of range. Ranges are
+            not checked on a GPU or under torch.compile.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")
@@ -55,7 +55,7 @@ def has_answers(start_positions: object, end_positions: object) -> bool:
     """Returns whether both answer positions are given; raises ValueError if only one of the two is."""
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
-        raise ValueError(f"{missing}_positions: expected a tensor with {given}_positions, got None. Pass both.")
+        raise ValueError(f"{missing}_positions: expected a tensor if {given}_positions is given, got None. Pass both.")
     return start_positions is not None
 
 
@@ -68,16 +68,16 @@ def span_loss(
 ) -> Tensor:
     """Returns the mean of two cross-entropies: that of the first and that of the last token of an answer.
 
-    Each cross-entropy is a mean over the batch. The mean leaves out positions of L or more, which mean that the answer
-    is not in the sequence, but in another window of a long document.
+    Each cross-entropy is averaged over the batch. The average leaves out positions of L or more. They stand for an
+    answer that is not in this sequence, but in another window of a long document.
 
     Args:
         start_logits: (B, L), logit of each token as the first of the answer.
         end_logits: (B, L), logit of each token as the last of the answer.
         start_positions: (B) or (B, 1) int64 or int32, index of the first token of each answer.
         end_positions: (B) or (B, 1) int64 or int32, index of the last token of each answer.
-        outside: "ignore" also leaves out positions below 0; if no position is left, a cross-entropy is 0. "clamp", as
-            published, moves positions below 0 to the first token; if no position is left, a cross-entropy is NaN.
+        outside: "ignore" also leaves out positions below 0; the average of no positions is 0. "clamp", as published,
+            moves positions below 0 to the first token; the average of no positions is NaN.
 
     Raises:
         TypeError: the positions are not tensors of dtype int64 or int32.

@@ -1,4 +1,7 @@
-"""BertSum's multi-head attention: softmax attention with a key-value cache, and a graph that weights the last head."""
+"""BertSum's multi-head attention: softmax attention with a key-value cache.
+
+A predefined graph can multiply the attention matrix of the last head.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +37,7 @@ class MultiHeadedAttention(nn.Module):
         dropout: probability that an attention entry is dropped in training.
         use_final_linear: True: merge the heads and project them; False: return the heads.
         blind_queries: result of a query that sees no key: "zeros", or as published the "average" of all values.
-            (The published code sets hidden scores to -1e18, so all scores of such a query are equal.)
+            (The published code sets the scores of hidden keys to -1e18, so all scores of such a query are equal.)
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -94,16 +97,16 @@ class MultiHeadedAttention(nn.Module):
 
         Args:
             key: (B, S, model_dim), which is projected. With a cache, the use depends on `type`. Type "self" does not
-                read `key`, since keys are projections of `query`. Type "context" projects `key` in the first call; in
-                later calls it may be None, and only its shape is checked. With type None, `key` has the projected and
-                split keys, (B, H, T, D) with D = model_dim / H.
-            value: of the same shape as `key`, and projected in the same cases.
+                read `key`, since keys are projections of `query`. Type "context" projects `key` in the first call. In
+                later calls it reuses the cached keys; `key` may then be None, otherwise its shape is checked. With type
+                None, `key` must be projected and split already, (B, H, T, D) with D = model_dim / H.
+            value: of the same shape as `key`; it is read and projected in the same cases.
             query: (B, L, model_dim).
             mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T is the
                 number of keys, including those from the cache. For queries that see no key, see `blind_queries`. None:
                 all keys are visible.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
-                tensors: "self" appends keys and values along T, "context" projects them once and then reuses them.
+                tensors. Type "self" appends keys and values along T; "context" projects them once and then reuses them.
             type: "self" or "context": the entries of the cache to use. With a cache, None means that key, value and
                 query are already projected, and leaves the cache unchanged. Without a cache, `type` has no effect.
             predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
@@ -182,7 +185,7 @@ class MultiHeadedAttention(nn.Module):
             if key is not None and key.shape[1] != keys.shape[2]:
                 raise ValueError(
                     f"layer_cache[{names[0]!r}]: expected {key.shape[1]} keys as in `key`, got {keys.shape[2]}. "
-                    "Create a new cache for another memory."
+                    "Create a new cache when `key` changes."
                 )
         layer_cache[names[0]], layer_cache[names[1]] = keys, values
         return keys, values

@@ -33,7 +33,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, cu_seqlens: Tensor, max_seqlen: int, total: int) -> "Packing":
-        """Returns a packing without checks; `packing_of` checks the arguments.
+        """Returns the packing without checking the arguments; `packing_of` checks them.
 
         Args:
             cu_seqlens: (B + 1,) int32 or int64 offsets.
@@ -166,13 +166,13 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
 
     Args:
         cu_seqlens: (B + 1,) int32 or int64, B at least 1.
-        max_seqlen: at least the length of the longest sequence; None: read from cu_seqlens, on the CPU and outside
-            torch.compile only.
+        max_seqlen: at least the length of the longest sequence; None: read from cu_seqlens, which is not possible
+            on a GPU or under torch.compile.
         tokens: (T, ...), any packed tensor.
 
     Raises:
-        TypeError, ValueError: an argument is invalid; the message names it. Offsets are checked on the CPU and outside
-            torch.compile only.
+        TypeError, ValueError: an argument is invalid; the message names it. Offsets are not checked on a GPU or under
+            torch.compile.
 
     Example:
         >>> packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)).lengths().tolist()
@@ -184,7 +184,7 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
         raise TypeError(f"cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype {cu_seqlens.dtype}")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
         raise ValueError(
-            f"cu_seqlens: expected shape (B + 1,), 0 and the end of each sequence, got shape {tuple(cu_seqlens.shape)}"
+            f"cu_seqlens: expected shape (B + 1,) for 0 and each sequence's end, got shape {tuple(cu_seqlens.shape)}"
         )
     if cu_seqlens.device != tokens.device:
         raise ValueError(
@@ -198,7 +198,7 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
         if int(cu_seqlens[0]) != 0 or int(cu_seqlens[-1]) != total or int(lengths.min()) < 0:
             raise ValueError(
                 f"cu_seqlens: expected offsets from 0 to T = {total} that never decrease, got offsets from "
-                f"{int(cu_seqlens[0])} to {int(cu_seqlens[-1])} with lengths of at least {int(lengths.min())}"
+                f"{int(cu_seqlens[0])} to {int(cu_seqlens[-1])} with a smallest difference of {int(lengths.min())}"
             )
         longest = int(lengths.max())
         if max_seqlen is None:

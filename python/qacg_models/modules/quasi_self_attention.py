@@ -54,14 +54,15 @@ class QuasiSelfAttention(FusedQuasiAttention):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Computes self-attention within each of N questions. A question is a text with one context.
 
-        A packed batch is padded for the attention with output_attentions or the implementation "eager". In other calls
-        with first_only and without output_gates, only keys and values are padded, if that is faster.
+        A packed batch is padded for the attention if output_attentions is True or the implementation is "eager".
+        Otherwise, with first_only and without output_gates, only keys, values and context keys are padded, if padding
+        is faster. In all other calls the batch stays packed.
 
         Args:
             projections: query, key, value, context query and context key, before dropout; see `Projections`.
-            mask: None, or (N, 1, 1, L) booleans, True for tokens; or the packing of the questions.
+            mask: the packing of the questions; or (N, 1, 1, L) booleans, True for tokens; or None for no padding.
             texts: the text of each question; None: every question has a text of its own.
-            first_only: return only the first token of each packed sequence; requires the packing.
+            first_only: return only the first token of each sequence; requires a packed batch.
             output_attentions: also return the attention matrices.
             output_gates: also return the gate lambda.
 
@@ -111,7 +112,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
     def attend_from_first(
         self, first: tuple[Tensor, ...], padded: tuple[Tensor, Tensor, Tensor], packing: Packing
     ) -> Tensor:
-        """Computes the attention from the first token of each sequence.
+        """Returns the attention output of the first token of each sequence.
 
         Args:
             first: query, key, value, context query and context key of the first tokens, (N, 1, H, D) each, before

@@ -33,8 +33,8 @@ def softmax_attention(
         implementation: "sdpa" (PyTorch's fused operator), "fused" (`quasi_attention` with a gate of 0) or "eager"
             (plain operations). For sequences as short as sentences, the backward of "fused" is faster on the CPU than
             that of "sdpa". "sdpa" is faster at inference, and where there is no compiled kernel.
-        want_map: also return A. Plain operations then compute it with every implementation, so that A and the output
-            have the same dropped entries.
+        want_map: also return A. Plain operations then compute A and the output, whatever the implementation, so that
+            both have the same dropped entries.
 
     Returns:
         The output (B, H, L, D), and A after dropout (B, H, L, S) or None.
@@ -93,7 +93,8 @@ def attend_split(
         query: (B, L, H, D), or (T, H, D) with a packing.
         key: of the same shape as query.
         value: of the same shape as query.
-        layout: None; a boolean mask broadcastable to (B, H, L, L), True where attention is allowed; or the packing.
+        layout: the packing; or booleans broadcastable to (B, H, L, L), True where attention is allowed; or None for no
+            mask.
         dropout_p: dropout probability of A, 0 outside training.
         implementation: "sdpa", "fused" or "eager"; see `softmax_attention`.
         want_map: also return A.

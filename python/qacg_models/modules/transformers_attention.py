@@ -31,8 +31,8 @@ def fused_attention_forward(
         attention_mask: broadcastable to (B, H, L, S), boolean (True: attend) or additive; None: no mask.
         dropout: dropout probability of the attention matrix.
         scaling: factor of the scores; None: 1 / sqrt(D).
-        is_causal: whether a query attends only to keys at its own and earlier positions. It is ignored with a mask, and
-            if L is 1. None: `module.is_causal`, or True if the module has no such attribute.
+        is_causal: whether a query attends only to keys at its own and earlier positions. It is ignored if
+            there is a mask or L is 1. None: `module.is_causal`, or True if the module has no such attribute.
         **kwargs: arguments of other implementations. They are ignored, except that position_bias, softcap and s_aux
             must be None.
 
@@ -55,7 +55,10 @@ def fused_attention_forward(
 
     for name in ("position_bias", "softcap", "s_aux"):
         if kwargs.get(name) is not None:
-            raise ValueError(f"{name}: expected None for {NAME!r}, got a value. Use attn_implementation='eager'.")
+            raise ValueError(
+                f"{name}: expected None with attn_implementation={NAME!r}, got a value. "
+                "Use attn_implementation='eager'."
+            )
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))

@@ -55,7 +55,7 @@ def write_analysis(
         title: title of the page.
         layer_figures: also write plots of all maps of every row and layer to figures/.
         min_confidence: predictions with a lower probability are marked as uncertain; None: no marks.
-        say: called with one line before each sentence is analysed.
+        say: called with one line of progress before the analysis of each sentence.
 
     Returns:
         The path of index.html.
@@ -75,8 +75,8 @@ def write_analysis(
         group = sentences.setdefault(row.sentence, [])
         if row.context in [other.context for other in group]:
             raise InputError(
-                f"rows: expected each context once for a sentence, got {row.context!r} of {row.sentence!r} twice;"
-                " omit one of these rows"
+                f"rows: expected each context at most once per sentence, got {row.context!r} twice for {row.sentence!r}"
+                "; omit one of these rows"
             )
         group.append(row)
     report = Report(
@@ -219,7 +219,7 @@ def lambda_table(
         limit: absolute value that gets the strongest colour; tables that are compared require the same value. None:
             the largest absolute value in the table.
         title: title of the table; empty for the only table of a section.
-        first: index of the first layer that reads the aspect; layers below it are left out.
+        first: index, from 0, of the first layer that reads the aspect; layers below it are left out.
     """
     values = values[first:]
     layers, heads = values.shape

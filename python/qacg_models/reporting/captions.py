@@ -75,7 +75,7 @@ def spread_caption(lambdas: Mapping[str, np.ndarray], first: int = 0) -> str:
 
 
 def layer_caption(maps: ExampleMaps, layer: int) -> str:
-    """Returns the caption of the maps of one layer, computed from their means over heads and attending tokens.
+    """Returns the caption of the maps of one layer, computed from their means over heads and queries.
 
     Args:
         maps: maps of one example.
@@ -144,7 +144,8 @@ def words(tokens: Sequence[str], values: np.ndarray) -> list[tuple[str, float]]:
 def _strongest(found: Sequence[tuple[str, float]], sign: int, count: int) -> list[str]:
     """Returns up to `count` distinct words whose values have the sign `sign`, strongest first.
 
-    Words below the thresholds _AGAINST and _BESIDE are left out.
+    The result is empty if the strongest of them has less than _AGAINST times the largest absolute value of all words.
+    Words with less than _BESIDE times the strongest value are left out.
 
     Args:
         found: words with their values.

@@ -39,7 +39,7 @@ def signed_table(corner: str, columns: Sequence[str], rows: Sequence[str], value
     """Returns an HTML table of signed numbers with coloured cells.
 
     Args:
-        corner: header of the row names, for screen readers only.
+        corner: header of the column of row names, for screen readers only.
         columns, rows: names of the columns and of the rows.
         values: (rows, columns).
         limit: absolute value that gets the strongest colour; tables that are compared require the same value.

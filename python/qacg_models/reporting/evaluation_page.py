@@ -35,10 +35,10 @@ class Evaluation:
     """The results of an evaluation.
 
     Attributes:
-        described: one line with the size and the label shares of the rows.
-        results: metrics of the model and its baselines, by title.
-        bounds: lower and upper bounds of confidence intervals, by title and metric.
-        notes: lines below the table.
+        described: one line with the numbers of sentences, groups and rows, and the share of each label.
+        results: metrics of the model and its baselines, by title of the model or baseline.
+        bounds: lower and upper bounds of confidence intervals, by title and name of the metric.
+        notes: lines below the table of metrics.
         breakdown: scores by label and aspect, and errors.
         confidence: calibration of the model.
     """

@@ -84,7 +84,7 @@ class Section:
             markup: the HTML; pass it through `framed` if it can be wider than the page.
             caption: the result in one sentence, shown above.
             reading: meaning of symbols, colours and scales, shown below.
-            title: title of the figure, if there are several.
+            title: title of the figure, for a section with several figures; empty for none.
         """
         above = f"<strong>{html.escape(title)}.</strong> " if title else ""
         below = f'\n<p class="note">{html.escape(reading)}</p>' if reading else ""
@@ -155,9 +155,9 @@ class Report:
         """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
 
         Raises:
-            InputError: a file cannot be written, or `folder` is a file or has files that are not part of a report; an
-                earlier report is unchanged. Also if an earlier report can be neither replaced nor restored; the message
-                then has the path of its content.
+            InputError: a file cannot be written, or `folder` is a file or has files that are not part of a report. An
+                earlier report is then unchanged. Also raised if an earlier report can be neither replaced nor restored;
+                the message then has the path of the earlier report's content.
             OSError: the new folder cannot be created or moved into place; an earlier report is unchanged.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)

@@ -28,12 +28,12 @@ class Prediction:
     """A prediction read from a file.
 
     Attributes:
-        text: the text, or the sentence.
+        text: the text, or one of its sentences if each prediction is for a sentence.
         context: name of the context: "target - aspect" if the task has targets, else the aspect.
         label: the predicted label; empty for a skipped text.
         probability: probability of the label; 0 for a skipped text.
         uncertain: whether the prediction is marked as uncertain.
-        others: cells of the other columns of the input, by name.
+        others: cells of the other columns of the input, by name of the column.
     """
 
     text: str
@@ -76,8 +76,9 @@ class Summary:
         has_absent: whether the first label means "no opinion".
         group_column, date_column: columns of the input by which predictions are also counted; None: no such counts.
         counts: number of predictions by context and label.
-        by_group, by_month: number of predictions by value of the column or by month, then by context and label; at most
-            MOST_GROUPS values or months, and OTHER for the rest.
+        by_group: number of predictions by value of the group column, then by context and label.
+        by_month: number of predictions by month, then by context and label. Both `by_group` and `by_month` have at most
+            MOST_GROUPS keys, and the key OTHER for all further values or months.
         skipped: number of texts without a prediction.
         uncertain: number of predictions marked as uncertain.
     """
@@ -94,7 +95,10 @@ class Summary:
     _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
 
     def add(self, one: Prediction) -> None:
-        """Counts a prediction or a skipped text, and keeps the texts with the highest probabilities for `telling`."""
+        """Counts a prediction or a skipped text.
+
+        For `telling`, the texts of the most probable predictions of each context and label are kept.
+        """
         if not one.label:
             self.skipped += 1
             return
@@ -143,7 +147,7 @@ class Summary:
 
 
 def month_of(text: str) -> str | None:
-    """Returns the month of a date, such as "2024-05"; None if the date cannot be read.
+    """Returns the month of a date, in the form "2024-05"; None if the date cannot be read.
 
     Readable dates are 2024-12-31, 2024/12/31 and 31.12.2024, with or without a time.
 

@@ -20,7 +20,9 @@ TFIDF = "TF-IDF + logistic regression"
 
 
 def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
-    """Returns the stored metrics of a split by title: of the model, TF-IDF if recorded, and the majority baseline.
+    """Returns the metrics that training stored for a split, by title of their row in a table.
+
+    The rows are the model, TF-IDF if `record` has its metrics for the split, and the majority baseline.
 
     Args:
         record: record of the training.
@@ -35,7 +37,7 @@ def stored_results(record: TrainingRecord, split: str) -> dict[str, Metrics]:
 def row_title(record: TrainingRecord, split: str) -> str:
     """Returns the title of the model in a table of `split`.
 
-    For test, the title ends in "(chosen on test)" if the checkpoint was selected by its metric on test.
+    If `split` is test and the checkpoint was selected by its metric on test, the title ends in "(chosen on test)".
     """
     title = BACKBONES[record.options.model].title
     chosen_on_test = split == "test" and record.selected.split == "test" and record.has_selection
@@ -47,13 +49,13 @@ def show(results: Mapping[str, Metrics], bounds: Mapping[str, Mapping[str, tuple
 
     Args:
         results: metrics by title of the row.
-        bounds: confidence intervals by title of the row.
+        bounds: (lower, upper) bounds of confidence intervals, by title of the row and metric; None: no intervals.
     """
     return "\n".join([text_table(*metric_cells(results, bounds or {})), *undefined_notes(results)])
 
 
 def show_seeds(summary: dict, split: str) -> str:
-    """Returns a text table of mean and standard deviation over seeds, and of the baselines, in per cent.
+    """Returns a text table in per cent: mean and standard deviation over the seeds, and the metrics of the baselines.
 
     Args:
         summary: the result of `training.seeds.summarize`.
@@ -125,7 +127,7 @@ def _advice(record: TrainingRecord) -> str:
 
 
 def baseline_comparison(record: TrainingRecord, split: str) -> str:
-    """Returns one line with the metrics in which the model is better than TF-IDF, and with the other metrics.
+    """Returns one line with the metrics in which the model is better than TF-IDF, and those in which it is not.
 
     Metrics that are undefined for the model or the baseline are left out.
 
@@ -169,13 +171,15 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
 
 
 def stored_split(record: TrainingRecord, paths: Sequence[Path], rows: int) -> str | None:
-    """Returns the split with `rows` rows and stored metrics that training read from `paths`; None if there is none."""
+    """Returns the split that training read from `paths`, if it has `rows` rows and stored metrics; otherwise None."""
     parts = _parts_of(record, paths)
     return next((split for split in record.metrics if parts.get(split) == rows), None)
 
 
 def baselines(trained: TrainedModel, paths: Sequence[Path], rows: Sequence[Example]) -> dict[str, Metrics]:
-    """Returns metrics by baseline on evaluated rows: TF-IDF if training stored it for these rows, and majority.
+    """Returns the metrics of the baselines on evaluated rows, by title of the baseline.
+
+    The baselines are majority, and TF-IDF if training stored its metrics on these rows.
 
     Args:
         trained: the model.

@@ -71,7 +71,7 @@ def append_rows(folder: Path, records: Sequence[TrainingRecord]) -> Path:
 
 
 def read_rows(paths: Sequence[Path]) -> list[dict]:
-    """Reads the run records of files, and of the *.jsonl files in folders.
+    """Reads run records; each path is a file, or a folder whose *.jsonl files are read.
 
     Raises:
         InputError: there are no records, a file cannot be read, or a line is not a run record.

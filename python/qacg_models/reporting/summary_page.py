@@ -32,7 +32,7 @@ def write_summary(path: Path, summary: Summary, source: str, unit: str = "text")
     Args:
         path: path of the file.
         summary: the counts.
-        source: description of where the texts are from, for the lead.
+        source: name of the input, which the introduction of the page contains.
         unit: unit of a prediction: "text", "sentence" or "document".
 
     Raises:
@@ -120,7 +120,7 @@ def _months(summary: Summary) -> Section:
 def _add_tables(
     section: Section, summary: Summary, tables: dict[str, dict[str, Counter[str]]], order: list[str], corner: str
 ) -> None:
-    """Adds a table per context: for each value in `order`, the number of predictions and the share of each label."""
+    """Adds a table per context, with a row per value in `order`: number of predictions, and share of each label."""
     for context in summary.counts:
         section.heading(context)
         rows = []

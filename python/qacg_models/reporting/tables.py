@@ -33,7 +33,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
-    """Returns an HTML table with escaped cells; a non-numeric first column is the header of the rows.
+    """Returns an HTML table with escaped cells; the cells of a non-numeric first column are row headers.
 
     On a phone each row of a table with long cells is shown as a card, with the titles of the columns beside the cells.
 
@@ -70,7 +70,7 @@ def metric_cells(
     """Returns header and rows of a table of metrics in per cent.
 
     Args:
-        results: metrics by name, at least one name, all of the same class.
+        results: metrics by name, at least one name; all values are of the same class.
         bounds: (lower, upper) bounds of confidence intervals, by name and metric. Below the row of a name in `bounds`,
             the table has a row with the lower bounds and a row with the upper bounds.
     """

@@ -20,7 +20,8 @@ class TokenScores:
     Attributes:
         tokens: the L tokens of the input.
         sensitivity: (L,) squared norms of d logit / d embedding.
-        relevance: (L,) signed shares of the logit; their sum is the logit, up to `eps` of the relevance rules.
+        relevance: (L,) signed shares of the logit; their sum differs from the logit only by the effect of `eps` in the
+            relevance rules.
     """
 
     tokens: list[str]

@@ -24,12 +24,12 @@ def tokenizer_facts(tokenizer: PreTrainedTokenizerFast) -> dict:
     The classes are ranges of code points, computed with the normalizer and the pre-tokenizer of the library tokenizers:
 
     - dropped: characters that are removed, such as control characters.
-    - ideographs: characters that are words by themselves.
+    - ideographs: characters around which the normalizer adds spaces, such as Chinese ones.
     - marks: accents that are removed after canonical decomposition.
-    - punctuation: characters that are pieces by themselves.
+    - punctuation: characters that the pre-tokenizer separates from their neighbours.
 
     Raises:
-        InputError: the model, the normalizer, the pre-tokenizer or the special tokens are not those of BERT.
+        InputError: the tokenizer's model, normalizer, pre-tokenizer or special tokens are not those of BERT.
     """
     known = json.loads(tokenizer.backend_tokenizer.to_str())
     model, special = known["model"], known["added_tokens"]
@@ -84,7 +84,7 @@ def _classes(clean: bool, ideographs: bool, strip_accents: bool) -> dict[str, li
     text = _SEPARATOR.join(letters)
 
     def changed(to: Callable[[str], str], **settings: bool) -> list[int]:
-        """Returns the code points of the letters that a setting changes to `to(letter)`."""
+        """Returns the code points of the letters that BERT's normalizer, with `settings`, changes to `to(letter)`."""
         off = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
         if not any(settings.values()):
             return []

@@ -4,7 +4,7 @@
 |---|---|
 | options of training, with limits and help texts | `options.py` |
 | defaults of options that are not given | `recipes.py` |
-| `run.yaml`, the options that repeat a run | `run_config.py` |
+| `run.yaml`, the options with which a run can be repeated | `run_config.py` |
 | `training.json`, the record of a run | `record.py` |
 | `calibration.json`, the temperatures of the probabilities | `calibration.py` |
 """

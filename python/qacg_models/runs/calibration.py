@@ -76,8 +76,8 @@ class Calibration:
             scaling.
 
     Raises:
-        InputError: `temperatures` is empty or has a value outside the range of a fit; `fit` and `skipped` are both
-            None; or `skipped` is set and the temperatures are not a single 1.
+        InputError: `temperatures` is empty or has a value outside [LEAST, MOST] of `metrics.temperature`; `fit` and
+            `skipped` are both None; or `skipped` is set and the temperatures are not a single 1.
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -116,7 +116,7 @@ class Calibration:
         return line
 
     def format_temperatures(self) -> str:
-        """Returns the temperatures in the order of the labels."""
+        """Returns the temperatures as text, in the order of the labels, such as "1.204, 0.950"."""
         return ", ".join(f"{one:.3f}" for one in self.temperatures)
 
 

@@ -36,7 +36,8 @@ class TrainingOptions:
     """Options of training. Each field has a help text in its metadata, which `qacg train --help` prints.
 
     Raises:
-        InputError: a value has the wrong type, is not allowed or outside its range, or two values exclude one another.
+        InputError: a value has the wrong type, is not allowed or is outside its range, or two values exclude each
+            other.
     """
 
     model: str = _what("qacg-bert", "backbone", *BACKBONES)
@@ -268,7 +269,9 @@ class TrainingOptions:
 
     def _check_together(self) -> None:
         if self.hidden_size is not None and self.heads is not None and self.hidden_size % self.heads:
-            raise InputError(f"hidden_size: expected a multiple of heads, {self.heads}, got {self.hidden_size}.")
+            raise InputError(
+                f"hidden_size: expected a multiple of {self.heads}, the number of heads, got {self.hidden_size}."
+            )
         given = [name for name in SIZES if getattr(self, name) is not None]
         if self.from_checkpoint not in (None, SCRATCH) and given:
             raise InputError(
@@ -353,7 +356,7 @@ class TrainingOptions:
 
     @property
     def quasi_attention(self) -> dict[str, float]:
-        """The given values of quasi_scale, beta and gamma, by name; the model configuration has the same names."""
+        """Those of quasi_scale, beta and gamma that are not None, by name; the model configuration uses these names."""
         given = {name: getattr(self, name) for name in ("quasi_scale", "beta", "gamma")}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -81,7 +81,7 @@ MIN_BETWEEN, MAX_BETWEEN = 50, 500
 
 
 def evaluation_steps(steps_per_epoch: int) -> int:
-    """Returns the steps between evaluations: half an epoch, but at least MIN_BETWEEN and at most MAX_BETWEEN."""
+    """Returns the number of steps between evaluations: half an epoch, clipped to [MIN_BETWEEN, MAX_BETWEEN]."""
     return min(max(steps_per_epoch // 2, MIN_BETWEEN), MAX_BETWEEN)
 
 
@@ -104,7 +104,8 @@ def pretrained_epochs(steps_per_epoch: int) -> int:
 def pretrained_rate(width: int | None) -> float:
     """Returns the learning rate of fine-tuning, which is larger for small models.
 
-    The rate is 2e-4 up to hidden size 384, 5e-5 from 768, and in between proportional to 1 / size^2.
+    The rate is 2e-4 up to hidden size 384, and 5e-5 from hidden size 768 on. In between it is proportional to
+    1 / size^2.
 
     Args:
         width: hidden size; None if it is unknown, which counts as 768.
@@ -113,7 +114,7 @@ def pretrained_rate(width: int | None) -> float:
 
 
 def describe_default(name: str) -> str | None:
-    """Returns the defaults of the option `name` for its help text; None if the recipe "scratch" has no default."""
+    """Returns the defaults of an option in all recipes, for its help text; None if "scratch" has no default for it."""
     scratch, pretrained, counted, released = (
         RECIPES[recipe].get(name) for recipe in ("scratch", "pretrained", "counted", "released")
     )

@@ -65,13 +65,13 @@ class TrainingRecord:
         overlap: for each pair of splits, their names and the number of sentences that both have.
         data: number of rows and digest of each split.
         warnings: warnings about the data, from `training_warnings`.
-        padding: share of padding in random batches that are padded to their longest row.
+        padding: share of padding among the tokens of random batches, each padded to its longest row; in [0, 1).
         steps: number of optimizer steps.
         seconds: duration of training, evaluations included.
         loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
         ended: why training ended, one of ENDS.
-        parts: number of micro-batches into which a batch was split at the end; above 1 if a batch did not fit into
-            memory.
+        parts: number of micro-batches into which each batch was split at the end of training; above 1 if a batch did
+            not fit into memory.
         versions, machine, commit: software and hardware of the training; `commit` is None for an installed package.
         written: time in UTC at which the record was created, in ISO 8601.
         metrics, tfidf, majority: metrics of the model, of TF-IDF with logistic regression, and of the majority
@@ -124,9 +124,9 @@ class TrainingRecord:
         if self.ended not in ENDS:
             raise InputError(f"ended: expected one of {', '.join(ENDS)}, got {self.ended!r}")
         if self.tfidf.keys() - self.metrics.keys():
-            raise InputError(f"tfidf: expected only splits of metrics, {[*self.metrics]}, got {[*self.tfidf]}")
+            raise InputError(f"tfidf: expected only splits in metrics, {[*self.metrics]}, got {[*self.tfidf]}")
         if self.metrics.keys() != self.majority.keys():
-            raise InputError(f"majority: expected the splits of metrics, {[*self.metrics]}, got {[*self.majority]}")
+            raise InputError(f"majority: expected the splits in metrics, {[*self.metrics]}, got {[*self.majority]}")
         for split, by_aspect in self.confusion.items():
             for aspect, matrix in by_aspect.items():
                 lengths = [len(row) for row in matrix]
@@ -181,7 +181,7 @@ def read_record(folder: Path | str) -> TrainingRecord:
     if not folder.is_dir():
         raise ModelFolderError(f"{folder}: no such folder")
     if not path.is_file():
-        raise ModelFolderError(f"{folder}: expected a model folder of `qacg train`, got one without {RECORD_NAME}.")
+        raise ModelFolderError(f"{folder}: expected a model folder of `qacg train`, got a folder without {RECORD_NAME}")
     return read_model_file(path, TrainingRecord.from_json)
 
 

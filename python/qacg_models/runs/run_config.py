@@ -18,7 +18,7 @@ def read_run_file(path: Path | str) -> dict[str, object]:
     """Reads the options of a run file.
 
     Returns:
-        Values by name, of the types in `option_types`, without null values.
+        The value of each option by name, of the type in `option_types`. Options with the value null are left out.
 
     Raises:
         InputError: the file cannot be read, is not a mapping in YAML or JSON, names an unknown option, or has a value

@@ -25,12 +25,12 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
 
     In order of frequency, a noun that is dissimilar to all leaders becomes a leader, until there are `count` leaders.
     Every other noun joins the most similar cluster, or is left out if it is similar to no cluster. A cluster begins
-    with its leader. The other nouns follow by decreasing product of number of sentences and similarity.
+    with its leader. The others are sorted by number of sentences times similarity to the cluster, highest first.
 
     Args:
         words: the words of the sentences.
         nouns: stems, by decreasing number of sentences.
-        least: pairs are counted for words in at least this number of sentences; each of `nouns` must be such a word.
+        least: words in fewer sentences are ignored; each of `nouns` must be in at least this number of sentences.
         count: maximum number of clusters.
         fill: if there are fewer leaders than `count`, the nouns that are least similar to all leaders become leaders.
     """
@@ -67,7 +67,7 @@ def _belongs(similarity: np.ndarray, leaders: Sequence[int]) -> np.ndarray:
 
 
 def _vectors(words: Words, nouns: Sequence[str], least: int) -> np.ndarray:
-    """Returns (nouns, at most DIMENSIONS) unit vectors; zeros for a noun without pairs with frequent words."""
+    """Returns (nouns, at most DIMENSIONS) unit vectors; zeros for a noun that is associated with no frequent word."""
     from scipy import sparse
     from sklearn.decomposition import TruncatedSVD
     from sklearn.preprocessing import normalize

@@ -46,7 +46,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
 
     Raises:
         TypeError: `count` is not an integer.
-        InputError: `count` is below 1, there are too few sentences, or no frequent noun.
+        InputError: `count` is below 1, there are too few sentences, or the sentences have no frequent noun.
     """
     if count is not None:
         check_count("count", count)
@@ -60,7 +60,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
     nouns = words.nouns(least)
     if not nouns:
         raise InputError(
-            f"input: expected English or German texts with a noun in at least {least} sentences, got none. Define"
+            f"input: expected an English or German noun that occurs in at least {least} sentences, got none. Define"
             " aspects with --keep NAME=WORD,WORD."
         )
     clusters = cluster_nouns(words, nouns, least, ASPECTS if count is None else count, fill=count is not None)
@@ -69,7 +69,7 @@ def propose(sentences: Sequence[str], count: int | None = None) -> list[Proposal
 
 
 def choose(sentences: Sequence[str], proposals: Sequence[Proposal], names: Sequence[str]) -> list[Proposal]:
-    """Returns the selected proposals, and a new proposal for each aspect that the user defines, in the order of names.
+    """Returns a proposal for each of `names`, in their order: the one of that name in `proposals`, or a new one.
 
     Args:
         sentences: the sentences of the proposals.

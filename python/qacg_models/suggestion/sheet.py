@@ -2,9 +2,9 @@
 
 | source | split | selection of pairs |
 |---|---|---|
-| dev | dev | at random, from texts without training rows; metrics on these rows estimate those on new texts |
-| nouns | train | if no model is given: texts with a noun of the aspect, and one more aspect for each text |
-| predictions | train | if a model is given: its least probable predicted labels (`uncertainty.py`) |
+| dev | dev | at random, from texts without training rows; metrics on these rows estimate the metrics on new texts |
+| nouns | train | if no model is given: texts with a noun of the aspect; each text gets a row for another aspect too |
+| predictions | train | if a model is given: pairs whose predicted label is the least probable (`uncertainty.py`) |
 | random | train | at random, so that training includes opinions in texts without a noun of the aspect |
 """
 
@@ -109,8 +109,8 @@ def noun_rows(
 ) -> list[SheetRow]:
     """Returns at most `count` training rows from the clearest sentences of each proposal.
 
-    A sentence gets a row for each aspect whose words it has, and a row for another aspect, on which it probably has no
-    opinion. A model that is trained without rows of the second kind predicts an opinion for every aspect.
+    A sentence gets a row for each aspect of which it has a word, and a row for one other aspect, on which it probably
+    has no opinion. A model that is trained without rows of the second kind predicts an opinion for every aspect.
 
     Args:
         sentences: the sentences of the proposals.

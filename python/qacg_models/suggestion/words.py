@@ -1,8 +1,9 @@
 """Words of sentences as stems, and detection of nouns without a part-of-speech tagger.
 
 German nouns are detected by a capital letter inside a sentence. English nouns, and German nouns in texts without
-capitals, are detected by a preceding article or preposition and the end of the phrase. In terse texts, which have few
-articles, a noun begins a phrase or follows a quantity or an opinion word ("too many ads", "great support").
+capitals, are detected by an article or preposition before them and the end of the phrase after them. In terse texts,
+which have few articles, a noun begins a phrase or follows a quantity or an opinion word ("too many ads", "great
+support").
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Words:
 
     @cached_property
     def german(self) -> bool:
-        """Whether the sentences have more German than English function words; words of both languages do not count."""
+        """Whether the sentences have more German than English function words; words in both lists do not count."""
         counts = Counter(token.lower() for sentence in self.sentences for token in sentence)
         english, german = ENGLISH_BEFORE_NOUNS | ENGLISH_OTHERS, GERMAN_BEFORE_NOUNS | GERMAN_OTHERS
         return sum(counts[word] for word in german - english) > sum(counts[word] for word in english - german)
@@ -127,8 +128,8 @@ class Words:
         """Returns the stems of nouns, except units such as "mins", by decreasing number of sentences.
 
         Args:
-            least: minimum number of sentences that have the noun; the maximum is the share MOST_SENTENCES of all
-                sentences.
+            least: minimum number of sentences that have the noun. Nouns in more than the share MOST_SENTENCES of all
+                sentences are left out too.
         """
         seen: Counter[str] = Counter()
         as_noun: Counter[str] = Counter()
@@ -151,7 +152,7 @@ class Words:
 
     @cached_property
     def _capitals(self) -> bool:
-        """Whether nouns have capitals: the texts are German, and over 10 % of words inside sentences have a capital."""
+        """Whether nouns have capitals: the texts are German, and over 10 % of words inside sentences begin with one."""
         inside = [token for sentence in self.sentences for token in sentence[1:] if is_word(token)]
         return self.german and sum(token[0].isupper() for token in inside) > 0.1 * len(inside)
 

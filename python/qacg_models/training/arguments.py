@@ -24,11 +24,13 @@ def steps_per_epoch(rows: int, options: TrainingOptions) -> int:
 
 
 def step_limit(rows: int, options: TrainingOptions) -> int | None:
-    """Returns the maximum number of optimizer steps: `max_steps`, or the steps of `epochs`; None if both are None.
+    """Returns the maximum number of optimizer steps: `max_steps`, otherwise the steps of `epochs`.
+
+    If both are None, the number of steps has no limit, and None is returned.
 
     Args:
         rows: number of rows of the training split.
-        options: options with a batch size.
+        options: options whose `batch_size` is not None.
     """
     if options.max_steps is None and options.epochs is None:
         return None
@@ -48,7 +50,7 @@ def training_arguments(
         selection: name of the metric by which evaluations are compared.
 
     Raises:
-        InputError: there is a single process, and sharding is requested or the process sees several GPUs.
+        InputError: there is a single process, although sharding is requested or several GPUs are visible.
     """
     if options.fsdp and world_size() == 1:
         raise InputError("fsdp: expected several processes, got 1. Start them with torchrun --nproc-per-node N.")

@@ -1,4 +1,4 @@
-"""Augmentation of the training rows, for models that start at random and would overfit a small file.
+"""Augmentation of the training rows, for models that start from random weights and would overfit a small file.
 
 Word dropout replaces some tokens by the unknown token (Iyyer et al., 2015). Joined texts put a second text before or
 after the row's own text. The second text has no opinion on the row's aspect, so the model has to find where the aspect
@@ -47,13 +47,13 @@ class WordDropout:
 
 
 class JoinedTexts:
-    """Training rows by index; a pair of indices gives one row with the texts of two rows of the same aspect.
+    """Training rows by index; a pair of indices gives one row that joins the texts of two rows, of the same aspect.
 
     Args:
         rows: features with context ids.
         share: share of the sampled rows that are joined, in [0, 1).
-        max_length: maximum number of tokens of a joined row. A pair that would be longer gives one row unchanged: the
-            row with an opinion, or the first row if neither has one.
+        max_length: maximum number of tokens of a joined row. A pair that would be longer gives one of its two rows
+            unchanged: the first one with an opinion, or the first row if neither has an opinion.
     """
 
     def __init__(self, rows: FeatureTable, share: float, max_length: int):
@@ -81,10 +81,10 @@ class JoinedTexts:
         return second | joined | {"labels": first["labels"] or second["labels"]}
 
     def pairs(self, drawn: torch.Tensor, generator: torch.Generator) -> Iterator[RowKey]:
-        """Yields the index of each sampled row, or two indices for a row that is joined with another row.
+        """Yields the index of each sampled row, or a pair of indices if the row is joined with another row.
 
-        The other row is a random row of the same aspect without an opinion, before or after the sampled row. A sampled
-        row whose aspect has no such row is never joined.
+        The other row is drawn at random from the rows of the same aspect that are labelled "no opinion". If there are
+        none, the sampled row is not joined. Which of the two rows comes first is random.
 
         Args:
             drawn: (M) indices of the sampled rows.

@@ -72,8 +72,8 @@ def warmup_then_linear(step: int, steps: int, warmup: float) -> float:
     """Returns the factor of the learning rate at a step.
 
     With x = step / steps, the factor is x / warmup while x is below `warmup`, then 1 - x, and 0 after the last step.
-    The released code has the same jump at x = warmup. It computes too small a number of steps, after which its rates
-    are negative.
+    The released code has the same jump at x = warmup. Unlike this function, it underestimates the total number of
+    steps, and its rates are negative after that number.
 
     Args:
         step: number of the step, from 0.

@@ -98,7 +98,7 @@ class EarlyStopping(TrainerCallback):
 
 
 class TimeLimit(TrainerCallback):
-    """Stops training when the time limit is reached, after an evaluation of the last step.
+    """When the time limit is reached, evaluates the model and stops training.
 
     Args:
         minutes: time limit in minutes, including the time before the checkpoint of a resumed run.
@@ -126,7 +126,7 @@ class CollapseWarning(TrainerCallback):
     Args:
         labels: names of the classes.
         split: name of the split on which the model is evaluated.
-        say: called with the warning in the main process, at the first of consecutive evaluations with one label.
+        say: called with the warning, in the main process only. Consecutive evaluations with one label give one warning.
     """
 
     def __init__(self, labels: tuple[str, ...], split: str, say: Callable[[str], None]):
@@ -151,7 +151,7 @@ def collapsed_steps(history: list[dict]) -> list[int]:
 
 
 class FinalEvaluation(TrainerCallback):
-    """Evaluates after the last step, also if no regular evaluation is due."""
+    """Evaluates after the last step, even if no regular evaluation is due."""
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step >= state.max_steps:

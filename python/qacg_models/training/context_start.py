@@ -39,8 +39,8 @@ def start_from_names(model: ContextBertForSequenceClassification, tokenizer: Pre
 
     - The vector of an aspect is the average hidden state of its name's tokens at the input of layer
       `context_from_layer`, scaled to the average norm of such states over the names of all aspects.
-    - A context layer of QACG-BERT adds that vector to the hidden states (c = X + Ec).
-    - Its projections of context queries and keys are copies of those of queries and keys.
+    - Each context layer of QACG-BERT is set to add that vector to the hidden states (c = X + Ec).
+    - The projections of context queries and context keys in QACG-BERT become copies of those of queries and keys.
 
     Args:
         model: QACG-BERT or Aspect-BERT from a checkpoint without contexts, with `config.contexts`; for QACG-BERT with

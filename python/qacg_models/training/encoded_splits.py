@@ -31,7 +31,8 @@ class EncodedSplits(NamedTuple):
 
     Attributes:
         train: features of the training split, in the order of the data.
-        evaluated: features of the split that selects checkpoints, or of a sample (`evaluation_sample`), shortest first.
+        evaluated: features of the split that selects checkpoints, or of a sample of it (`evaluation_sample`), shortest
+            first.
         evaluated_rows: the examples of `evaluated`, in the same order.
     """
 
@@ -80,7 +81,7 @@ def encode_splits(
     if len(rows) < len(dataset.splits[split]):
         say(
             f"checkpoints are selected on {len(rows):,} of the {len(dataset.splits[split]):,} rows of {split}, drawn at"
-            " random with all aspects of a sentence; the final metrics use all rows"
+            " random (all aspects of a sentence together); the final metrics use all rows"
         )
     train, features = encode("train", dataset.splits["train"]), encode(split, rows)
     order = by_length(features.lengths().tolist())

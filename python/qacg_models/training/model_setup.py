@@ -104,7 +104,7 @@ def begin_model(
     config = model.config
     if options.max_length > config.max_position_embeddings:
         raise InputError(
-            f"max_length: expected at most {config.max_position_embeddings}, the positions of"
+            f"max_length: expected at most {config.max_position_embeddings}, the number of positions of"
             f" {options.from_checkpoint}, got {options.max_length}. Set a smaller --max-length."
         )
     if len(tokenizer) > config.vocab_size:
@@ -114,7 +114,7 @@ def begin_model(
         )
     if from_names:
         start_from_names(model, tokenizer)
-        say("aspects: their vectors start from their names (--context-start random: random weights)")
+        say("aspects: their vectors start from their names (random values: --context-start random)")
     if options.frozen_layers:
         _freeze(model, options, new_contexts and entry.contexts and not entry.adds_context)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
@@ -127,12 +127,12 @@ def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_context
     With `new_contexts`, the layers from `context_from_layer` on have new weights for the aspect.
 
     Raises:
-        InputError: `frozen_layers` exceeds the number of layers, or of layers without new weights.
+        InputError: `frozen_layers` exceeds the number of layers, or exceeds `context_from_layer` with `new_contexts`.
     """
     layers = model.base_model.encoder.layer
-    most, counted, note = len(layers), f"the layers of {options.from_checkpoint}", ""
+    most, counted, note = len(layers), f"the number of layers of {options.from_checkpoint}", ""
     if new_contexts:
-        most, counted = options.context_from_layer or 0, "the layers below context_from_layer"
+        most, counted = options.context_from_layer or 0, "the number of layers below context_from_layer"
         note = " The other layers have new weights, which read the aspect."
     if options.frozen_layers > most:
         raise InputError(

@@ -147,9 +147,9 @@ def _why_not_pretrained(options: TrainingOptions, dataset: Dataset) -> str | Non
 
 
 def vocabulary_fit(dataset: Dataset) -> tuple[float, float]:
-    """Returns the share of words in MiniLM's vocabulary, and the share of letters other than a to z.
+    """Returns the share of words that MiniLM's vocabulary contains, and the share of letters other than a to z.
 
-    The shares are those of the distinct training sentences, or of a sample if there are at least 2 * EXAMINED.
+    The shares refer to the distinct training sentences; of 2 * EXAMINED or more sentences, a sample is used.
     Both are 0 if the sentences have no words. MiniLM must be installed.
     """
     vocabulary = load_tokenizer(located(PRETRAINED)).get_vocab().keys()
@@ -197,7 +197,7 @@ def _adjust_logits(options: TrainingOptions, dataset: Dataset) -> TrainingOption
 
 
 def _has_fast_bf16() -> bool:
-    """Returns whether training runs on a CPU with bfloat16 instructions, with which autocast takes half the time."""
+    """Returns whether training runs on a CPU with bfloat16 instructions, so that autocast halves the time of a step."""
     import torch
 
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")

@@ -56,7 +56,7 @@ def train(
 
     During training, all files except TensorBoard's and the lock file are in the folder `output`.unfinished. At the end
     the model in it is renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun
-    every process calls this function.
+    every process must call this function.
 
     Args:
         dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
@@ -74,8 +74,8 @@ def train(
         InputError: `output` is a model folder and `overwrite` is not set, or it is a file or another folder with files;
             a file cannot be written; a split is missing; an option does not fit, or requires a package that is not
             installed; an unfinished run exists and neither `resume` nor `overwrite` is set; the run to resume has other
-            options, data or number of processes; the model or a row does not fit into memory; the metric is undefined
-            on the split that selects the checkpoint; or another run writes to `output`.
+            options, other data or another number of processes; the model or a row does not fit into memory; the metric
+            is undefined on the split that selects the checkpoint; or another run writes to `output`.
         OSError: a folder cannot be created, renamed or deleted.
     """
     join_group()

@@ -14,8 +14,8 @@ model to OUTPUT and deletes the rest.
 | `choices.json` | number of processes, options without the time limit, data digests; must not change on resuming |
 | `features-SPLIT/` | encoded rows |
 | `checkpoint-STEP/` | state of the Trainer, `run_state.json`, and with the schedule steady the average of the weights |
-| `best-STEP/` | weights of the best evaluation |
-| `damaged-NAME/` | a folder with a damaged or missing file, or a checkpoint whose best weights are damaged or missing |
+| `best-STEP/` | weights of the best evaluation so far; each checkpoint refers to those that were best at its step |
+| `damaged-NAME/` | a folder with a damaged or missing file, or a checkpoint that refers to damaged or missing weights |
 | `model/` | the model, once training has ended |
 | `done` | marks `model/` as complete |
 """
@@ -72,7 +72,7 @@ class RunState:
 
     @classmethod
     def read(cls, checkpoint: Path | None) -> RunState:
-        """Returns the state in the folder of a checkpoint, or the initial state for None; InputError for a bad file."""
+        """Returns the state of a checkpoint, or the initial state for None; InputError if the file cannot be read."""
         return cls() if checkpoint is None else read_json_as(cls, checkpoint / STATE_NAME)
 
 
@@ -154,7 +154,7 @@ class RunFolder:
     def new_folder(self, name: str) -> Iterator[Path]:
         """Yields the path of a new folder, and publishes the folder as `name` when the block ends.
 
-        The block creates the folder, with its parents. An existing folder `name` is replaced.
+        The folder does not exist yet: the block creates it, with its parents. An existing folder `name` is replaced.
 
         Several processes can write. All of them enter the block, and must wait for one another before its end. The main
         process publishes the folder. If a write fails, the files are deleted, which frees space on a full disk.
@@ -199,8 +199,8 @@ class RunFolder:
     def newest_checkpoint(self, say: Say) -> Path | None:
         """Returns the newest checkpoint that is undamaged; None if there is none.
 
-        The best weights at that checkpoint must be undamaged too. Newer checkpoints, and damaged best weights, are
-        renamed to damaged-NAME. Files of an interrupted write are deleted.
+        The weights to which the checkpoint refers (`best_weights_of`) must be undamaged too. Newer checkpoints, and
+        damaged weights, are renamed to damaged-NAME. Files of an interrupted write are deleted.
 
         Args:
             say: called with a log line for each renamed folder.
@@ -224,7 +224,8 @@ class RunFolder:
     def delete_old(self, keep: int, best_step: int | None) -> None:
         """Deletes old checkpoints and weights.
 
-        The newest `keep` checkpoints, the best weights at these checkpoints, and the weights of `best_step` are kept.
+        Kept are the newest `keep` checkpoints, the weights to which each of them refers (`best_weights_of`), and the
+        weights of `best_step`.
 
         Args:
             keep: number of checkpoints to keep, at least 1.
@@ -243,7 +244,7 @@ class RunFolder:
                 remove_folder(old)
 
     def finish(self) -> None:
-        """Renames the complete model to the output, and deletes the rest.
+        """Renames the complete model to the output, and deletes the folder OUTPUT.unfinished.
 
         After an interrupted call, this method can be called again.
 
@@ -257,7 +258,7 @@ class RunFolder:
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
-        """Completes `finish`, or the deletion of the folder, if a killed run had begun it.
+        """Completes what a killed run had begun: `finish`, or the deletion of the folder; otherwise does nothing.
 
         Raises:
             OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
@@ -338,7 +339,7 @@ def check_output(output: Path | str, overwrite: bool) -> None:
         )
     if not overwrite:
         raise InputError(
-            f"output: expected a new folder, got {output}, which exists. Set another, or --overwrite to replace it."
+            f"output: expected a new folder, got {output}, which exists. Set another --output, or use --overwrite."
         )
 
 

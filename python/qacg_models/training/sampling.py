@@ -21,8 +21,8 @@ _CHUNK = 1 << 16
 class EpochSampler(Sampler):
     """Yields the row indices of an epoch; with a balance above 0, rows of rare classes are drawn more often.
 
-    With a balance above 0, rows are drawn with replacement and the weight count(class) ** -balance. With a balance of
-    0, every row is drawn once.
+    With a balance above 0, rows are drawn with replacement, with probabilities proportional to the weights
+    count(class) ** -balance. With a balance of 0, every row is drawn once.
 
     The order of an epoch does not depend on earlier epochs. So a resumed run draws the same rows, and so does each of
     several processes.
@@ -33,8 +33,8 @@ class EpochSampler(Sampler):
         seed: seed of the order.
         join: replaces some of the drawn rows by pairs of indices (`JoinedTexts.pairs`); None: no pairs.
         texts: (N) index of the text of each row. Texts are then drawn with all of their rows, so that a batch computes
-            the layers before `context_from_layer` once per text. The weight of a text is the mean over its rows. Rows
-            of the last text may be missing. None: rows are drawn independently.
+            the layers before `context_from_layer` once per text. The weight of a text is the mean weight of its rows.
+            The last text that is drawn may lack rows, because an epoch has N rows. None: single rows are drawn.
 
     Attributes:
         epoch: epoch of the next iteration; the caller sets it.
@@ -86,7 +86,8 @@ class _RowsOfTexts:
         """Returns (N) row indices, text by text.
 
         Args:
-            weights: (N) weights of the rows, with which texts are drawn with replacement; None: every row once.
+            weights: (N) weights of the rows; texts are drawn with replacement, by the mean weight of their rows. None:
+                every text is drawn once.
             generator: source of the random numbers.
         """
         if weights is None:

@@ -56,9 +56,9 @@ def train_seeds(
         The record of every seed, in the order of `seeds`.
 
     Raises:
-        InputError: there are no seeds, or equal ones; with several seeds, `output` has files other than those of seeds,
-            or has seeds and neither `overwrite` nor `resume` is set; a finished seed to keep has other options or data;
-            or `train` raises InputError for a seed.
+        InputError: `seeds` is empty or repeats an integer; with several seeds, `output` has files other than those of
+            seeds, or has seeds and neither `overwrite` nor `resume` is set; `resume` is set and a finished seed has
+            other options or data; or `train` raises InputError for a seed.
         OSError: a folder cannot be created, renamed or deleted.
     """
     if not seeds or len(set(seeds)) < len(seeds):

@@ -23,7 +23,7 @@ OLD = "old"  # name of the previous output folder, beside the new one
 def replace_folder(new: Path, output: Path) -> None:
     """Renames `new` to `output`.
 
-    A previous output is renamed to `old`, beside `new`; the caller deletes it.
+    A previous output becomes the folder `old` beside `new`; the caller deletes that folder.
 
     Raises:
         OSError: a folder cannot be renamed; the previous output remains or is restored.
@@ -150,10 +150,11 @@ class StagedFile:
 
 @contextmanager
 def staged_file(output: Path) -> Iterator[StagedFile]:
-    """Yields a temporary file for code that writes to a path.
+    """Yields a temporary file for code that writes to a path, not to an open file.
 
-    The file does not exist yet: the caller writes it at `path`, and then calls `publish`. It has the name of `output`,
-    because libraries read the suffix, and is in a folder that is deleted at the end of the block.
+    The file does not exist yet: the caller writes it at `StagedFile.path`, and then calls `StagedFile.publish`. The
+    file has the name of `output`, because libraries read the suffix. Its folder is temporary, and is deleted at the end
+    of the block.
     """
     temporary = _temporary(output)
     with tempfile.TemporaryDirectory(prefix=temporary.name, dir=temporary.parent, ignore_cleanup_errors=True) as folder:

@@ -22,7 +22,7 @@ def percent(share: float | None) -> str:
 
 
 def mean_and_deviation(values: Sequence[float], scale: float) -> str:
-    """Formats the mean of values, and the standard deviation of two or more, as "87.1 ± 0.3".
+    """Formats mean and standard deviation of values as "87.1 ± 0.3"; for a single value, the mean only.
 
     Args:
         values: at least one number.

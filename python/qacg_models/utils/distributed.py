@@ -15,7 +15,7 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Returns the number of this process, from RANK; 0 is the main process."""
+    """Returns the number of this process, from RANK; 0 for the main process, and without torchrun."""
     return int(os.environ.get("RANK", "0"))
 
 

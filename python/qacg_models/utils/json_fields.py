@@ -100,7 +100,9 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     if len(kinds) == 1 and kinds[0] not in (kind, *_WORDS):
         return convert_json(kinds[0], value, path, readers)
     if unknown := [one for one in kinds if one not in _WORDS]:
-        raise TypeError(f"kind: expected a type that JSON can store, got {unknown[0]!r}. Convert it by `readers`.")
+        raise TypeError(
+            f"kind: expected a type that JSON can store, got {unknown[0]!r}. Add a function for it to `readers`."
+        )
     for one in alternatives:
         if type(value) is one and not (one is float and not math.isfinite(value)):
             return value

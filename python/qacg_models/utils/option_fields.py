@@ -23,8 +23,8 @@ def option_group(group: str) -> Callable[..., Any]:
             text: help text, on one line.
             *known: allowed values; none: any value.
             kind: type of the value; None: that of `default`; `list` is a list of names.
-            metavar: placeholder of the value in the help text; None: that of the type. Ignored for a bool and with
-                `known`.
+            metavar: placeholder of the value in the help text; None: that of the type. Ignored for a bool, and if
+                `known` is given.
         """
         kind = kind or type(default)
         if known or kind is bool:
@@ -51,7 +51,7 @@ _CLASSES: dict[type, tuple[type, str]] = {
 def convert_options(options: Any) -> None:
     """Converts the values of a dataclass of options to the types of its fields, in place.
 
-    Numbers of NumPy become Python's, and paths become str. None, lists, and an int for a float are not changed.
+    Numbers of NumPy become Python's, and paths become str. None, lists, and an int in a float field are not changed.
 
     Raises:
         InputError: a value has another type, or exceeds the range of float.

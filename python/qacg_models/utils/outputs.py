@@ -37,7 +37,7 @@ def check_writable(name: str, path: Path | str) -> None:
 
 
 def check_not_input(name: str, output: Path, source: Path | int) -> None:
-    """Checks that an output is not the input file, also if their paths differ.
+    """Checks that an output is not the input file, even if their paths differ.
 
     Args:
         name: name of the argument, for the error.

@@ -53,7 +53,7 @@ def lone_surrogate(text: str) -> str | None:
 def escape_formula(cell: str) -> str:
     """Returns the cell, with an apostrophe before it if a spreadsheet would run it as a formula.
 
-    A formula that already has apostrophes gets one more, so that `unescape_formula` restores every cell.
+    A formula that already begins with apostrophes gets one more, so that `unescape_formula` restores every cell.
     """
     return f"'{cell}" if _FORMULA.match(cell) else cell
 

@@ -120,7 +120,10 @@ def not_for(device: torch.device) -> list[str]:
 
 
 def gpus() -> tuple[str, ...]:
-    """The GPUs that the library has code for, as in TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0a"); () if not loaded."""
+    """The GPUs that the library has code for, as in TORCH_CUDA_ARCH_LIST, e.g. ("8.0", "9.0a").
+
+    The result is () if the library is not loaded.
+    """
     return _gpus
 
 

@@ -97,8 +97,8 @@ def note(problem: Problem) -> str:
 def residuals(problem: Problem) -> Residuals:
     """Returns which of the branch outputs O1 and O2 (MATH.md, eq. 8) the forward must save for the backward.
 
-    Single-tile rows require neither, tiled rows of a column gate O1, and other tiled rows both. A call that is being
-    exported requires the same as tiled rows.
+    Single-tile rows require neither. Tiled rows require both, or only O1 if the call has a column gate. While
+    torch.export traces a call, its rows count as tiled.
     """
     query = problem.query
     queries = problem.max_seqlen if problem.packed else query.shape[-2]

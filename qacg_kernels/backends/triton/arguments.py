@@ -17,9 +17,9 @@ from torch import Tensor
 
 
 class Strided(NamedTuple):
-    """A (B, H, rows, D) tensor with unit last stride, or a (B, H, rows) tensor.
+    """A (B, H, rows, D) tensor whose last stride is 1, or a (B, H, rows) tensor, with its other strides.
 
-    The other fields are its strides, in elements. Packed tensors, (T, H, D) or (T, H), have batch stride 0.
+    `batch`, `head` and `row` are the strides in elements. Packed tensors, (T, H, D) or (T, H), have batch stride 0.
     """
 
     data: Tensor
@@ -29,9 +29,9 @@ class Strided(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """A mask that broadcasts to (B, H, L, S). Boolean masks are passed as bytes.
+    """A mask that broadcasts to (B, H, L, S), with its strides. Boolean masks are passed as bytes.
 
-    The other fields are its strides, in elements; they are 0 in dimensions that broadcast.
+    `batch`, `head`, `row` and `column` are the strides in elements, 0 in dimensions that broadcast.
     """
 
     data: Tensor
@@ -49,7 +49,7 @@ class Integers(NamedTuple):
 
 
 class PerHead(NamedTuple):
-    """A gate vector (D) or (H, D), or a bias () or (H). `head` is its head stride, 0 if all heads share it."""
+    """A gate vector (D) or (H, D), or a bias () or (H). `head` is its stride between heads, 0 if all heads share it."""
 
     data: Tensor
     head: int
@@ -129,11 +129,12 @@ class Call(NamedTuple):
 class Saved(NamedTuple):
     """Tensors that the backward kernels read in addition to the inputs.
 
-    The first three have shape (B, H, L, D), the others (B, H, L). For a column gate, key_gate and grad_key_gate have
-    shape (B, H, S).
+    grad_out, softmax_out and quasi_out have shape (B, H, L, D). The others have shape (B, H, L), except that key_gate
+    and grad_key_gate have shape (B, H, S) for a column gate.
 
     softmax_out may be None for single-tile rows, and quasi_out for single-tile rows or a column gate. query_gate and
-    key_gate are None in a call with gate_lambda. Their gradients are None if there is no upstream gradient.
+    key_gate are None in a call with gate_lambda. grad_query_gate and grad_key_gate are None if there is no upstream
+    gradient.
     """
 
     grad_out: Strided
@@ -154,9 +155,9 @@ class Gradients(NamedTuple):
     Attributes:
         query, context_query: None in the kernel over key blocks of tiled rows, which does not write them.
         query_logit, key_logit: tq and tk of eq. 14, from which the gradients of the gate's parameters are computed.
-        delta: eq. 10. delta, shift and weight are None for single-tile rows.
-        shift: number that is subtracted from a row's scores, as an exponent of 2. For 16-bit inputs, the row's maximum
-            plus log2 of its sum of exponentials; for float32, the maximum.
+        delta: delta of eq. 10. Like shift and weight, it is None for single-tile rows.
+        shift: number that is subtracted from the exponents of 2 of a row. For float32 inputs it is the row's maximum
+            exponent; for 16-bit inputs, this maximum plus log2 of the row's sum of exponentials.
         weight: alpha lambda of eq. 5; for a column gate alpha (1 - beta lq), the part that depends on the row.
     """
 
@@ -234,7 +235,7 @@ class KernelConfig:
 
 
 def strided(t: Tensor | None, packed: bool) -> Strided | None:
-    """Returns a dense tensor (B, H, rows, ...) or a packed one (T, H, ...) as Strided; None for None."""
+    """Returns a dense tensor (B, H, rows, ...) or a packed one (T, H, ...) as Strided; None stays None."""
     return None if t is None else Strided(t, *strides(t, packed))
 
 
@@ -259,10 +260,10 @@ def mask_of(t: Tensor | None) -> Mask | None:
 
 
 def per_head(t: Tensor | None, shared_dims: int) -> PerHead | None:
-    """Returns a gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead; None for None.
+    """Returns a gate vector (shared_dims = 1) or a bias (shared_dims = 0) as PerHead; None stays None.
 
-    `shared_dims` is the number of dimensions of a parameter that all heads share. A tensor that is not contiguous is
-    copied.
+    `shared_dims` is the number of dimensions that the parameter has if all heads share it. A tensor that is not
+    contiguous is copied.
     """
     if t is None:
         return None

@@ -1,8 +1,12 @@
-"""The backward kernels. Each program computes gradients of one block of keys or queries, or terms of one block of rows.
+"""The backward kernels.
+
+Each program computes the gradients of one block of keys or of queries, or delta, shift and weight (`Gradients`) of one
+block of query rows.
 
 For single-tile rows, `key_blocks_kernel` computes all gradients except those of the gate's parameters, which the
 kernels in `gates` compute. For tiled rows, `row_terms_kernel` runs first (eq. 10 and 13). Then `key_blocks_kernel` and
-`query_blocks_kernel` compute the gradients of keys and of queries, without atomics, in 11 matrix products.
+`query_blocks_kernel` compute the gradients of keys and of queries. They use no atomics, and together 11 matrix products
+per tile of attention entries.
 
 `call`, `saved`, `grads`, `place` and `config` are a Call, Saved, Gradients, a Place and a KernelConfig of `arguments`.
 Equation numbers refer to qacg_kernels/MATH.md.
@@ -153,9 +157,9 @@ def _add_queries(
 ):  # fmt: skip
     """Returns dk, dck, dv and key_logit plus the contributions of queries start to stop - 1, eq. 9 to 13.
 
-    For a column gate, key_logit accumulates dlk. For a row gate and single-tile rows, it accumulates tk, which belongs
-    to the key at the query's position. For single-tile rows, the function also stores dQ and dQc of these queries, and
-    the results of `store_gate_terms`.
+    For a column gate, key_logit accumulates dlk. For a row gate, it accumulates tk (of the key at the query's position)
+    if the rows are single-tile rows, and otherwise stays unchanged. For single-tile rows, the function also stores dQ
+    and dQc of these queries, and the results of `store_gate_terms`.
     """
     BLOCK_N: tl.constexpr = dk.shape[0]
     keys = first_key + tl.arange(0, BLOCK_N)
@@ -378,7 +382,7 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
     """Returns `shift` and `weight` of `Gradients`, lq and lk, (rows) each.
 
-    P is exp2(scores - shift), which tiled rows in float32 also multiply by `_inverse_sum`. A row without visible keys
+    P is exp2(scores - shift); for tiled rows in float32, P is this times `_inverse_sum`. A row without visible keys
     has a stored maximum and sum of 0, and its P is 0. For tiled rows, lq and lk are placeholders, because
     `key_blocks_kernel` and `query_blocks_kernel` do not use them.
     """
@@ -457,7 +461,10 @@ def store_gate_terms(gate_term, lq, lk, rows, present, call, saved, grads, place
 
 @triton.jit
 def _key_gate_term(d_key_gate, lk, rows, present, saved, place):
-    """Returns tk (eq. 14), one value per row, from lk and dlk without its upstream gradient (d_key_gate)."""
+    """Returns tk (eq. 14), one value per row.
+
+    `d_key_gate` is the part of dlk that comes from lambda. This function adds the upstream gradient of lk, if any.
+    """
     if saved.grad_key_gate is not None:
         d_key_gate += load_rows(saved.grad_key_gate, place, rows, present)
     return d_key_gate * lk * (1.0 - lk)

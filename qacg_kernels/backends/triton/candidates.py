@@ -1,8 +1,8 @@
 """Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
-Some shipped entries for 16 bits on NVIDIA GPUs were measured (`measured` of a table states which). The others are the
-candidates with the highest predicted rate (`python -m benchmarks.static --search`). Shipped entries for 32 bits and for
-AMD GPUs are roughly the first candidates that do not spill.
+Some shipped entries for 16 bits on NVIDIA GPUs were measured (`measured` of a table states which). The other entries
+for 16 bits on NVIDIA GPUs are the candidates that `python -m benchmarks.static --search` predicts to be the fastest.
+Shipped entries for 32 bits and for AMD GPUs are roughly the first candidates that do not spill registers.
 """
 
 from dataclasses import replace

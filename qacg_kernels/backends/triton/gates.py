@@ -77,7 +77,7 @@ def gate_sums_kernel(call, query_logit, key_logit, sums, ROWS: tl.constexpr, con
 
 @triton.jit
 def _chunks(call, ROWS: tl.constexpr):
-    """Returns into how many chunks of ROWS rows the queries and the keys of a head are divided: two numbers."""
+    """Returns two numbers of chunks of ROWS rows: one for the queries of a head, and one for its keys."""
     keys = call.sizes.keys if call.cu_seqlens is None else call.sizes.queries
     return tl.cdiv(call.sizes.queries, ROWS), tl.cdiv(keys, ROWS)
 

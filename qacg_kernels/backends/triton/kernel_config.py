@@ -14,14 +14,15 @@ _SMALL_WARPS = 4
 
 
 def power_of_two(n: int) -> int:
-    """Returns the smallest power of two that is at least n and at least 16, the smallest side of a matrix product."""
+    """Returns the smallest power of two that is at least n and at least 16, the smallest size that tl.dot accepts."""
     return max(16, triton.next_power_of_2(n))
 
 
 class Traits(NamedTuple):
     """The properties of a call, except sizes, that determine the configuration of all its kernels.
 
-    All fields except `uneven` are also fields of `arguments.KernelConfig`, which describes them.
+    `uneven` states whether sequences may differ in the number of keys that they see. `arguments.KernelConfig` has the
+    other fields too and describes them.
     """
 
     uneven: bool  # True for packed calls, key_lengths and key masks: sequences may differ in their visible keys

@@ -125,7 +125,7 @@ class Operation:
 
 
 def _prepare(kernel, programs, arguments, constants, options, device: torch.device) -> Callable | None:
-    """Compiles a kernel and returns a function that launches it like `run`, but without inspecting its arguments.
+    """Compiles a kernel and returns a function that launches it like `run`, but does not inspect the arguments.
 
     Returns None if Triton's `jit_cache_hook` handled the compilation, so that there is nothing to launch.
     """
@@ -194,7 +194,7 @@ def through(other: Launch) -> Iterator[None]:
 
 
 def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Implements qacg::triton_attention. A call runs the self-check until its launch plan has passed it."""
+    """Implements qacg::triton_attention. Runs the self-check unless the call's launch plan has passed it before."""
     op = Operation(problem)
     if op.plan.checked or _launch is not run:
         return launch_forward(op, residuals)
@@ -202,7 +202,7 @@ def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
 
 
 def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
-    """Implements qacg::triton_attention_backward. A call runs the self-check until its launch plan has passed it."""
+    """Implements qacg::triton_attention_backward. Runs the self-check unless the call's launch plan has passed it."""
     op = Operation(problem, saved)
     if op.plan.checked or _launch is not run:
         return _launch_backward(op, problem, saved)

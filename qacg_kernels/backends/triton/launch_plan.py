@@ -23,7 +23,7 @@ _LEAST_FOLDED = 1e-30
 
 
 class Layout(NamedTuple):
-    """Layout of a tensor that calls with the same plan allocate.
+    """Layout of a tensor that every call with the same launch plan allocates.
 
     Attributes:
         shape: its shape.
@@ -152,7 +152,7 @@ def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
 
 
 def launch_plan(problem: Problem, others: tuple[Tensor | None, ...] = ()) -> LaunchPlan:
-    """Returns the launch plan of a call, from the cache if a similar call has made it.
+    """Returns the launch plan of a call, from the cache if an earlier call had the same `_key` and tile table.
 
     Args:
         problem: the call.

@@ -1,8 +1,8 @@
 """Tile tables: tile sizes, warps and pipeline stages of the Triton kernels. Imports no Triton.
 
 A table is a JSON file with the fields of `Table`. A table has one entry for each kernel, element width, head size range
-and kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. A table that `tune` saved for a GPU of
-the same name (`saved_path`) takes precedence.
+and kind of call ("busy" or not, see `is_busy`). Shipped tables are in `tables/`. If `tune` has saved a table for the
+name of the current GPU (`saved_path`), that table takes precedence over shipped ones.
 """
 
 import contextlib
@@ -120,8 +120,8 @@ class Choice:
         bits: element width, 16 or 32.
         head_dim: the largest head size that the choice applies to.
         training: whether it is for calls with a backward pass; False for inference.
-        longest: the largest number of keys that the choice applies to. It starts above the `longest` of the next
-            smaller choice. The choice with the largest `longest` also applies to all longer calls.
+        longest: the largest number of keys that the choice applies to; the smallest number is above the next smaller
+            `longest`. The choice with the largest `longest` also applies to all longer calls.
         backend: the name of the fastest backend.
     """
 
@@ -340,7 +340,7 @@ def load(path: Path, architecture: str) -> Table:
     try:
         table = parse(path.read_text(encoding="utf-8"))
         if table.architecture != architecture:
-            raise ValueError(f"architecture: expected {architecture!r} as this GPU has, got {table.architecture!r}")
+            raise ValueError(f"architecture: expected {architecture!r}, that of this GPU, got {table.architecture!r}")
     except ValueError as error:
         raise ValueError(f"{path}: {error}; delete the file or tune again") from error
     return table
@@ -459,7 +459,7 @@ def _found(device: torch.device) -> tuple[Table, str]:
 
 @functools.cache
 def _tuned(path: Path, architecture: str) -> tuple[Table | None, str]:
-    """Returns the table in a file and ""; or None and why the file cannot be used, "" if there is no file.
+    """Returns (table, "") for a usable file, (None, "") if there is no file, else (None, why it cannot be used).
 
     Warns, once per file, if the file cannot be used.
     """

@@ -233,9 +233,9 @@ def hide_bytes(values, DIMS: tl.constexpr, call):
     `values` are int32 or float32 and have DIMS dimensions. Without this function, calls with a boolean mask and dropout
     get a wrong product from Triton 3.6 and 3.7. To choose how many numbers of a row each thread reads for `tl.dot`,
     Triton takes the smallest element width among the values that the left operand depends on, here one byte. Dropout
-    uses `tl.join`, after which Triton halves that width. The choice is then eight numbers, and if a row has fewer than
-    32, the two operands are read in different orders. Triton follows dependences neither through a reduction, such as
-    the one here, nor through the variables of a loop.
+    uses `tl.join`, after which Triton halves that width. Each thread then reads eight numbers. If a row has fewer than
+    32 numbers, the two operands are read in different orders. Triton follows dependences neither through a reduction,
+    such as the one here, nor through the variables of a loop.
     """
     if (call.seed is not None) and (call.mask.data.dtype.element_ty == tl.uint8):
         values = tl.max(tl.expand_dims(values, DIMS), DIMS)

@@ -1,8 +1,9 @@
 """Measures tile sizes on the current GPU, for `python -m qacg_kernels.tune`.
 
 For each entry of the tile table, `tuned` compiles the candidates in parallel and times the entry's kernel alone, in a
-call of the entry's kind. The fastest candidate replaces the entry if it saves more than noise (GAIN). The length limit
-of single-tile rows does not change. Entries that are not measured before the time limit stay unchanged and are logged.
+call of the entry's kind. The fastest candidate replaces the entry if it takes at most GAIN times the entry's time,
+because a smaller gain may be noise. The length limit of single-tile rows does not change. Entries that are not measured
+before the time limit stay unchanged and are logged.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ def tuned(
             not compile or run, such as Triton's PTXASError, CompilationError or OutOfResources.
         is_spent: returns whether the time limit is reached.
         log: called with a line of text for each key.
-        keep: called with the table so far, after each key of which at least one configuration runs.
+        keep: called with the table so far, after each key for which at least one configuration ran.
         compile_all: called before the configurations of a key are measured, with a (table, entry) pair for each: the
             current entry and the candidates.
     """

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-layer-figures",
         dest="layer_figures",
         action="store_false",
-        help="omit the maps of every layer as SVG and PNG, which take most of the time",
+        help="do not write the maps of every layer as SVG and PNG, which takes most of the time",
     )
     add_confidence_flag(parser)
     add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)
@@ -96,7 +96,10 @@ def _rows(arguments: argparse.Namespace, trained) -> list:
         rows.setdefault(row.line, []).append(row)
     missing = [line for line in arguments.lines if line not in rows]
     if missing:
-        raise InputError(f"lines: expected line numbers of rows, from {min(rows)} to {max(rows)}, got {missing[0]}.")
+        raise InputError(
+            f"lines: expected line numbers of rows, from {min(rows)} to {max(rows)}, got {missing[0]}, which "
+            "no row has."
+        )
     chosen = [row for line in dict.fromkeys(arguments.lines) for row in rows[line]]
     check_contexts(chosen, trained.contexts, arguments.data)
     return chosen

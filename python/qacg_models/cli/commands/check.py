@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="maximum number of doubtful labels to print (default: %(default)s)",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="CSV to write with all doubtful labels")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write, with all doubtful labels")
     parser.add_argument(
         "--thorough",
         action="store_true",

@@ -29,10 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="CLASS",
-        help="class of this package for SRC (default: the class in its configuration, otherwise the class that fits "
-        "its tensors; with --to own and without contexts, QACGBertForSequenceClassification)",
+        help="class of this package that loads SRC (default: the class that its configuration names; otherwise the "
+        "class that fits its tensors, but with --to own and without contexts QACGBertForSequenceClassification)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: the one beside SRC)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration file (default: the one beside the weights)"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -62,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="omit tensors that --to huggingface does not support, such as contexts",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of initialized tensors (default: %(default)s)"
+        "--seed", type=int, default=0, metavar="N", help="seed of randomly initialized tensors (default: %(default)s)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, tensor by tensor")

@@ -1,13 +1,13 @@
-"""`qacg demo`: check this machine, train on sample reviews, write a report; in a terminal, answer typed sentences."""
+"""`qacg demo`: check this machine, train on sample reviews, write a report; in a terminal, label typed sentences."""
 
 import argparse
 from pathlib import Path
 
 USES_MODELS = True
-HELP = "check this machine, train on bundled reviews, write a report; in a terminal, answer typed sentences"
+HELP = "check this machine, train on bundled reviews, write a report; in a terminal, label sentences that you type"
 DESCRIPTION = (
-    "Checks this machine, trains on bundled reviews, and writes a report. In a terminal, the model then answers typed "
-    "sentences."
+    "Checks this machine, trains on bundled reviews, and writes a report. In a terminal, the model then labels "
+    "sentences that you type."
 )
 
 

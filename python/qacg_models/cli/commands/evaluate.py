@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         choices=("train", "dev", "test"),
-        help="split to evaluate (default: test of a folder, all rows of files)",
+        help="split to evaluate (default: test for a folder, all rows for files)",
     )
     add_model_flags(parser)
     parser.add_argument(
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="DIR",
-        help="folder to write, with a page that has a reliability diagram; an earlier page is replaced",
+        help="folder for a page with the metrics and a reliability diagram; an earlier page is replaced",
     )
     parser.add_argument("--json", action="store_true", help="print the JSON instead of a table")
     add_flags(parser, DataOptions, leave_out=TRAINING_FIELDS)

@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="quantize the encoder's linear layers to 8 bits, for --to onnx: a smaller file, with larger tolerances of"
-        " the check; implied by --to page",
+        help="quantize the encoder's linear layers to 8 bits, for --to onnx: the file is smaller, and the check allows"
+        " larger differences; implied by --to page",
     )
     parser.add_argument(
         "--runtime",
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check-on",
         type=Path,
         metavar="FILE",
-        help="texts to check on, in a format of qacg predict --input (default: dev and test of the training data if "
-        "their files are unchanged, otherwise the bundled sample)",
+        help="texts on which the file is compared with the model, in a format of qacg predict --input (default: dev "
+        "and test of the training data if their files are unchanged, otherwise the bundled sample)",
     )
     check.add_argument("--text-column", metavar="NAME", help="text column of --check-on (default: that of training)")
     check.add_argument(
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=500,
         metavar="N",
-        help="maximum number of rows to check on, evenly spaced; a row is a text with an aspect (default: %(default)s)",
+        help="maximum number of rows to compare, evenly spaced; a row is a text with an aspect (default: %(default)s)",
     )
 
 
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         line = f"{arguments.output}: not written, because its predictions differ from those of the model"
         print(f"qacg export: {line}", file=sys.stderr)
         return 1
-    print(f"{arguments.to} in {arguments.output}, {arguments.output.stat().st_size / 1e6:.1f} MB")
+    print(f"written to {arguments.output} ({arguments.to}, {arguments.output.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 

@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of training")
-    file.add_argument("--aspect-column", metavar="NAME", help="column with the only aspect to predict for each row")
-    file.add_argument("--target-column", metavar="NAME", help="column with the only target to predict for each row")
+    file.add_argument("--aspect-column", metavar="NAME", help="column with one aspect per row; only it is predicted")
+    file.add_argument("--target-column", metavar="NAME", help="column with one target per row; only it is predicted")
     file.add_argument("--id-column", metavar="NAME", help="column with an id, which is copied to the output")
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -77,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="whether the other columns of a CSV, TSV, Excel or Parquet file are written after the predictions; other "
-        "keys of JSON are never written (default: all)",
+        help="which of the remaining columns of the input (CSV, TSV, Excel or Parquet) are written after the "
+        "predictions; remaining keys of JSON are never written (default: all)",
     )
     add_confidence_flag(output)
     output.add_argument(
@@ -89,10 +89,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the sentences with the highest probabilities",
     )
     output.add_argument(
-        "--group-column", metavar="NAME", help="column of the input; --summary also has a table by its values"
+        "--group-column",
+        metavar="NAME",
+        help="column of the input; --summary also counts the labels for each value of this column",
     )
     output.add_argument(
-        "--date-column", metavar="NAME", help="column of the input with dates; --summary also has a table by month"
+        "--date-column",
+        metavar="NAME",
+        help="column of the input with dates; --summary also counts the labels for each month",
     )
     output.add_argument("--resume", action="store_true", help="continue an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace an existing output or unfinished run")
@@ -273,8 +277,8 @@ def _keeps_columns(columns: str | None, data_format: str) -> bool:
 
     if columns == "all" and data_format not in WITH_COLUMNS:
         raise InputError(
-            f"columns: expected the format {', '.join(WITH_COLUMNS[:-1])} or {WITH_COLUMNS[-1]} with --columns all, got"
-            f" {data_format}. Omit --columns."
+            f"columns: expected an input in the format {', '.join(WITH_COLUMNS[:-1])} or {WITH_COLUMNS[-1]} with"
+            f" --columns all, got {data_format}. Omit --columns."
         )
     return data_format in WITH_COLUMNS and columns != "none"
 
@@ -333,7 +337,7 @@ def _check_groups(arguments: argparse.Namespace, others: Sequence[str]) -> None:
             raise InputError(f"{flag}: expected --summary FILE with --{flag}, got none.")
         if column is not None and column not in others:
             known = ", ".join(map(repr, others)) or "none: a table and --columns all are required"
-            raise InputError(f"{flag}: expected a column that the output copies ({known}), got {column!r}.")
+            raise InputError(f"{flag}: expected a column that is copied to the output ({known}), got {column!r}.")
 
 
 def _check_output(arguments: argparse.Namespace) -> None:

@@ -58,20 +58,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("sentence", "text"),
         default="sentence",
-        help="whether texts are split into sentences (default: %(default)s)",
+        help="text of a row: one sentence, or a whole text of the input (default: %(default)s)",
     )
     sheet.add_argument(
         "--aspects",
         type=int,
         metavar="N",
-        help=f"number of aspects to propose (default: at most {ASPECTS}, fewer if nouns have similar uses)",
+        help=f"number of aspects to propose (default: the number of clusters of similar nouns, at most {ASPECTS})",
     )
     sheet.add_argument(
         "--keep",
         nargs="+",
         metavar="NAME[=WORD,...]",
-        help="aspects of the sheet: names of proposed aspects, and your own aspects, each with the words that mention "
-        "it; without =, your own NAME is its only WORD; NAME= gets random rows only",
+        help="aspects of the sheet: NAME keeps a proposed aspect, or adds an aspect that the word NAME mentions; "
+        "NAME=WORD,... adds an aspect that these words mention; NAME= adds an aspect with random rows only (default: "
+        "all proposed aspects)",
     )
     sheet.add_argument(
         "--rows", type=int, default=500, metavar="N", help="maximum number of rows to label (default: %(default)s)"
@@ -80,14 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dev-rows",
         type=int,
         metavar="N",
-        help="number of random rows for evaluation, counted in --rows (default: a quarter of --rows; 0 if --labelled "
+        help="number of random rows for evaluation, included in --rows (default: a quarter of --rows; 0 if --labelled "
         "has dev rows)",
     )
     sheet.add_argument(
         "--random-rows",
         type=int,
         metavar="N",
-        help="number of random rows for training, counted in --rows (default: a quarter of --rows; 0 with a model)",
+        help="number of random rows for training, included in --rows (default: a quarter of --rows; 0 with --with)",
     )
     sheet.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the random rows (default: %(default)s)"
@@ -121,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = _new_rows(arguments, texts, labelled, asked)
     if not rows:
         raise InputError(
-            "input: expected texts that give new rows, got none. Pass texts that are not labelled yet, or increase"
+            "input: expected texts for at least one new row, got none. Pass texts without labelled rows, or increase"
             " --rows."
         )
     first = [row for row in labelled if not row.label]
@@ -177,14 +178,18 @@ def _print_next_steps(
 ) -> None:
     texts, done = len({row.text for row in to_label}), sum(bool(row.label) for row in labelled)
     dev = sum(row.split == "dev" for row in to_label)
-    print(f"{counted(len(to_label), 'row')} to label, of {counted(texts, arguments.by)}, in {arguments.output}", end="")
-    print(f", followed by {counted(done, 'labelled row')} of {arguments.labelled}" if labelled else "")
+    print(
+        f"{counted(len(to_label), 'row')} to label, from {counted(texts, arguments.by)}, in {arguments.output}",
+        end="",
+    )
+    print(f", followed by {counted(done, 'labelled row')} from {arguments.labelled}" if labelled else "")
     if dev:
         marked = "row marked dev first: it is" if dev == 1 else f"{dev:,} rows marked dev first: they are"
         print(f"Label the {marked} a random sample, on which metrics are measured.")
     elif not any(row.split == "dev" for row in labelled):
         print(
-            "No row is marked dev: qacg train takes dev from the sheet, and metrics on dev are not valid for new texts."
+            "No row is marked dev, so qacg train uses a part of the sheet as dev. These rows are no random sample:"
+            " metrics on dev do not estimate the metrics on new texts."
         )
     print(f"Fill in the column {columns.label}, with the word none if a text does not mention the aspect, then run")
     flags = "".join(

@@ -13,7 +13,9 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to its parser."""
-    parser.add_argument("rows", type=Path, nargs="+", metavar="ROWS", help="files of records, or folders of them")
+    parser.add_argument(
+        "rows", type=Path, nargs="+", metavar="ROWS", help="files that qacg train --rows wrote, or their folders"
+    )
     parser.add_argument(
         "--split", choices=("dev", "test"), help="split of the metrics (default: test, or dev if there is no test)"
     )
