@@ -123,7 +123,7 @@ class Comparison:
 
     @property
     def compared_models(self) -> list[tuple[str, str]]:
-        """The compared pairs without baselines."""
+        """The compared pairs in which neither name is that of a baseline."""
         return [pair for pair in self.compared if not BASELINES.keys() & {*pair}]
 
 

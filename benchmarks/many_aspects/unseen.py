@@ -36,12 +36,12 @@ DRAWS = 1000  # of texts, for intervals
 
 @dataclass(frozen=True)
 class Unseen:
-    """One training run.
+    """One training run, without the examples of one aspect.
 
     Attributes:
         data: name of the data set.
         aspect: the aspect that is left out.
-        arm: name of the arm.
+        arm: name of the trained model variant, one of the arms of the study.
         seed: seed of new weights, order and dropout.
     """
 
@@ -109,7 +109,7 @@ class Answers:
         self._positive = Auc(labels[self._kept] == positive, leaning[self._kept])
 
     def detection(self, weights: np.ndarray) -> float:
-        """The area for texts with an opinion on the aspect against texts without one.
+        """The area under the ROC curve that separates texts with an opinion on the aspect from texts without one.
 
         The score of a text is the predicted probability that it has an opinion on the aspect.
         """

@@ -165,10 +165,9 @@ def cache_clocks(instruction: Instruction, chip: Chip) -> float:
 
 
 def _shared_clocks(instruction: Instruction) -> float:
-    """The clocks of a shared-memory instruction.
+    """The clocks of an instruction on shared memory or tensor memory.
 
-    The four schedulers share a bandwidth of 128 bytes per clock. Tensor memory has 128 bytes per clock for each of
-    them.
+    Shared memory has 128 bytes per clock for the four schedulers together, tensor memory 128 bytes per clock for each.
     """
     opcode = instruction.opcode
     if columns := re.search(r"TM.*\.x(\d+)", opcode):

@@ -20,9 +20,9 @@ FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
 def entry_records(table: Table, keys: list[Key], mask: str = "none") -> Iterator[Record]:
-    """Yields a record for each of these entries of a tile table, in calls with a mask of `hardware.MASKS`.
+    """Yields a record for the entry of each key in `keys`, for calls with `mask`, one of `hardware.MASKS`.
 
-    Entries that calls with this mask do not use have no record.
+    Entries that such calls do not use have no record.
     """
     for key in keys:
         if is_used(table.by_key[key], mask):

@@ -140,7 +140,8 @@ def kernel_flags(cuda_compiler: str, serialised: Path) -> list[str]:
 
     Args:
         cuda_compiler: path of nvcc.
-        serialised: the file that an earlier build leaves if this nvcc serialises Hopper's matrix products.
+        serialised: path of the file that an earlier build leaves if this nvcc serialises Hopper's matrix products. If
+            it exists, 9.0 replaces 9.0a.
     """
     version = compilers.nvcc_version(cuda_compiler)
     flags = ["-std=c++17", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", "-DNDEBUG"]

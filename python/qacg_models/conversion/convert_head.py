@@ -67,8 +67,8 @@ def write_head(
     kind = ready.encoder.model_type
     if to != "released" or ready.model_type != "bertsum" or kind not in _BERTS:
         raise CheckpointError(
-            f"to: expected 'own', or 'released' for a BertSum over BERT, got {to!r} for {model_class.__name__} over an "
-            f"encoder of type {kind!r}"
+            f"to: expected 'own', or for a BertSum over BERT 'released', got {to!r} for {model_class.__name__} with an "
+            f"encoder of type {kind!r}. Use --to own."
         )
     state, report = model_class.fit(read_tensors(weights), ready, source=weights, **options)
     if report.missing:

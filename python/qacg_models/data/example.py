@@ -49,7 +49,7 @@ class Example:
 
     @property
     def group(self) -> tuple[str, str]:
-        """(id, target), the key of all rows of a sentence and target, which metrics by group evaluate together."""
+        """(id, target): the same for all rows of a sentence and target. Metrics by group evaluate these together."""
         return self.id, self.target
 
 

@@ -192,10 +192,11 @@ class AspectSentiment(AspectPredictor):
                 prediction. If `texts` is a str, an empty text always raises InputError.
 
         Returns:
-            For a frame or a Series: a DataFrame with a row for every prediction; each row has the index label of its
-            text. The columns are sentence (if `by` is "sentence"), target (if the model has targets), text, aspect,
-            label, and p(LABEL) for every label. A skipped text has one row with the label None and probabilities NaN.
-            For other inputs: the same as `ask(texts)`, with an empty list for a skipped text.
+            For a frame (a DataFrame or a mapping of columns) or a Series: a DataFrame with a row for every prediction.
+            Each row has the index label of its text. The columns are sentence (if `by` is "sentence"), target (if the
+            model has targets), text, aspect, label, and p(LABEL) for every label. A skipped text has one row with the
+            label None and probabilities NaN.
+            For other inputs: the same lists as from `ask(texts)`, and an empty list for a skipped text.
 
         Raises:
             TypeError: an argument has the wrong type.

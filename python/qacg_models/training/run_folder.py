@@ -258,7 +258,7 @@ class RunFolder:
         remove_folder(self.path)
 
     def finish_if_done(self) -> None:
-        """Completes what a killed run had begun: `finish`, or the deletion of the folder; otherwise does nothing.
+        """Completes `finish`, or the deletion of the folder, if a run was killed during either; else does nothing.
 
         Raises:
             OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.

@@ -134,9 +134,9 @@ def _whole_row(q, cq, lam, quasi_bias, rows, key_gate, place, call, config: tl.c
 def _tiled(q, cq, lam, quasi_bias, block, rows, key_gate, place, call, config: tl.constexpr, PLAIN: tl.constexpr):
     """Computes rows over several blocks of keys, with an online softmax.
 
-    Returns three (rows, block_d) tiles, and the maximum and the sum of exponentials of each row, (rows). The first tile
-    is O1. For a column gate, the second tile is (Z o lambda o G) V, and the third is O2 with PLAIN and a placeholder
-    without. Otherwise, the second tile is O2, and the third is a placeholder.
+    Returns three (rows, block_d) tiles, and the maximum and the sum of exponentials of each row, (rows). The tiles are
+    - for a column gate: O1, (Z o lambda o G) V, and O2 if PLAIN is true, otherwise a placeholder;
+    - for other gates: O1, O2, and a placeholder.
     """
     o1 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)
     o2 = tl.full((config.block_m, config.block_d), 0.0, tl.float32)

@@ -120,8 +120,8 @@ class Choice:
         bits: element width, 16 or 32.
         head_dim: the largest head size that the choice applies to.
         training: whether it is for calls with a backward pass; False for inference.
-        longest: the largest number of keys that the choice applies to; the smallest number is above the next smaller
-            `longest`. The choice with the largest `longest` also applies to all longer calls.
+        longest: the largest number of keys that the choice applies to. It also applies to all longer calls if no choice
+            for the same kind of call has a larger `longest`.
         backend: the name of the fastest backend.
     """
 
@@ -183,7 +183,10 @@ class Table:
 
     @property
     def holds_tf32(self) -> bool:
-        """Whether TF32 operands can be whole tiles, as on sm_90 and newer, which read them from shared memory."""
+        """Whether products in TF32 read whole tiles, and not parts of them: on sm_90 and newer.
+
+        These GPUs read operands from shared memory, so whole tiles need no registers.
+        """
         return not is_amd(self.architecture) and _number(self.architecture) >= _number("sm_90")
 
     @property

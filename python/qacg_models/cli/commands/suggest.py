@@ -70,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         nargs="+",
         metavar="NAME[=WORD,...]",
-        help="aspects of the sheet: NAME keeps a proposed aspect, or adds an aspect that the word NAME mentions; "
-        "NAME=WORD,... adds an aspect that these words mention; NAME= adds an aspect with random rows only (default: "
+        help="aspects of the sheet: NAME keeps a proposed aspect, or adds one for sentences with the word NAME; "
+        "NAME=WORD,... adds one for sentences with one of these words; NAME= adds one with random rows only (default: "
         "all proposed aspects)",
     )
     sheet.add_argument(
