@@ -166,7 +166,9 @@ def test_convert_bertsum_to_own_folder_and_back(tmp_path, capsys):
 def test_convert_head_to_unsupported_format_raises(tmp_path, capsys):
     QUERY.build().save_pretrained(tmp_path / "own")
     for to in ("released", "huggingface"):
-        with raises(f"CheckpointError: to: expected 'own', ..., got '{to}' for QueryAttention... with an encoder of type 'bert'"):
+        with raises(
+            f"CheckpointError: to: expected 'own', ..., got '{to}' for QueryAttention... encoder of type 'bert'"
+        ):
             convert(tmp_path / "own", tmp_path / "new", to=to)
     with raises("CheckpointError: truncate_positions (qacg convert --truncate-positions N): expected Fal"):
         convert(tmp_path / "own", tmp_path / "new", permissions=Permissions(truncate_positions=True))

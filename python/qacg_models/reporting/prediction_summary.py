@@ -20,7 +20,11 @@ MOST_GROUPS = 1_000  # maximum number of distinct values of a column that are co
 OTHER, NO_DATE, EMPTY = "(other values)", "(no readable date)", "(empty)"
 TELLING = 3  # maximum number of example sentences for each aspect and label
 _LONGEST = 400  # maximum number of characters of an example sentence
-_GERMAN = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
+_DATES = (
+    re.compile(r"(?P<year>\d{4})(?P<separator>[-/])(?P<month>\d{1,2})(?:(?P=separator)(?P<day>\d{1,2}))?(?![\d/-])"),
+    re.compile(r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})(?!\d)"),
+    re.compile(r"(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})(?!\d)"),
+)
 
 
 @dataclass(frozen=True)
@@ -149,17 +153,18 @@ class Summary:
 def month_of(text: str) -> str | None:
     """Returns the month of a date, in the form "2024-05"; None if the date cannot be read.
 
-    Readable dates are 2024-12-31, 2024/12/31 and 31.12.2024, with or without a time.
+    Readable are 2024-12-31, 2024/12/31, 20241231, 31.12.2024, 2024-12 and 2024/12, also with a time. 12/31/2024
+    is not readable, because 1/2/2024 is in January or in February.
 
     Example:
-        >>> month_of("2024-05-31T10:00:00"), month_of("31.5.2024"), month_of("05/31/2024")
-        ('2024-05', '2024-05', None)
+        >>> month_of("2024-05-31T10:00:00"), month_of("31.5.2024"), month_of("2024/5"), month_of("05/31/2024")
+        ('2024-05', '2024-05', '2024-05', None)
     """
-    text = text.strip()
-    if german := _GERMAN.match(text):
-        text = f"{german[3]}-{int(german[2]):02}-{int(german[1]):02}"
+    found = next(filter(None, (form.match(text.strip()) for form in _DATES)), None)
+    if found is None:
+        return None
     try:
-        return date.fromisoformat(text[:10].replace("/", "-")).strftime("%Y-%m")
+        return date(int(found["year"]), int(found["month"]), int(found["day"] or 1)).strftime("%Y-%m")
     except ValueError:
         return None
 

@@ -111,7 +111,7 @@ def _months(summary: Summary) -> Section:
         count = sum(one.total() for one in unread.values())
         section.text(
             f"{counted(count, 'prediction has', 'predictions have')} a date that could not be read. Readable:"
-            " 2024-05-31 and 31.05.2024.",
+            " 2024-05-31, 2024-05 and 31.05.2024.",
             "note",
         )
     return section
