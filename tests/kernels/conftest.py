@@ -47,7 +47,8 @@ def emulate_gpu(emulated_library, monkeypatch):
 
     def emulate(shared_bytes, *gpus):
         monkeypatch.setenv("QACG_EMULATOR_SHARED_LIMIT", str(shared_bytes))
-        for name, value in (("_missing", []), ("_about", None), ("_gpus", ())):  # _ask sets the last two
+        # _ask sets all but the first.
+        for name, value in (("_missing", []), ("_about", None), ("_gpus", ()), ("_versions", (0, 0))):
             monkeypatch.setattr(cuda, name, value)
         monkeypatch.setattr(cuda, "_shared_memory", lambda device: int(os.environ["QACG_EMULATOR_SHARED_LIMIT"]))
         cuda._ask(emulated_library)

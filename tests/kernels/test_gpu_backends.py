@@ -120,8 +120,7 @@ def test_driver_of_same_or_newer_cuda_is_supported(driver):
 
 
 def test_driver_older_than_library_names_the_remedy(monkeypatch):
-    library = SimpleNamespace(qacg_cuda_driver_version=lambda: 12080, qacg_cuda_compiled_version=lambda: 13000)
-    monkeypatch.setattr(cuda, "_about", library)
+    monkeypatch.setattr(cuda, "_versions", (12080, 13000))
     monkeypatch.setattr(cuda, "_missing", [])
     monkeypatch.setattr(cuda, "_gpu_is_there", lambda: True)
     (reason,) = cuda.missing()

@@ -78,7 +78,7 @@ def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monke
         assert main([str(argument) for argument in [*command, *choices]]) == 130
     assert (tmp_path / "o.csv.parts").is_dir()
     capsys.readouterr()
-    error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "the same output format")
+    error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "one that differs in output format")
     assert "pass --overwrite" in error
     assert main([str(argument) for argument in [*command, *choices, "--resume"]]) == 0
 

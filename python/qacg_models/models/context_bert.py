@@ -208,8 +208,9 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
                 each sequence.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
-                text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences. Layers
-                below `config.context_from_layer` run once per sequence. None: one question about each sequence.
+                text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences, and so
+                are the labels. Layers below `config.context_from_layer` run once per sequence. None: one question about
+                each sequence.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
                 packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is
@@ -217,8 +218,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             max_seqlen: at least the length of the longest packed sequence, and without position_ids at most
                 max_position_embeddings. None: read from cu_seqlens, which works on the CPU and outside torch.compile
                 only. A padded batch requires None.
-            labels: (B), or (N) with text_ids; int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the
-                loss leaves out. For regression and multi-label classification see `classification_loss`. None: no loss.
+            labels: (B) int64 or int32 from 0 to num_labels - 1, or -100 for sequences that the loss leaves out. For
+                regression and multi-label classification see `classification_loss`. None: no loss.
             output_attentions: return the attention matrices of every layer, (B, H, L, L) each, with L = max_seqlen
                 for a packed batch; None: `config.output_attentions`.
             output_gates: return the gate values of every layer, (B, H, L) or packed (T, H) each: `lambdas` in

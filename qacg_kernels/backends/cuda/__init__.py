@@ -36,6 +36,9 @@ _missing: list[str] = []
 # The functions of csrc/cuda/library_info.cu, and the GPUs that the library has code for.
 _about: ctypes.CDLL | None = None
 _gpus: tuple[str, ...] = ()
+# Versions of CUDA, as 1000 * major + 10 * minor: the newest that the driver supports (0 without a driver), and the one
+# that the library was compiled with.
+_versions: tuple[int, int] = (0, 0)
 
 
 def _load() -> None:
@@ -61,12 +64,13 @@ def _load() -> None:
 
 
 def _ask(about: ctypes.CDLL) -> None:
-    global _about, _gpus
+    global _about, _gpus, _versions
     about.qacg_cuda_gpus.restype = ctypes.c_char_p
     about.qacg_cuda_shared_memory.restype = ctypes.c_int64
     about.qacg_cuda_check_first_calls.restype = None
     about.qacg_cuda_compiled_version.restype = about.qacg_cuda_driver_version.restype = ctypes.c_int32
-    _about, _gpus = about, tuple(about.qacg_cuda_gpus().decode().split(":"))
+    versions = (about.qacg_cuda_driver_version(), about.qacg_cuda_compiled_version())
+    _about, _gpus, _versions = about, tuple(about.qacg_cuda_gpus().decode().split(":")), versions
 
 
 def check_first_calls(backend: str) -> None:
@@ -94,7 +98,7 @@ def missing() -> list[str]:
         return _missing
     if not _gpu_is_there():
         return ["torch finds no CUDA device or driver on this machine"]
-    return _driver_too_old(_about.qacg_cuda_driver_version(), _about.qacg_cuda_compiled_version())
+    return _driver_too_old(*_versions)
 
 
 def _driver_too_old(driver: int, compiled: int) -> list[str]:
