@@ -302,3 +302,9 @@ def test_judge_uses_the_metrics_of_the_task():
         back = type(figures).from_json(figures.to_json())
         assert repr(back) == repr(figures)
         assert dataclasses.is_dataclass(figures)
+
+
+def test_classification_metrics_are_plain_floats():
+    """NumPy's numbers print as np.float64(...)."""
+    judge = ClassificationJudge(["a", "a", "b"], [0, 1, 2], sure([0, 1, 1]), has_absent=True)
+    assert {type(value) for name, value in vars(judge()).items() if name != "undefined"} == {float}

@@ -214,9 +214,13 @@ class AspectSentiment(AspectPredictor):
                 raise InputError(f"{argument}, {argument}s: expected one of them, got both. Omit {argument}s.")
         if isinstance(texts, str):
             return self(texts, aspects, targets, batch_size, by)
-        columns = self._columns(texts, text, aspect, target) if framed else {"text": cells(_sequence(texts))}
+        names = self._column_names(text, aspect, target) if framed else {"text": "text"}
+        columns = {
+            argument: column(texts, name, argument) if framed else cells(_sequence(texts))
+            for argument, name in names.items()
+        }
         index = index_of(texts, len(columns["text"]))
-        kept = check_empty(columns, on_empty, index)
+        kept = check_empty({names[argument]: values for argument, values in columns.items()}, on_empty, index)
         questions = self.questions(aspects, targets)
         found: list[list[AspectPrediction]] = [[] for _ in index]
         asked = []
@@ -231,11 +235,12 @@ class AspectSentiment(AspectPredictor):
         asked_of = dict(zip(kept, map(len, asked)))
         return self._frame(found, texts, columns, {row: asked_of[row] for row in kept} if by == "sentence" else None)
 
-    def _columns(self, frame: Any, text: str | None, aspect: str | None, target: str | None) -> dict[str, list]:
+    def _column_names(self, text: str | None, aspect: str | None, target: str | None) -> dict[str, str]:
+        """Returns the names of the columns to read, by "text", "aspect" and "target"."""
         given = {"text": text or self.trained.data_options.text_column, "aspect": aspect, "target": target}
         if target is not None and not self.trained.task.has_targets:
             raise InputError(f"target: expected none, because this model has no targets, got {target}. Omit it.")
-        return {argument: column(frame, name, argument) for argument, name in given.items() if name is not None}
+        return {argument: name for argument, name in given.items() if name is not None}
 
     def _frame(
         self,

@@ -93,4 +93,4 @@ class ClassificationJudge:
     @staticmethod
     def _f1(truth: np.ndarray, guess: np.ndarray, weight: np.ndarray) -> float:
         hits, true, guessed = ((chosen * weight).sum() for chosen in (truth & guess, truth, guess))
-        return f1(hits / guessed if guessed else 0.0, hits / true)
+        return float(f1(hits / guessed if guessed else 0.0, hits / true))
