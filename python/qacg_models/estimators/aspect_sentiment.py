@@ -214,13 +214,13 @@ class AspectSentiment(AspectPredictor):
                 raise InputError(f"{argument}, {argument}s: expected one of them, got both. Omit {argument}s.")
         if isinstance(texts, str):
             return self(texts, aspects, targets, batch_size, by)
-        names = self._column_names(text, aspect, target) if framed else {"text": "text"}
+        column_names = self._column_names(text, aspect, target) if framed else {"text": "text"}
         columns = {
             argument: column(texts, name, argument) if framed else cells(_sequence(texts))
-            for argument, name in names.items()
+            for argument, name in column_names.items()
         }
         index = index_of(texts, len(columns["text"]))
-        kept = check_empty({names[argument]: values for argument, values in columns.items()}, on_empty, index)
+        kept = check_empty({column_names[argument]: values for argument, values in columns.items()}, on_empty, index)
         questions = self.questions(aspects, targets)
         found: list[list[AspectPrediction]] = [[] for _ in index]
         asked = []
