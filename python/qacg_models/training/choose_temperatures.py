@@ -29,7 +29,7 @@ Fitting = Callable[[Sequence[int], np.ndarray], tuple[float, ...]]
 
 
 def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sentences: Sequence[str]) -> Calibration:
-    """Returns the temperatures that are best in cross-validation on dev, or the reason why there are none.
+    """Returns the temperatures of the best candidate in cross-validation on dev, or the reason why there are none.
 
     The reasons: the protocol "released", no rows, a single label or sentence, logits that are not finite, or
     candidates that do not lower the log loss of held-out rows by more than MARGIN standard errors.
