@@ -67,8 +67,8 @@ class TrainingOptions:
     )
     frozen_layers: int = _what(
         0,
-        "number of first layers that, together with the token embeddings, keep the weights of the checkpoint; training is"
-        " then faster and the model less accurate; 0: all weights are trained",
+        "number of first layers that, together with the token embeddings, keep the weights of the checkpoint; training"
+        " is then faster and the model less accurate; 0: all weights are trained",
     )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
