@@ -123,8 +123,7 @@ def write_model_page(path: Path, trained: TrainedModel, facts: dict, model: byte
     labels, size = ", ".join(trained.task.labels), len(model) / 1e6
     about.text(f"Model: {trained.title}, int8, {size:.1f} MB; labels: {labels}. Written by qacg {__version__}.")
     about.text(
-        "The page predicts the same labels as qacg predict --int8, except where two labels have similar"
-        " probabilities."
+        "The page predicts the same labels as qacg predict --int8, except where two labels have similar probabilities."
     )
     about.text(VALIDITY)
     about.text(
