@@ -137,7 +137,7 @@ struct Bfloat16Engine {
     return {to, cols};
   }
 
-  // Rows of the operand are columns of the tile: rows i and i + 1 become pairs, and squares of kLanes pairs are
+  // Rows of the operand are columns of the tile: rows i and i + 1 of it become pairs, and squares of kLanes pairs are
   // transposed.
   static Left left_transposed(const float* tile, int64_t stride, int64_t rows, int64_t cols, Packed* to) {
     const int64_t depth = round_up(rows, kKeyStep);

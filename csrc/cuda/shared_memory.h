@@ -42,7 +42,7 @@ inline const char* allow_shared_memory(const void* kernel, int64_t bytes) {
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error_text(error);
-  // A list that only grows, because std::map and std::mutex would require libstdc++, which no wheel may rely on.
+  // A list that only grows, because std::map and std::mutex would require libstdc++, which our wheels must not require.
   struct Allowed {
     const void* kernel;
     int device;

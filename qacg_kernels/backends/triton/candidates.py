@@ -1,7 +1,8 @@
 """Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
-Some shipped entries for 16 bits on NVIDIA GPUs were measured (`measured` of a table states which). The other entries
-for 16 bits on NVIDIA GPUs are the candidates that `python -m benchmarks.static --search` predicts to be the fastest.
+Some shipped entries for 16 bits on NVIDIA GPUs were measured (`measured` of a table states which). Most others
+for 16 bits and head sizes 64 and 128 are the candidates that `python -m benchmarks.static --search` predicts to be the
+fastest (NOTES.md has the exceptions).
 Shipped entries for 32 bits and for AMD GPUs are roughly the first candidates that do not spill registers.
 """
 

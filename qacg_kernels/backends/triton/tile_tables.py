@@ -156,8 +156,8 @@ class Table:
     Attributes:
         architecture: name of the architecture.
         shared_bytes: shared memory per block that the entries may use, in bytes.
-        measured: GPU, time and versions of the measurement; None if no entry is measured. If only a part of the entries
-            is measured, the item "entries" states which.
+        measured: GPU, time and versions of the measurement; None if nothing was measured. In a shipped table, the item
+            "entries" states which entries were measured, if not all that `tune` measures.
         entries: the tile-table entries, one for each of KEYS.
         choices: the fastest backend by kind of call; empty in shipped tables.
     """
@@ -183,7 +183,7 @@ class Table:
 
     @property
     def holds_tf32(self) -> bool:
-        """Whether products in TF32 read whole tiles, and not parts of them: on sm_90 and newer.
+        """Whether products in TF32 can read whole tiles, up to head size 128: on sm_90 and newer.
 
         These GPUs read operands from shared memory, so whole tiles need no registers.
         """
