@@ -385,8 +385,8 @@ class FusedQuasiAttention(ContextAttention):
             each map that was not requested.
 
         Raises:
-            TypeError: an argument has the wrong type or dtype, the context is missing or given twice, or a layer of the
-                gate is no nn.Linear.
+            TypeError: an argument has the wrong type or dtype, the context is missing or given twice, or a gate layer
+                does not have nn.Linear's forward.
             ValueError: an argument has the wrong shape, device or value, or does not apply to packed sequences. Or the
                 mask has an unsupported dtype or requires gradients.
             RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call, or

@@ -30,7 +30,7 @@ def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: f
         output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to x, to y and to the divisor of the scaling, so that no divisor is 0. With eps=0, a divisor of 0
+        eps: added to x, to y and to the divisor of the scaling, so that a value of 0 is no divisor of 0. A divisor of 0
             gives NaN.
 
     Returns:

@@ -142,7 +142,7 @@ def variant(source: Source) -> dict[str, object]:
 
 
 def size_in_tensors(source: Source, field: str) -> int | None:
-    """Returns the value of a size field according to the tensors; None if the tensors with this size are missing.
+    """Returns the value of a size field according to the tensors; None if its tensor is missing or not 2-D.
 
     `field` is "num_hidden_layers" or a key of _SIZES.
     """

@@ -26,7 +26,7 @@ from qacg_models.utils.plain_text import parse_json, unescape_formula
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
 
-# Number of the record's first line (of its row, for Excel and Parquet), and the record's cells as text by column name.
+# Number of the record's first line (of its row, for Excel and Parquet), and its texts by the names in `Columns`.
 Record = tuple[int, dict[str, str]]
 # Optional column that assigns a labelled row to a split.
 SPLIT_COLUMN = "split"

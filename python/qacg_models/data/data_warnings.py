@@ -207,7 +207,7 @@ def _repeated_rows(
 
 
 def _first_rows(found: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns the index of the first row with each key, for the first SHOWN distinct keys of the rows in `found`.
+    """Returns the index of the first row in `found` with each key, for the first SHOWN distinct keys in `found`.
 
     Args:
         found: ascending indices of the rows to search.

@@ -1,6 +1,6 @@
 """Examples and the task from records of your own tables.
 
-Labels and aspects can have any names; the text `None` is an ordinary label, not a missing value. Without ids, all
+Labels and aspects can have any names; the text `None` is a label name, not a missing value. Without ids, all
 records with the same text and target share an id, even if they are not adjacent. A record that repeats an aspect of its
 id gets a new id instead, which later records with this text and target share.
 """

@@ -1,7 +1,7 @@
 """Reader of SentiHood as pairs of sentence and context, the format of BERT-pair and QACG-BERT.
 
 The tab-separated header is `id sentence1 sentence2 label` in any order; a row per sentence and context follows. Quotes
-are ordinary characters, and the text `None` is an ordinary label, not a missing value.
+are ordinary characters, and the text `None` is the label for no opinion, not a missing value.
 """
 
 from collections.abc import Iterator

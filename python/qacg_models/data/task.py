@@ -14,7 +14,7 @@ class Task:
     Args:
         name: name of the task in saved files.
         labels: label names; the position is the class index (`data.example.class_index`).
-        aspects: aspect names, in the order in which contexts, predictions and reports have them.
+        aspects: aspect names, in the order in which contexts, reports and, by default, predictions have them.
         metrics: one of METRICS.
         selection: name of the metric by which training selects a checkpoint.
         has_absent: whether the first label means "no opinion on this aspect".

@@ -22,7 +22,7 @@ def is_terminal() -> bool:
 
 
 def answer_sentences(ask: AspectPredictor, intro: str, read: Callable[[str], str] = input) -> None:
-    """Prints predictions for each line that `read` returns, until an empty line, the end of input or Ctrl-C.
+    """Prints predictions for each typed line, until an empty line, the end of input or Ctrl-C at the prompt.
 
     Args:
         ask: a model whose first label means that there is no opinion.

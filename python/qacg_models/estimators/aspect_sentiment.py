@@ -349,7 +349,7 @@ class AspectSentiment(AspectPredictor):
 
         Raises:
             InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
-            OSError, ValueError: huggingface_hub cannot create the repository or upload the folder.
+            OSError, ValueError, httpx.HTTPError: huggingface_hub cannot create the repository or upload the folder.
         """
         return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
 

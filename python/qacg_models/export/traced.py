@@ -1,4 +1,4 @@
-"""Tracing a classifier with eager attention, for any batch size and any length up to the model's maximum."""
+"""Tracing a classifier with eager attention, for any batch size, and lengths up to its number of positions."""
 
 import copy
 import json

@@ -85,7 +85,7 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
 
     Raises:
         InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
-        OSError, ValueError: huggingface_hub cannot create the repository or upload the folder.
+        OSError, ValueError, httpx.HTTPError: huggingface_hub cannot create the repository or upload the folder.
     """
     from huggingface_hub import HfApi
 

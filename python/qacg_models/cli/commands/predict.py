@@ -91,12 +91,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--group-column",
         metavar="NAME",
-        help="column of the input; --summary also counts the labels for each value of this column",
+        help="column of the input; --summary also has the shares of the labels by its values",
     )
     output.add_argument(
         "--date-column",
         metavar="NAME",
-        help="column of the input with dates; --summary also counts the labels for each month",
+        help="column of the input with dates; --summary also has the shares of the labels by month",
     )
     output.add_argument("--resume", action="store_true", help="continue an unfinished run")
     output.add_argument("--overwrite", action="store_true", help="replace an existing output or unfinished run")

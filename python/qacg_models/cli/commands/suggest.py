@@ -26,8 +26,8 @@ DESCRIPTION = (
     "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row for each chosen "
     "sentence and aspect, without a label. Rows marked dev in the column split are a random sample of sentences "
     "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
-    "model (--with), the new rows have the model's aspects, the new training rows are those with its least certain "
-    "predictions, and labelled rows (--labelled) are kept."
+    "model (--with), the new rows have the model's aspects, the new training rows, except those of --random-rows, are "
+    "those with its least certain predictions, and labelled rows (--labelled) are kept."
 )
 
 
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="model",
         type=Path,
         metavar="MODEL",
-        help="folder that qacg train wrote; the new training rows are those with the least certain predictions of this "
-        "model; requires --labelled",
+        help="folder that qacg train wrote; the new training rows, except those of --random-rows, are those with its "
+        "least certain predictions; requires --labelled",
     )
     parser.add_argument(
         "--labelled",
