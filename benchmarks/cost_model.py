@@ -86,8 +86,8 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
         measured: records of one implementation, dtype, pass and thread count, with full lengths and without dropout.
 
     Raises:
-        ValueError: there are too few cases, or the records differ in implementation, dtype, pass or thread count, or a
-            record has dropout or lengths that are not full.
+        ValueError: there are too few cases or lengths, or the records differ in implementation, dtype, pass, device,
+            thread count or FLOP per entry, or a record has dropout or lengths that are not full.
     """
     kinds = {
         (one.implementation, one.dtype, one.mode, one.device, one.origin.machine.get("threads"), one.flops_per_entry)

@@ -16,8 +16,9 @@ from native.platforms import TARGETS
 
 CPU_LIBRARY, CUDA_LIBRARY = "qacg_kernels/_cpu.so", "qacg_kernels/_cuda.so"
 # Libraries that every manylinux system has.
-SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+CUDA_RUNTIME = {"librt.so.1"}  # required by the CUDA runtime in the CUDA library
 # The libraries of torch that each library requires, and the prefix of the names that it exports.
 TORCH = {CPU_LIBRARY: {"libtorch_cpu.so"}, CUDA_LIBRARY: {"libtorch_cpu.so", "libtorch_cuda.so"}}
 EXPORTED = {CPU_LIBRARY: "qacg_cpu_", CUDA_LIBRARY: "qacg_cuda_"}
@@ -180,7 +181,8 @@ def check_elf(data: bytes, tag: str, name: str) -> str:
     require(tag.endswith(machine), f"{name}: expected code for {tag}, got code for {machine}")
     needed = {entry.needed for entry in file.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
     torch = TORCH[name]
-    allowed = needed - torch <= SYSTEM | LOADERS
+    others = SYSTEM | LOADERS | (CUDA_RUNTIME if name == CUDA_LIBRARY else set())
+    allowed = needed - torch <= others
     require(torch <= needed and allowed, f"{name}: expected {sorted(torch)} and system libraries, got {sorted(needed)}")
     versions: list[tuple[int, ...]] = []
     system = set()

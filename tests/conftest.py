@@ -1,6 +1,6 @@
 """Options and fixtures of all tests.
 
-A test with the argument `backend` runs with every backend of this machine; with `dtype` too, in each of its dtypes.
+A test with `backend` runs with every available one that supports float32; with `dtype` too, in each dtype but float64.
 """
 
 import os
@@ -44,7 +44,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--thorough-cuda",
         action="store_true",
-        help="test_cuda_races.py: run the longer list of cases, and remove every barrier once",
+        help="test_cuda_races.py: longer list of cases, and remove each barrier and wait of tensor cores",
     )
     parser.addoption("--random-calls", type=int, default=60, help="number of calls of test_random_calls.py")
 

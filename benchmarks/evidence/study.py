@@ -57,7 +57,7 @@ class Contestant:
     Attributes:
         title: its name in tables.
         choices: its training options.
-        contexts: whether its input has the aspect as an id. If so, CONTEXT_SETTINGS are tried, else PLAIN_SETTINGS.
+        contexts: whether its input has the aspect as an id. If so, CONTEXT_SETTINGS are tried too, else PLAIN_SETTINGS.
         settings_of: the contestant whose chosen setting this one uses, as a variant of it; None if settings are tried
             for this contestant itself.
     """

@@ -26,7 +26,7 @@ Call = Callable[..., Tensor]
 def lambda_of(
     query: Tensor, key: Tensor, context_query: Tensor, context_key: Tensor, gate: tuple[Tensor, ...]
 ) -> Tensor:
-    """Lambda (B, H, L), or (T, H) if packed: a given tensor, or computed from four gate vectors (MATH.md, 4 and 5)."""
+    """Lambda (B, H, L), or (T, H) if packed: as given, or from the four gate vectors (MATH.md, eq. 4 and 5)."""
     if len(gate) == 1:
         return gate[0]
     of_query, of_context_query, of_key, of_context_key = gate

@@ -170,7 +170,7 @@ def other_searches() -> list[Trial]:
 def evaluated(dev: Mapping[str, float]) -> list[Trial]:
     """The training runs that are evaluated on test, seed by seed, of the arms whose settings have all been tried.
 
-    Runs with a setting of OTHER_SETTINGS follow, for the arms that are better on dev with that setting.
+    Runs on TRIED_ON with a setting of OTHER_SETTINGS follow, for arms that are better on dev with it.
 
     Args:
         dev: the selection metric on dev of each search, by name of the run.

@@ -116,7 +116,7 @@ class Answers:
         return self._found(weights)
 
     def gain(self, weights: np.ndarray) -> float:
-        """Detection minus the area that is possible without the aspect's name.
+        """Detection minus the area that is reached without the aspect's name.
 
         Without the name, the score of a text is the mean predicted probability of its other aspects.
         """

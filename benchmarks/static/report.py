@@ -15,7 +15,7 @@ from qacg_kernels.backends.triton.tile_tables import Key, Table
 Record = dict[str, object]
 BACKEND = "triton"
 BITS = 16  # element width in the GPU benchmark
-BUSY = ", with mask, dropout or column gate"
+BUSY = {"triton": ", with entry mask, dropout or column gate", "cuda": ", with dropout"}
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
@@ -124,9 +124,10 @@ def sentence(record: Record) -> str:
         )
     m, n = record["tile"]
     of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in hardware.UNITS)
+    busy = BUSY[record["backend"]] if record["busy"] else ""
     products = "wgmma" if record["wgmma"] else "mma.sync" if record["bits"] == 16 else "no tensor cores"
     return (
-        f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{BUSY if record['busy'] else ''}: "
+        f"{record['kernel']} {record['bits']} bits D={record['head_dim']}{busy}: "
         f"{m} x {n}, {record['warps']} warps, {record['stages']} stages; {record['registers']} registers, "
         f"{record['stack']} B of stack, {record['shared_bytes']} B shared, {record['resident']} blocks to a "
         f"multiprocessor; {record['instructions']['all']} instructions per warp and iteration ({of_units}); "

@@ -40,7 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--corners", action="store_true", help="measure the targets for few queries or keys instead")
     parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
-    parser.add_argument("--records", nargs="+", metavar="FILE", help="only compare these records with the targets")
+    parser.add_argument(
+        "--records", nargs="+", metavar="FILE", help="only compare these records, of one machine and commit"
+    )
     options = parser.parse_args(arguments)
     if options.records:
         return exit_status(lambda: _judge_files(options))

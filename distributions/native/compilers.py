@@ -70,14 +70,15 @@ def nvcc() -> str | None:
 
 
 def pip_toolkits() -> list[Path]:
-    """The folders of CUDA toolkits that pip installed, such as nvidia-cuda-nvcc, in the package `nvidia`.
+    """The folders of CUDA toolkits with nvcc that pip installed, such as nvidia-cuda-nvcc, in the package `nvidia`.
 
     Searches the import path, and the environment of this interpreter, which pip's build isolation hides from imports.
     """
     found = importlib.util.find_spec("nvidia")
     parents = [Path(parent) for parent in (found and found.submodule_search_locations) or ()]
     parents += [Path(sysconfig.get_path("purelib")) / "nvidia"]
-    return [home for parent in parents for home in sorted(parent.glob("cu[0-9]*"), reverse=True)]
+    found_there = (home for parent in parents for home in sorted(parent.glob("cu[0-9]*"), reverse=True))
+    return [home for home in found_there if (home / "bin/nvcc").exists()]  # a CUDA torch brings libraries only
 
 
 def nvcc_version(path: str) -> tuple[int, int]:

@@ -74,8 +74,10 @@ def test_nvcc_of_pip_packages_is_found_last(tmp_path, monkeypatch):
 
 
 def test_isolated_build_finds_nvcc_of_pip_packages(tmp_path, monkeypatch):
-    home = tmp_path / "nvidia/cu13"
-    home.mkdir(parents=True)
+    home, without_nvcc = tmp_path / "nvidia/cu13", tmp_path / "nvidia/cu12"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin/nvcc").touch()
+    without_nvcc.mkdir()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     assert compilers.pip_toolkits() == [home]

@@ -52,7 +52,7 @@ def check_against_formulas(build, implementation, dtype, results, truth, gradien
 
 
 def _errors(build, implementation, dtype, results, truth):
-    """The largest errors of every output and gradient, here and in eager, in units in the last place of its scale."""
+    """The largest errors of every output and gradient, in `implementation` and eager, in units in the last place."""
     outputs, gradients = {}, {}
     for kind in (implementation, "eager"):
         model = build(kind, dtype)
