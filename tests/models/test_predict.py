@@ -391,7 +391,7 @@ def test_predict_bad_input_prints_one_line(model, ask, tmp_path, capsys):
         ([*given, "--device", "abacus"], "got 'abacus'"),
         (
             [*given, "--output", tmp_path / "o.csv", "--resume", "--overwrite"],
-            "resume, overwrite: expected one of them, got both",
+            "resume, overwrite: expected at most one of them, got both",
         ),
         (["--text", " "], "text: expected a sentence, got an empty"),
         (["--input", empty], f"{empty}: has no texts"),

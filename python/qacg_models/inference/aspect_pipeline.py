@@ -21,7 +21,7 @@ from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.models.model_card import ASPECT_SENTIMENT
 
 # Entries of a batch that are arguments of the model. `_forward` copies the other entries to its output, because
-# `postprocess` reads them.
+# the pipeline and `postprocess` read them.
 _INPUTS = ("input_ids", "token_type_ids", "attention_mask", "context_ids")
 
 
@@ -67,8 +67,8 @@ class AspectSentimentPipeline(ChunkPipeline):
             aspects: names of contexts of the model; None: all contexts.
 
         Yields:
-            A dictionary with `aspect` (the context), `is_last`, and tensors for the model: (1, L) tokens and (1,)
-            context id.
+            A dictionary with `aspect` (the context), `is_last`, and tensors for the model: (1, L) tokens and,
+            if the configuration has contexts, a (1,) context id.
 
         Raises:
             TypeError: the text is not a str.

@@ -4,9 +4,9 @@ Texts are read in windows of consecutive texts. The process whose rank is k modu
 window k. It writes the predictions atomically to the part `OUTPUT.parts/K`, where K is k in eight digits. At the end
 the main process joins the parts into the output file, and removes the parts.
 
-A part begins with a digest of its texts and a digest of its content. `OUTPUT.parts/plan.json` has the options of the
-run. A resumed run requires the same options, but any number of processes. It reuses parts with valid digests, and
-writes all other parts again.
+A part begins with a digest of its texts and a digest of its content. `OUTPUT.parts/plan.json` has the options on
+which predictions depend. A resumed run requires the same ones, but any number of processes. It reuses parts with valid
+digests, and writes all other parts again.
 """
 
 import hashlib
@@ -44,9 +44,9 @@ class TextProgress(Protocol):
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """Called with the number of texts in a finished batch, or in a window that another process predicts.
+        """Called with an estimated number of texts in a finished batch, or the number in another process's window.
 
-        A text can be divided between batches, so the number can be fractional.
+        The estimate is the batch's share of all rows, times the number of texts, so it can be fractional.
         """
 
     def skip(self, texts: int) -> None:
@@ -101,8 +101,8 @@ class BulkPrediction:
 
         Args:
             texts: the texts of the window.
-            seen: called after every batch with the number of texts in it, which is fractional if a text is divided
-                between batches. If there are skipped texts, `seen` is also called once with their number. None: a
+            seen: called after every batch with an estimated number of texts in it: the batch's share of all rows, times
+                the number of texts. If there are skipped texts, `seen` is also called once with their number. None: a
                 progress bar is shown for more than 8,192 rows.
 
         Raises:
@@ -130,8 +130,8 @@ class BulkPrediction:
 
         Args:
             texts: the texts; `skipped` must be False for all of them.
-            seen: called after every batch with the number of texts in it, which is fractional if a text is divided
-                between batches. The numbers add up to the number of texts. None: a progress bar is shown for more than
+            seen: called after every batch with an estimated number of texts in it: the batch's share of all rows, times
+                the number of texts. The estimates add up to that number. None: a progress bar is shown for more than
                 8,192 rows.
 
         Raises:
@@ -185,7 +185,7 @@ class BulkPrediction:
                 unfinished run exists, and neither flag is set; the unfinished run has other options, or an unreadable
                 plan; a part was damaged during the run; `output` is a folder, cannot be written, or is being written by
                 another run; `by` is unknown; or a single text does not fit into memory. A resumed run may replace
-                `output` if it wrote that file, or if it was started with `overwrite`.
+                `output` if it wrote that file, or if it was started to replace a file.
         """
         if resume and overwrite:
             raise InputError("resume, overwrite: expected at most one of them, got both. Omit one.")
@@ -277,7 +277,7 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
     Raises:
         InputError: `output` is a folder; `output` exists, and `overwrite` is not set; an unfinished run exists, and
             neither flag is set; or the unfinished run has other options or an unreadable plan. A resumed run may
-            replace `output` if it wrote that file, or if it was started with `overwrite`.
+            replace `output` if it wrote that file, or if it was started to replace a file.
     """
     if output.is_dir():
         raise InputError(f"output: expected a file, got the folder {output}")

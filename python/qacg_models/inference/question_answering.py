@@ -124,8 +124,8 @@ class QuestionAnswerer:
 
     Raises:
         TypeError: `model` is not a model of transformers, or a numeric argument is not an integer.
-        InputError: the tokenizer has no padding token, or more tokens than the model has embeddings; `max_length`
-            exceeds the encoder's positions; or `max_answer_tokens` or `batch_size` is below 1.
+        InputError: `tokenizer` is not one of transformers, has no padding token, or has more tokens than the model has
+            embeddings; `max_length` exceeds the encoder's positions; or `max_answer_tokens` or `batch_size` is below 1.
 
     Example:
         >>> from qacg_models import BertForQuestionAnswering, PlainBertConfig
@@ -182,8 +182,8 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: `question`, `context`, or `max_length` or `stride` of this object is invalid; or the text has no
-                tokens, and "no answer" is not allowed.
+            InputError: `question`, `context`, or the tokenizer (not fast), `max_length` or `stride` of this object is
+                invalid; or the text has no tokens, and "no answer" is not allowed.
             TypeError: the model's output has no `start_logits` or no `end_logits`.
         """
         return self.answers(question, context, 1)[0]
@@ -207,8 +207,8 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: `question`, `context`, or `max_length` or `stride` of this object is invalid; or the text has no
-                tokens, and "no answer" is not allowed.
+            InputError: `question`, `context`, or the tokenizer (not fast), `max_length` or `stride` of this object is
+                invalid; or the text has no tokens, and "no answer" is not allowed.
             TypeError: `count` is not an integer, or the model's output has no `start_logits` or no `end_logits`.
             ValueError: `count` is below 1.
         """

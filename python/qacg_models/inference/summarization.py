@@ -165,8 +165,8 @@ class ExtractiveSummarizer:
 
     Raises:
         TypeError: `model` has another class, or `max_length` is not an integer.
-        InputError: the tokenizer has no padding token, or more tokens than the model has embeddings; or `max_length`
-            exceeds the encoder's positions.
+        InputError: `tokenizer` is not one of transformers, has no padding token, or has more tokens than the model has
+            embeddings; or `max_length` exceeds the encoder's positions.
 
     Example:
         >>> from qacg_models import BertModel, BertSumConfig, BertSumForExtractiveSummarization, PlainBertConfig
@@ -213,12 +213,12 @@ class ExtractiveSummarizer:
             block_trigrams: skip a sentence that shares three consecutive words with an already selected sentence.
 
         Returns:
-            The summary: its sentences in the order of the text, and the scores of the sentences that fit into
-            `max_length` tokens.
+            The summary: its sentences in the order of the text, and the score of each sentence that is read
+            (all but the `unread` ones).
 
         Raises:
-            InputError: there is no sentence; a sentence is empty, not a str, or cannot be encoded; the tokenizer has no
-                [CLS] or no [SEP]; or `max_length` of this object is below 3.
+            InputError: there is no sentence; a sentence that is read is empty, not a str, or cannot be encoded; the
+                tokenizer has no [CLS] or no [SEP]; or `max_length` of this object is below 3.
             TypeError: `document` is neither text nor iterable, or `count` is not an integer.
             ValueError: `count` is below 1.
         """

@@ -162,7 +162,7 @@ class TrainedModel:
             logits: (N, classes) logits of the model, in the order of `rows`.
 
         Raises:
-            ValueError: `logits` has another shape; there are no rows; or the metrics require each aspect once
+            ValueError: `logits` has another number of rows; there are no rows; or the metrics require each aspect once
                 for every sentence and target, and an aspect is missing or repeated.
         """
         return judge_for(self.task, rows, probabilities_of(logits, self.calibration.temperatures))

@@ -44,9 +44,9 @@ def judge_for(task: Task, rows: Sequence[Example], probabilities: np.ndarray) ->
         probabilities: (N, classes), in the order of `rows`.
 
     Raises:
-        ValueError: `probabilities` has another shape, there are no rows, a label is not a class, a probability is
-            negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the metrics
-            require each aspect once.
+        ValueError: `probabilities` has another number of rows, there are no rows, a label is not a class, a probability
+            is negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the
+            metrics require each aspect once.
     """
     groups, gold = [row.group for row in rows], [row.label for row in rows]
     aspects = [row.aspect for row in rows]
@@ -66,9 +66,9 @@ def judge(task: Task, rows: Sequence[Example], probabilities: np.ndarray) -> Met
         probabilities: (N, classes), in the order of `rows`.
 
     Raises:
-        ValueError: `probabilities` has another shape, there are no rows, a label is not a class, a probability is
-            negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the metrics
-            require each aspect once.
+        ValueError: `probabilities` has another number of rows, there are no rows, a label is not a class, a probability
+            is negative or not finite, or a group (a sentence and target) lacks or repeats an aspect although the
+            metrics require each aspect once.
     """
     return judge_for(task, rows, probabilities)(None)
 

@@ -26,7 +26,7 @@ _OWN_ROLES = ("query", "key", "value")
 
 
 class Projections(NamedTuple):
-    """Query, key, value, context query and context key, as a part per token of a text and a part per question.
+    """Query, key and value per token of a text; context query and context key as a part per token and per question.
 
     A question is a text with one context. A context query or context key is the sum of its two parts.
 

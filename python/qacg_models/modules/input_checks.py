@@ -1,4 +1,4 @@
-"""Checks of the inputs of a model: shapes always, values except on a GPU or under torch.compile.
+"""Checks of the inputs of a model: shapes always, values only on the CPU and outside torch.compile.
 
 On a GPU, ids out of range fail in the device-side assertion of torch's embedding.
 """

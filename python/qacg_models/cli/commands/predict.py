@@ -293,7 +293,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
     check_range("window", arguments.window, 1, 1_000_000)
     check_machine_flags(arguments)
     if arguments.resume and arguments.overwrite:
-        raise InputError("resume, overwrite: expected one of them, got both. Omit one.")
+        raise InputError("resume, overwrite: expected at most one of them, got both. Omit one.")
     if arguments.output is None:
         for name in ("resume", "overwrite", "summary"):
             if getattr(arguments, name):
