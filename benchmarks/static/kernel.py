@@ -131,6 +131,15 @@ def estimate_code(
     return estimate
 
 
+def parts_of_product(program: list[Instruction], loop: sass.Loop, warps: int, work: Work) -> int:
+    """Estimates the number of iterations of a loop over parts of a float32 product.
+
+    It is the number of multiply-adds per thread, divided by that of the loop's instructions, of which FFMA2 has two.
+    """
+    multiply_adds = sum({"FFMA": 1, "FFMA2": 2}.get(i.stem, 0) for i in program[loop.start : loop.stop + 1])
+    return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
+
+
 @functools.cache
 def _sources() -> bytes:
     """The source of the model, as part of the cache key."""
@@ -145,15 +154,11 @@ def _estimate_uncached(compiled: object, architecture: str, warps: int, work: Wo
     def ways(iterations: int) -> list[list[int]]:
         if work.iterates and not work.cells:
             return [list(sass.indices(program, None, lambda loop: iterations, sass.loading_loops(program)))]
-        return [list(sass.indices(program, main, lambda loop: iterations if loop == main else _parts(program, loop)))]
 
-    def _parts(program: list[Instruction], loop: sass.Loop) -> int:
-        """Estimates the number of iterations of a loop over parts of a float32 product.
+        def times(loop: sass.Loop) -> int:
+            return iterations if loop == main else parts_of_product(program, loop, warps, work)
 
-        It is the number of multiply-adds per thread, divided by that of the loop's instructions.
-        """
-        multiply_adds = sum({"FFMA": 1, "FFMA2": 2}.get(i.stem, 0) for i in program[loop.start : loop.stop + 1])
-        return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
+        return [list(sass.indices(program, main, times))]
 
     used, chip = resources(compiled), CHIPS[architecture]
     return estimate_program(program, used, chip, warps, work, ways, most_blocks=most_blocks)

@@ -151,7 +151,7 @@ void describe_lengths(Call& call, const Arguments& a) {
     p.cu_seqlens = call.lengths.data();
     const int64_t total = a.query.size(0);
     require(p.sequences >= 0 && p.cu_seqlens[0] == 0 && p.cu_seqlens[p.sequences] == total,
-            "cu_seqlens: expected offsets from 0 to T = ", total, ", got another first or last offset");
+            "cu_seqlens: expected offsets from 0 to T = ", total, ", got no offsets, or another first or last one");
     for (int64_t b = 0; b < p.sequences; ++b) {
       const int64_t length = p.cu_seqlens[b + 1] - p.cu_seqlens[b];
       require(length >= 0, "cu_seqlens: expected offsets that never decrease, got a decrease after index ", b);

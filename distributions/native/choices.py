@@ -53,7 +53,8 @@ def why_not_built(library: Library) -> str | None:
     """
     other = platforms.target()
     if platforms.platform_tag() == "any" or (other and not other.has_cuda and not library.by_default):
-        return f"this wheel has no compiled library; {install_command(library)} builds it"
+        name = library.variable.rpartition("_")[2]
+        return f"this wheel has no compiled {name} library; {install_command(library)} builds it"
     value = environment.build_option(library.variable)
     if value == "0":
         return f"{library.variable}=0 was set at installation"

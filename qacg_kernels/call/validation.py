@@ -35,7 +35,9 @@ def dense_problem(
     quasi_bias: QuasiBias,
     dropout_seed: Tensor | None,
 ) -> Problem:
-    """Validates a call on (B, H, L, D) tensors and returns its Problem; has the arguments of `quasi_attention`.
+    """Validates a call on (B, H, L, D) tensors and returns its Problem.
+
+    The arguments are those of `quasi_attention` without `backend` and `return_lambda`.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.
@@ -97,7 +99,7 @@ def packed_problem(
 ) -> Problem:
     """Validates a call on packed (T, H, D) tensors and returns its Problem.
 
-    The arguments are those of `quasi_attention_varlen`.
+    The arguments are those of `quasi_attention_varlen` without `backend` and `return_lambda`.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, device, shape or range.

@@ -374,3 +374,13 @@ def test_clocks_of_a_barrier_do_not_wait_for_wgmma():
     waits = program(*lines, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], RZ", *independent("FADD", 20))
     free = program(*lines, *independent("FADD", 20))
     assert clocks(waits) <= clocks(free) + 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(("opcode", "iterations"), [("FFMA", 16), ("FFMA2", 8)])
+def test_parts_of_a_product_count_paired_multiply_adds(opcode, iterations):
+    from benchmarks.static.kernel import Work, parts_of_product
+
+    code = program(".L_x_0:", *independent(opcode, 64), "@P0 BRA `(.L_x_0)", "EXIT")
+    work = Work(cells=32 * 128, head_dim=32, products=1, iterates=True)
+    assert parts_of_product(code, sass.Loop(0, 64), warps=4, work=work) == iterations

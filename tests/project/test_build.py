@@ -347,7 +347,7 @@ def test_wheel_for_linux_x86_64_alone_has_the_cuda_library(tag, toolkit, tmp_pat
     monkeypatch.setattr(choices, "why_no_library", lambda: None)
     reason = choices.why_not_built(choices.LIBRARIES["_cuda"])
     assert (reason is None) is has_cuda
-    assert has_cuda or "this wheel has no compiled library" in reason
+    assert has_cuda or "this wheel has no compiled CUDA library" in reason
 
 
 def test_wheel_with_cuda_without_a_toolkit_fails(monkeypatch):

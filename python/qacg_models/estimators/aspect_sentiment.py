@@ -320,8 +320,8 @@ class AspectSentiment(AspectPredictor):
             folder: path of the folder.
 
         Raises:
-            InputError: the model was loaded with int8, `folder` is a file or has files that are not a model, or a file
-                cannot be written.
+            InputError: the model was loaded with int8; `folder` is a file, or a folder that is neither empty nor a
+                model folder; or a file cannot be written.
         """
         save_trained(self.trained, folder)
 
@@ -349,7 +349,8 @@ class AspectSentiment(AspectPredictor):
 
         Raises:
             InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
-            OSError, ValueError, httpx.HTTPError: huggingface_hub cannot create the repository or upload the folder.
+            Exception: huggingface_hub cannot create the repository or upload the folder. Its error is raised
+                unchanged: OSError, ValueError, or an error of its HTTP client.
         """
         return upload(self.trained, repo_id, private=private, token=token, message=commit_message)
 

@@ -85,7 +85,8 @@ def upload(trained: TrainedModel, repo_id: str, *, private: bool | None, token: 
 
     Raises:
         InputError: the model was loaded with int8, or a file of the temporary folder cannot be written.
-        OSError, ValueError, httpx.HTTPError: huggingface_hub cannot create the repository or upload the folder.
+        Exception: huggingface_hub cannot create the repository or upload the folder. Its error is raised
+            unchanged: OSError, ValueError, or an error of its HTTP client.
     """
     from huggingface_hub import HfApi
 

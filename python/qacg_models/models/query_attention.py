@@ -262,7 +262,7 @@ def _question_tokens(token_type_ids: Tensor, visible: Tensor | None) -> Tensor:
     """Returns (B, L) booleans, True for tokens of the question.
 
     Raises:
-        ValueError: a row has no token of type 0 outside padding; not checked on a GPU or under torch.compile.
+        ValueError: a row has no token of type 0 outside padding; checked on the CPU and outside torch.compile only.
     """
     question = token_type_ids == 0
     if visible is not None:

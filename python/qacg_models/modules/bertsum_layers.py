@@ -331,8 +331,8 @@ class TransformerInterEncoder(nn.Module):
         Raises:
             TypeError: `top_vecs` or `mask` is not a tensor, or the sum of `top_vecs` and positions has another dtype
                 than the weights.
-            ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are not
-                checked on a GPU or under torch.compile.
+            ValueError: an argument has the wrong shape or value, or S exceeds 5,000. Values of `mask` are
+                checked on the CPU and outside torch.compile only.
         """
         if output_attentions and not return_dict:
             raise ValueError(

@@ -177,8 +177,8 @@ def read_batch(
         position_ids: (B, L), (1, L) or packed (T); None: 0, 1, 2, ... in each sequence.
         inputs_embeds: (B, L, hidden_size) or packed (T, hidden_size); None with input_ids.
         cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded.
-        max_seqlen: at least the length of the longest packed sequence; None: read from cu_seqlens, which is not
-            possible on a GPU or under torch.compile. A padded batch requires None.
+        max_seqlen: at least the length of the longest packed sequence; None: read from cu_seqlens, which works
+            on the CPU and outside torch.compile only. A padded batch requires None.
         leave_out_padding: pack a batch that has padding. On a GPU, where this would synchronise, and under
             torch.compile, where it would break the graph, the batch stays padded.
         may_round: add filler tokens to a packed batch if `rounding_pays` returns True.

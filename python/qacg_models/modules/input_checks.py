@@ -175,7 +175,7 @@ def check_segments(config, token_type_ids: Tensor | None) -> None:
     """Raises ValueError if `config.context_standalone` is True and a token type is not 0.
 
     A model with context_standalone is trained without second segments, so the embeddings of other token types are
-    untrained. Values are not checked on a GPU or under torch.compile.
+    untrained. Values are checked on the CPU and outside torch.compile only.
     """
     if token_type_ids is None or not getattr(config, "context_standalone", False):
         return

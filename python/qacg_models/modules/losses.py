@@ -26,7 +26,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     Raises:
         TypeError: the labels are not a tensor, or not int64 or int32 for "single_label_classification".
         ValueError: the labels have another shape, or a class or multi-label value is out of range. Ranges are
-            not checked on a GPU or under torch.compile.
+            checked on the CPU and outside torch.compile only.
     """
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: expected a torch.Tensor or None, got {type(labels).__name__}")

@@ -166,8 +166,8 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
 
     Args:
         cu_seqlens: (B + 1,) int32 or int64, B at least 1.
-        max_seqlen: at least the length of the longest sequence; None: read from cu_seqlens, which is not possible
-            on a GPU or under torch.compile.
+        max_seqlen: at least the length of the longest sequence; None: read from cu_seqlens, which works on
+            the CPU and outside torch.compile only.
         tokens: (T, ...), any packed tensor.
 
     Raises:

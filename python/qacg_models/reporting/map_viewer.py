@@ -21,7 +21,7 @@ from qacg_models.reporting.heatmaps import NAMES, signed_colours
 CAPTIONS = {
     "softmax": "Attention between the words, before the aspect's part is added",
     "quasi": "Attention that the aspect adds (blue) or takes away (orange)",
-    "combined": "Sum of both, the attention that the model uses",
+    "combined": "The attention that the model uses, with the aspect's part",
 }
 _FOLDER = Path(__file__).with_name("page")
 _STEPS = 32767

@@ -21,7 +21,9 @@ OTHER, NO_DATE, EMPTY = "(other values)", "(no readable date)", "(empty)"
 TELLING = 3  # maximum number of example sentences for each aspect and label
 _LONGEST = 400  # maximum number of characters of an example sentence
 _DATES = (
-    re.compile(r"(?P<year>\d{4})(?P<separator>[-/])(?P<month>\d{1,2})(?:(?P=separator)(?P<day>\d{1,2}))?(?![\d/-])"),
+    re.compile(
+        r"(?P<year>\d{4})(?P<separator>[-/])(?P<month>\d{1,2})(?:(?P=separator)(?P<day>\d{1,2})(?!\d)|(?![\d/-]))"
+    ),
     re.compile(r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})(?!\d)"),
     re.compile(r"(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})(?!\d)"),
 )

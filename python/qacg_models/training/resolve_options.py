@@ -41,7 +41,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptions:
-    """Returns the options; defaults of the recipe, data, checkpoint and machine replace None.
+    """Returns the options; defaults of the recipe, data, checkpoint and machine replace None and attention "auto".
 
     These options stay None: those without a default, such as `tensorboard`; those that the checkpoint defines or the
     model lacks; and `from_checkpoint` for random weights. Options that this function has returned are returned

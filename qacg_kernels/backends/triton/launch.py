@@ -194,7 +194,7 @@ def through(other: Launch) -> Iterator[None]:
 
 
 def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Implements qacg::triton_attention. Runs the self-check unless the call's launch plan has passed it before."""
+    """Implements qacg::triton_attention. Calls `first_call` of the self-check until the launch plan is marked."""
     op = Operation(problem)
     if op.plan.checked or _launch is not run:
         return launch_forward(op, residuals)
@@ -202,7 +202,7 @@ def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
 
 
 def backward(problem: Problem, saved: call_problem.Saved) -> call_problem.Gradients:
-    """Implements qacg::triton_attention_backward. Runs the self-check unless the call's launch plan has passed it."""
+    """Implements qacg::triton_attention_backward. Calls `first_call` as `forward` does."""
     op = Operation(problem, saved)
     if op.plan.checked or _launch is not run:
         return _launch_backward(op, problem, saved)
