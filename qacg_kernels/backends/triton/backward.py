@@ -184,14 +184,14 @@ def _add_queries(
         if CHECKED and config.key_mask:
             shift = tl.where(present, shift, INFINITY)  # else exp2 of a large mask value could overflow
         p = tl.exp2(scores * factor - shift[None, :])
-        if not config.fast_sigmoid and not config.whole_row:
-            p *= _inverse_sum(rows, present, saved, place)[None, :]
-        if config.whole_row and (not config.fast_sigmoid) and config.block_d <= 128:
-            # Rounding the shift of large scores makes p sum to 1 + e instead of 1, and delta (eq. 10) carries e into
-            # dT, so p is normalised again. With 16-bit inputs the rounding of dT exceeds e. With larger head sizes this
-            # would spill 168 bytes of registers.
-            row_total = tl.sum(p, 0)
-            p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
+        if not config.fast_sigmoid:
+            if config.whole_row and config.block_d <= 128:
+                # Rounding the shift of large scores makes p sum to 1 + e instead of 1, and delta (eq. 10) carries e
+                # into dT. So p is normalised again, but not for 16-bit inputs, where the rounding of dT exceeds e.
+                row_total = tl.sum(p, 0)
+                p *= (1.0 / tl.where(row_total == 0.0, 1.0, row_total))[None, :]
+            else:
+                p *= _inverse_sum(rows, present, saved, place)[None, :]
         g = sigmoid(context_scores, context_factor, config.fast_sigmoid)
         if CHECKED:
             g = tl.where(visible, g, 0.0)
@@ -312,7 +312,7 @@ def _add_keys(
         keys = first_key + block
         next_summands = summands
         if CHECKED:
-            next_summands = key_summands(keys + config.block_n, place, call, config)  # a tile ahead of its use
+            next_summands = key_summands(keys + config.block_n, place, call, config)  # loaded one tile ahead
         here = keys < place.seen_keys
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, config, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, config, CHECKED)
@@ -382,8 +382,8 @@ def row_terms_kernel(call, saved, grads, config: tl.constexpr):
 def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr):
     """Returns `shift` and `weight` of `Gradients`, lq and lk, (rows) each.
 
-    P is exp2(scores - shift); for tiled rows in float32, P is this times `_inverse_sum`. A row without visible keys
-    has a stored maximum and sum of 0, and its P is 0. For tiled rows, lq and lk are placeholders, because
+    P is exp2(scores - shift), in float32 normalised afterwards (`_add_queries`, `_add_keys`). A row without visible
+    keys has a stored maximum and sum of 0, and its P is 0. For tiled rows, lq and lk are placeholders, because
     `key_blocks_kernel` and `query_blocks_kernel` do not use them.
     """
     if grads.shift is not None:
@@ -398,7 +398,7 @@ def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr)
 @triton.jit
 def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
     shift = load_rows(saved.row_max, place, rows, present)
-    if config.whole_row or config.fast_sigmoid:
+    if config.fast_sigmoid or (config.whole_row and config.block_d <= 128):
         row_sum = load_rows(saved.row_sum, place, rows, present)
         shift += tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum))
     lam, lq, lk = _row_gate(rows, present, call, saved, place, config)
@@ -409,8 +409,9 @@ def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
 def _inverse_sum(rows, present, saved, place):
     """Returns 1 / the sum of exponentials of each row, (rows).
 
-    The shift of tiled rows in float32 does not include the logarithm of the sum: adding it would round the shift to the
-    precision of the maximum, and this would be the largest error of P.
+    In float32, the shift does not include the logarithm of this sum: added to the row's maximum, it would be rounded to
+    the maximum's precision, and this rounding would be the largest error of P. Single-tile rows of at most 128 features
+    are the exception, because some of their kernels would spill registers.
     """
     row_sum = load_rows(saved.row_sum, place, rows, present)
     return 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
