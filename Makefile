@@ -206,8 +206,12 @@ $(READY): $(SOURCES)
 	$(install)
 	touch $@
 
-# With the CUDA library, which an installation that does not ask for it takes away.
+# With the CUDA library, which an installation that does not ask for it takes away. The installation takes minutes, so a
+# machine without a GPU is reported first; the second device is that of Windows' subsystem for Linux.
+GPU_DEVICES ?= /dev/nvidiactl /dev/dxg
 $(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.so),,always)
+	@test -n "$(wildcard $(GPU_DEVICES))" || \
+		{ echo "make $(MAKECMDGOALS): expected an NVIDIA GPU, got none. Run it on a machine with one."; exit 2; }
 	export QACG_BUILD_CUDA=$${QACG_BUILD_CUDA:-1}; $(install)
 	touch $(READY) $@
 

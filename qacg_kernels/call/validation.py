@@ -62,7 +62,7 @@ def dense_problem(
         _check_shape("value", value, tuple(key_shape), meaning="(B, H, S, D) like key")
         _check_shape("context_query", context_query, tuple(shape), meaning="(B, H, L, D) like query")
         _check_shape("context_key", context_key, tuple(key_shape), meaning="(B, H, S, D) like key")
-    gates = _check_gate(gate, query, packed=False, lengths_differ=length != key_length)
+    gates = _check_gate(gate, query, packed=False, lengths=(length, key_length))
     numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     attn_mask = _mask_4d(attn_mask, query, key)
     if key_lengths is not None:
@@ -115,7 +115,7 @@ def packed_problem(
     for name, t in zip(_BESIDE_QUERY, (key, value, context_query, context_key)):
         if t.shape != query.shape:
             _check_shape(name, t, tuple(query.shape), meaning="(T, H, D) like query")
-    gates = _check_gate(gate, query, packed=True, lengths_differ=False)
+    gates = _check_gate(gate, query, packed=True, lengths=None)
     numbers = _check_options(dropout_p, scale, quasi_scale, dropout_seed, query)
     cu_seqlens = _integers("cu_seqlens", cu_seqlens, query)
     if cu_seqlens.shape[0] < 1:
@@ -274,7 +274,7 @@ class _Gate(NamedTuple):
     options: tuple[float, float, str] = (1.0, 1.0, FORMS[0])
 
 
-def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool) -> _Gate:
+def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, int] | None) -> _Gate:
     rows = query.shape[:-1]
     if isinstance(gate, Tensor):
         like = gate.dtype == query.dtype and gate.device == query.device and gate.layout is _DENSE
@@ -299,10 +299,11 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths_differ: bool)
         if bias is not None:
             _check_tensor(f"gate.{name}", bias, query)
             _check_shape(f"gate.{name}", bias, (), (heads,), meaning="that is () or (H)")
-    if gate.form == "row" and lengths_differ:
+    if gate.form == "row" and lengths is not None and lengths[0] != lengths[1]:
         raise ValueError(
-            "gate: expected L equal to S for a row gate, which takes the key gate at the query's position, got L != S. "
-            'Pass a lambda tensor (B, H, L) or GateParameters(form="column")'
+            "gate: expected L equal to S for a row gate, which takes the key gate at the query's position, got "
+            f"L = {lengths[0]} and S = {lengths[1]}. "
+            'Pass a lambda tensor (B, H, L) or GateParameters(form="column").'
         )
     options = (finite_number("gate.beta", gate.beta), finite_number("gate.gamma", gate.gamma), gate.form)
     return _Gate((None, *vectors, gate.query_bias, gate.key_bias), options)

@@ -69,7 +69,7 @@ def requested_mode() -> str:
 def summary(device: torch.device) -> str | None:
     """A line on how many variants have been checked on a device in this process; None if there are none."""
     right, wrong = (sum(variant[2] == device for variant in found) for found in (_right, _wrong))
-    return f"{right} kernel variants checked and right, {wrong} wrong" if right or wrong else None
+    return f"{right} kernel variants passed, {wrong} failed" if right or wrong else None
 
 
 def forget() -> None:
@@ -235,8 +235,8 @@ class Kernel:
 def _row_max_unit(backend: str, attn_mask: Tensor | None) -> float:
     """The unit in which a backend stores `row_max`: 1 for natural logarithms, log(2) for binary ones.
 
-    Kernels compute powers of two, except that the CPU's compute powers of e if there is an additive mask (`scale_row`
-    in csrc/cpu/masking.h).
+    Kernels compute powers of two. Only the CPU kernels compute powers of e, if the call has an additive mask
+    (`scale_row` in csrc/cpu/masking.h).
     """
     return 1.0 if backend == "cpu" and attn_mask is not None and attn_mask.is_floating_point() else math.log(2)
 
@@ -319,7 +319,7 @@ def _wait(device: torch.device) -> None:
 
 def _report(variant: tuple, fault: str) -> str:
     kind = ", ".join(str(part) for part in variant[1:-3])
-    return f"backend {variant[0]!r} is wrong for this kind of call ({kind}): {fault}. {environment(variant[2])}"
+    return f"backend {variant[0]!r} fails for this kind of call ({kind}): {fault}. {environment(variant[2])}"
 
 
 def environment(device: torch.device) -> str:

@@ -109,7 +109,7 @@ class Call:
         return None if t is None else self.where_inside(t[self.index(part, rows)], part, rows, 0.0)
 
     def where_inside(self, t: Tensor, part: Part, rows: Tensor, other: float) -> Tensor:
-        """In t, (sequences, heads, rows, ...), replaces rows beyond the length of a packed sequence by `other`."""
+        """Returns t, (sequences, heads, rows, ...), with `other` in the rows beyond a packed sequence's length."""
         if not self.problem.packed:
             return t
         beyond = (rows >= self.lengths[part.sequences, None]).unsqueeze(1)
@@ -186,7 +186,7 @@ class Comparison:
         self._eps = _TF32_EPS if multiplies_in_tf32(p.query) else None
         # Smaller float16 numbers have an absolute instead of a relative rounding error.
         self._smallest = torch.finfo(p.query.dtype).smallest_normal if p.query.dtype == torch.float16 else 0.0
-        # If all rows are equal, as in a first trial with ones, their rounding errors are equal too and add up.
+        # If all rows are equal, as in a first call with torch.ones, their rounding errors are equal too and add up.
         some = [t[:, 0] if p.packed else t[0, 0] for t in p.wide]
         alike = any(bool((t - t[:1]).abs().max() <= 1e-3 * t.abs().max()) for t in some if len(t) > 1)
         self._alike = max(call.queries, call.keys) ** 2 if alike else 1
@@ -258,7 +258,7 @@ class Comparison:
     def _upstream(self, saved: Saved, group: Part, rows: Tensor, dtype: torch.dtype) -> Saved:
         """Returns `saved` with the upstream gradients of some rows.
 
-        Every chunk of rows gets a share of the gradient of a column gate's lk, because gradients of chunks are added.
+        The gradient of a column gate's lk is divided among the chunks of rows, because results of chunks are added.
         """
         found = dict.fromkeys(("grad_query_gate", "grad_key_gate"))
         for name, t, along in self._call.upstream(saved, rows):

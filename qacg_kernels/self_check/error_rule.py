@@ -26,8 +26,8 @@ from qacg_kernels.call.problem import Problem
 
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
-# Eager's error may be 0 by luck (a row with one key, a tensor of few elements). A backend that rounds correctly is then
-# still within a few units in the last place of each element's terms.
+# Eager's error may be 0 by chance (a row with one key, a tensor of few elements). The error of a backend that rounds
+# correctly is then still a few units in the last place of the terms of an element.
 BAND = 4.0
 # Backends add in float32, in different orders. A plain sum of n terms has an error of about sqrt(n) / 5 units in the
 # last place, and at worst three times as much. So 16 is the worst error of a sum of 700 terms.

@@ -99,7 +99,7 @@ def test_self_check_of_first_calls_passes(monkeypatch):
                 results = evaluate(make_inputs(case, dtype), through_backend("cuda"))
             compare(results, judges_of(make_inputs(case, dtype)), case.name)
         summary = self_check.summary(torch.device("cpu"))
-        assert summary.endswith("0 wrong")
+        assert summary.endswith("0 failed")
         assert int(summary.split()[0]) > 20
     finally:
         self_check.forget()

@@ -45,7 +45,7 @@ def test_right_variant_is_launched_by_the_library(inputs):
     with unchecked_cpu() as launched, torch.no_grad():
         results = [attend(inputs) for _ in range(3)]
         assert launched == FORWARD
-        assert self_check.summary(torch.device("cpu")) == "1 kernel variants checked and right, 0 wrong"
+        assert self_check.summary(torch.device("cpu")) == "1 kernel variants passed, 0 failed"
     assert all(torch.equal(t, results[0]) for t in results)
 
 
@@ -69,7 +69,7 @@ def test_wrong_variant_warns_once_and_gives_reference(inputs):
         expected = qk.quasi_attention(*inputs.arguments(), **inputs.options, backend="reference")
         with unchecked_cpu(wrong_output) as launched:
             with pytest.warns(
-                UserWarning, match=r"backend 'cpu' is wrong .*: out\[0, 0, 0, 0\]: expected .*, got"
+                UserWarning, match=r"backend 'cpu' fails .*: out\[0, 0, 0, 0\]: expected .*, got"
             ) as caught:
                 first = attend(inputs)
             with warnings.catch_warnings():
@@ -91,7 +91,7 @@ def test_wrong_forward_disables_its_backward(inputs):
         for _ in range(2):
             got = evaluate(inputs, through_backend("cpu"))
         assert launched == FORWARD
-        assert self_check.summary(torch.device("cpu")).endswith("1 wrong")
+        assert self_check.summary(torch.device("cpu")).endswith("1 failed")
     assert all(torch.equal(got[name], t) for name, t in expected.items())
 
 
@@ -102,7 +102,7 @@ def test_reference_saves_rows_in_the_units_of_the_kernel(inputs, monkeypatch):
     with unchecked_cpu(wrong_output) as launched, pytest.warns(UserWarning):
         got = evaluate(inputs, through_backend("cpu"))
         assert launched[-1] == "backward"
-        assert self_check.summary(torch.device("cpu")).endswith("1 wrong")
+        assert self_check.summary(torch.device("cpu")).endswith("1 failed")
     for name, t in expected.items():
         torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
 
@@ -135,7 +135,7 @@ def test_always_checks_every_call(inputs, monkeypatch):
     with unchecked_cpu() as launched, torch.no_grad():
         attend(inputs), attend(inputs)
         assert launched == FORWARD * 2
-        assert self_check.summary(torch.device("cpu")) == "1 kernel variants checked and right, 0 wrong"
+        assert self_check.summary(torch.device("cpu")) == "1 kernel variants passed, 0 failed"
 
 
 def test_variant_that_becomes_wrong_counts_as_wrong_only(inputs, monkeypatch):
@@ -146,8 +146,8 @@ def test_variant_that_becomes_wrong_counts_as_wrong_only(inputs, monkeypatch):
         monkeypatch.setattr(self_check.Kernel, "_checked", lambda self, problem, others: ((), "it is wrong", True))
         with pytest.warns(UserWarning, match="it is wrong"):
             attend(inputs)
-        assert self_check_results == "1 kernel variants checked and right, 0 wrong"
-        assert self_check.summary(torch.device("cpu")) == "0 kernel variants checked and right, 1 wrong"
+        assert self_check_results == "1 kernel variants passed, 0 failed"
+        assert self_check.summary(torch.device("cpu")) == "0 kernel variants passed, 1 failed"
 
 
 def test_unknown_value_raises(inputs, monkeypatch):
@@ -312,7 +312,7 @@ def test_graph_is_checked_when_it_runs(way, inputs):
         else:
             program = torch.export.export(model, (query,)).module()
             assert not launched
-        with pytest.warns(UserWarning, match="backend 'cpu' is wrong"):
+        with pytest.warns(UserWarning, match="backend 'cpu' fails"):
             got = program(query)
         assert launched == FORWARD
         assert torch.equal(got, expected)
@@ -320,7 +320,7 @@ def test_graph_is_checked_when_it_runs(way, inputs):
         assert launched == FORWARD
 
 
-@pytest.mark.filterwarnings("ignore:.*is wrong for this kind of call")
+@pytest.mark.filterwarnings("ignore:.*fails for this kind of call")
 def test_checkpointed_call_is_checked(inputs):
     expected = evaluate(inputs, through_backend("reference"))
 
@@ -333,7 +333,7 @@ def test_checkpointed_call_is_checked(inputs):
         torch.testing.assert_close(got[name], t, msg=lambda m, name=name: f"{name}: {m}")
 
 
-@pytest.mark.filterwarnings("ignore:.*is wrong for this kind of call")
+@pytest.mark.filterwarnings("ignore:.*fails for this kind of call")
 def test_call_under_ddp_is_checked(inputs, tmp_path):
     model = torch.nn.Module()
     model.query = torch.nn.Parameter(inputs.tensors["query"].clone())
@@ -376,7 +376,7 @@ def test_empty_gradients_of_absent_gates_print_no_warning():
         torch.ops.qacg.cpu_attention_backward(
             torch.ones_like(out), nothing, nothing, *tensors, *saved, **options, gate_form=0
         )
-        assert self_check.summary(torch.device("cpu")) == "2 kernel variants checked and right, 0 wrong"
+        assert self_check.summary(torch.device("cpu")) == "2 kernel variants passed, 0 failed"
 
 
 def test_profiled_call_is_checked(inputs):
@@ -408,7 +408,7 @@ def test_two_threads_check_without_waiting_for_each_other(inputs):
 
     with unchecked_cpu(), ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: evaluate(inputs, through_backend("cpu")), range(2))
-        assert self_check.summary(torch.device("cpu")).startswith("2 kernel variants checked and right")
+        assert self_check.summary(torch.device("cpu")).startswith("2 kernel variants passed")
     assert all(torch.equal(t, second[name]) for name, t in first.items())
 
 
@@ -429,4 +429,4 @@ def test_first_call_on_a_gpu_passes(kernel, device):
     self_check.forget()
     evaluate(inputs, through_backend(kernel))
     summary = self_check.summary(inputs.grad_out.device)
-    assert summary is None or summary.endswith("0 wrong")
+    assert summary is None or summary.endswith("0 failed")

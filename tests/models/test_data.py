@@ -146,7 +146,7 @@ def test_load_data_bad_folder_raises(tmp_path, write_split):
     with raises("DataError: has data in the formats sentihood-tsv and columns; select one with --format"):
         load_data(tmp_path, ("train",))
     write_split(FOUR, "train_NLI_M.tsv")
-    with raises("DataError: has both train.tsv and train_NLI_M.tsv"):
+    with raises("DataError: expected one file for train, got train.tsv and train_NLI_M.tsv"):
         load_data(tmp_path, ("train",))
 
 
@@ -290,9 +290,16 @@ def test_sentihood_json_text_is_tokenised_like_the_pairs(text, expected):
             {"id": 1, "text": "x", "opinions": [{"aspect": "price"}]},
             "expected opinions with sentiment, aspect, target_entity",
         ),
-        ({"id": 1, "text": "x", "opinions": [opinion(aspect="parking")]}, "unknown opinion"),
-        ({"id": 1, "text": "x", "opinions": [opinion("positive")]}, "unknown opinion"),
-        ({"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]}, "two sentiments for 'price'"),
+        ({"id": 1, "text": "x", "opinions": [opinion(aspect="parking")]}, "aspect and sentiment of SentiHood"),
+        ({"id": 1, "text": "x", "opinions": [opinion("positive")]}, "aspect and sentiment of SentiHood"),
+        (
+            {"id": 1, "text": "x", "opinions": [opinion(aspect="dining") | {"target_entity": "foo"}]},
+            "expected target LOCATION<number>",
+        ),
+        (
+            {"id": 1, "text": "x", "opinions": [opinion(), opinion("Negative")]},
+            "expected one sentiment for 'price' of LOCATION1, got two",
+        ),
     ],
 )
 def test_sentihood_json_bad_item_raises(tmp_path, item, reason):
@@ -349,7 +356,7 @@ def test_semeval_xml_reads_a_worked_example(tmp_path):
     [
         ('category="food"', 'category="decor"', 6, "context: expected .*, got 'decor'"),
         ('polarity="conflict"', 'polarity="mixed"', 7, "label: expected .*, got 'mixed'"),
-        ("anecdotes/miscellaneous", "food", 7, "two polarities for 'food'"),
+        ("anecdotes/miscellaneous", "food", 7, "expected one polarity for 'food', got two"),
         ('id="7"', "", 3, "the sentence has no id"),
         ("Great sushi &amp; rude staff.", " ", 9, "has no text"),
         ("</sentences>", "", 9, "is not XML"),
@@ -487,7 +494,7 @@ def test_own_jsonl_bad_content_raises(tmp_path):
     path = tmp_path / "train.jsonl"
     for text, reason in (
         ('{"text": "x", "aspect": "a", "label": "b"}\n{"text"\n', ":2: is not JSON"),
-        ('["x"]\n', ":1: expected an object with text, aspect, label, got a value of type list"),
+        ('["x"]\n', ":1: expected an object with the keys text, aspect, label, got the type list"),
         (
             '{"text": "x", "aspect": "a", "label": null}\n',
             ":1: has an empty 'label'; fill in empty cells",
@@ -631,7 +638,7 @@ def test_split_column_that_contradicts_the_file_raises(tmp_path, marked):
 def test_split_column_and_test_file_raise(tmp_path):
     write_marked(tmp_path / "train.csv", ["x,food,good,train", "y,food,bad,dev", "z,food,bad,test"])
     write_marked(tmp_path / "test.csv", ["w,food,good,"])
-    with pytest.raises(DataError, match=r"marked as test in the column 'split', and the folder has test[.]csv"):
+    with pytest.raises(DataError, match=r"one source of test rows, got the column 'split' and the file test[.]csv"):
         load_data(tmp_path)
 
 
@@ -647,7 +654,7 @@ def test_split_column_used_as_label_divides_nothing(tmp_path):
 @pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])
 def test_split_column_and_dev_options_raise(tmp_path, choice):
     path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train"])
-    with raises("InputError: dev_fraction, dev_seed: expected neither"):
+    with raises("InputError: dev_fraction, dev_seed: expected the defaults"):
         load_data(path, ("train", "dev"), DataOptions(**choice))
 
 

@@ -263,7 +263,7 @@ def test_predict_half_deleted_parts_are_ignored(ask, tmp_path):
     with interrupted(shutil, "rmtree", 2):  # the first call has nothing to delete
         bulk(ask).write(requests(), output, model_digest="n", overwrite=True)
     assert not parts.exists()
-    with raises("InputError: which exists. Set --overwrite to replace it"):
+    with raises("InputError: got a complete file. Set --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
     parts.mkdir()
@@ -292,6 +292,8 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
     assert output.read_text() == "old"
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 6
     assert output.read_text(encoding="utf-8") == expected
+    with raises("InputError: resume: expected an unfinished run of ...out.jsonl, got a complete file. Set --overwrite"):
+        bulk(ask).write(requests(), output, model_digest="m", resume=True)
     output.unlink()
     with interrupted(bulk_prediction, "_join"):
         bulk(ask).write(requests(), output, model_digest="m")

@@ -31,11 +31,13 @@ def installations(tmp_path):
     python.write_text(PYTHON)
     python.chmod(0o755)
 
-    def run(goal, **variables):
+    def run(goal, status=0, gpu="Makefile", **variables):
         environment = {n: v for n, v in os.environ.items() if n not in ("QACG_BUILD_CUDA", "MAKEFLAGS")} | variables
-        command = ["make", goal, "VENV=", f"PYTHON={python}", "OUT=out"]
+        command = ["make", goal, "VENV=", f"PYTHON={python}", "OUT=out", f"GPU_DEVICES={gpu}"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == status, done.stderr
+        if status:
+            assert f"make {goal}: expected an NVIDIA GPU, got none" in done.stdout
         record = tmp_path / "installations"
         return record.read_text().split() if record.exists() else []
 
@@ -47,6 +49,11 @@ def test_gpu_target_builds_the_cuda_library_once(goal, installations):
     assert installations(goal) == ["1"]
     assert installations(goal) == ["1"]
     assert installations("lint") == ["1"], "lint needs no other library"
+
+
+@pytest.mark.parametrize("goal", ["test-gpu", "bench-gpu", "sanitize-gpu", "gpu-report"])
+def test_gpu_target_without_gpu_installs_nothing(goal, installations):
+    assert installations(goal, status=2, gpu="no/such/device") == []
 
 
 def test_gpu_target_installs_again_with_the_library(installations):

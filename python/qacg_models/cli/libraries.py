@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from qacg_models.errors import InputError
 from qacg_models.utils.devices import let_threads_sleep
+from qacg_models.utils.quiet import quiet
 
 # The modules of the dependencies in python/setup.py, except qacg_kernels.
 DEPENDENCIES = (
@@ -54,7 +55,7 @@ def load_libraries(*, alone: bool) -> None:
     """
     let_threads_sleep()
     if "transformers.modeling_utils" not in sys.modules:
-        with _collector_off(), _hidden(_UNUSED if alone else ()):
+        with _collector_off(), _hidden(_UNUSED if alone else ()), quiet(*_UNUSED, "torch.utils._pytree"):
             importlib.import_module("transformers.modeling_layers")
     from transformers.utils import logging
 

@@ -21,7 +21,7 @@ def open_file(path: Path, encoding: str = UTF_8):
 
     Args:
         path: the file, or STANDARD_INPUT.
-        encoding: encoding of the file, which is converted to UTF-8; a file in UTF-8 is not checked.
+        encoding: encoding of the file. Other encodings than UTF-8 are converted; UTF-8 is returned unchecked.
 
     Raises:
         DataError: the file cannot be opened.
@@ -77,14 +77,14 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
 
 
 def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
-    """Yields a line number (from 1) and the value for each item of a JSON array; the whole text is in memory.
+    """Yields the line number (from 1) and the value of each item of a JSON array.
 
-    The line is the one on which the item begins. If the whole array is on one line, as pandas writes it, the number of
-    the item (from 1) is yielded instead.
+    The number is that of the line on which the item begins. If the whole array is on one line, as pandas writes it, the
+    number is the item's position in the array (from 1). The whole text is in memory.
 
     Raises:
-        DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` characters, is not in `encoding`, or is
-            not a JSON array.
+        DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` in UTF-8, is not in `encoding`, or is not
+            a JSON array.
     """
     text = _whole_text(path, encoding)
     position = _SPACE.match(text).end()
@@ -117,7 +117,7 @@ def _whole_text(path: Path, encoding: str) -> str:
     lines, size = [], 0
     for _, line in numbered_lines(path, encoding, MOST_FILE_BYTES):
         lines.append(line)
-        size += len(line) + 1
+        size += len(line.encode()) + 1
         if size > MOST_FILE_BYTES:
             raise DataError(
                 path,

@@ -22,7 +22,9 @@ _TARGET = re.compile(r"LOCATION[0-9]+")
 
 
 def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
-    """Yields, for each target that a sentence names or has an opinion on, a row for every aspect.
+    """Yields a row for every sentence, target and aspect.
+
+    The targets of a sentence are those that its text names and those of its opinions.
 
     Raises:
         DataError: the file cannot be opened, violates the format, or has two opinions that contradict each other.
@@ -34,14 +36,19 @@ def read(path: Path, task: Task = SENTIHOOD) -> Iterator[Example]:
         for opinion in opinions:
             target, aspect, sentiment = (opinion[name] for name in ("target_entity", "aspect", "sentiment"))
             aspect = aspect.replace("-", " ")
+            known = aspect in task.aspects or aspect in OTHER_ASPECTS
+            if not known or sentiment not in task.labels or not _TARGET.fullmatch(target):
+                raise DataError(
+                    path,
+                    line,
+                    f"sentence {number}: expected target LOCATION<number>, aspect and sentiment of SentiHood, got the"
+                    f" opinion {opinion!r}",
+                )
             if aspect in OTHER_ASPECTS:
                 continue
-            if aspect not in task.aspects or sentiment not in task.labels or not _TARGET.fullmatch(target):
-                raise DataError(
-                    path, line, f"sentence {number} has an unknown opinion (target, aspect or sentiment): {opinion!r}"
-                )
             if labels.setdefault((target, aspect), sentiment) != sentiment:
-                raise DataError(path, line, f"sentence {number} has two sentiments for {aspect!r} of {target}")
+                reason = f"expected one sentiment for {aspect!r} of {target}, got two; keep one"
+                raise DataError(path, line, f"sentence {number}: {reason}")
         named = {opinion["target_entity"] for opinion in opinions}  # opinions on OTHER_ASPECTS included
         for target in sorted({*_TARGET.findall(text), *named}):
             name = target.replace("LOCATION", "location - ")

@@ -1,12 +1,12 @@
 """Prediction of any number of texts in constant memory, with one or several processes; a killed run can be resumed.
 
-Texts are read in windows of consecutive texts. The process whose rank is k modulo the number of processes predicts
-window k. It writes the predictions atomically to the part `OUTPUT.parts/K`, where K is k in eight digits. At the end
-the main process joins the parts into the output file, and removes the parts.
+Texts are read in windows of consecutive texts. The process with the rank `k % world_size` predicts window k, and
+atomically writes the predictions to a file, the part of the window. The part of window 12 is `OUTPUT.parts/00000012`.
+At the end the main process joins the parts into the output file, and removes the parts.
 
 A part begins with a digest of its texts and a digest of its content. `OUTPUT.parts/plan.json` has the options on
-which predictions depend. A resumed run requires the same ones, but any number of processes. It reuses parts with valid
-digests, and writes all other parts again.
+which predictions depend. A resumed run requires the same options, but can have another number of processes. It reuses
+parts with valid digests, and writes all other parts again.
 """
 
 import hashlib
@@ -44,13 +44,14 @@ class TextProgress(Protocol):
         """Called before the first text."""
 
     def advance(self, texts: float) -> None:
-        """Called with an estimated number of texts in a finished batch, or the number in another process's window.
+        """Called with the number of texts in a finished batch, or in a window of another process.
 
-        The estimate is the batch's share of all rows, times the number of texts, so it can be fractional.
+        The number of a batch is an estimate, and can be fractional: the batch's share of the rows of its window, times
+        the number of texts in the window.
         """
 
     def skip(self, texts: int) -> None:
-        """Called with the number of texts that an earlier run finished."""
+        """Called with the number of texts in a window that an earlier run finished."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class BulkPrediction:
     """Predicts texts, and returns, yields or writes the predictions as lines.
 
     Attributes:
-        ask: the predictor, which has the model.
-        questions: aspects and targets for which a text is predicted, unless the request of the text gives them.
+        ask: the predictor.
+        questions: selected aspects and targets; the aspect and the target of a request override them.
         lines: format of the output lines.
         source: file of the texts, for error messages.
         window: number of texts that are read, sorted by length and predicted together.
@@ -101,9 +102,9 @@ class BulkPrediction:
 
         Args:
             texts: the texts of the window.
-            seen: called after every batch with an estimated number of texts in it: the batch's share of all rows, times
-                the number of texts. If there are skipped texts, `seen` is also called once with their number. None: a
-                progress bar is shown for more than 8,192 rows.
+            seen: called after every batch with the estimated number of its texts: the batch's share of all rows, times
+                the number of texts that are not skipped. If there are skipped texts, `seen` is also called once with
+                their number. None: a progress bar is shown for more than 8,192 rows.
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
@@ -130,9 +131,9 @@ class BulkPrediction:
 
         Args:
             texts: the texts; `skipped` must be False for all of them.
-            seen: called after every batch with an estimated number of texts in it: the batch's share of all rows, times
-                the number of texts. The estimates add up to that number. None: a progress bar is shown for more than
-                8,192 rows.
+            seen: called after every batch with the estimated number of its texts: the batch's share of all rows, times
+                the number of texts. The estimates add up to the number of texts. None: a progress bar is shown for more
+                than 8,192 rows.
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
@@ -165,6 +166,9 @@ class BulkPrediction:
     ) -> int:
         """Predicts all texts, and writes the lines to a file atomically.
 
+        An existing `output` requires `overwrite`. A resumed run can also replace `output` in two cases: the interrupted
+        run was started with `overwrite` to replace a file, or was killed after it wrote `output`.
+
         Args:
             requests: the texts, the same in every process.
             output: the file.
@@ -181,11 +185,10 @@ class BulkPrediction:
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
-            InputError: `resume` and `overwrite` are both set; `output` exists, and `overwrite` is not set; an
-                unfinished run exists, and neither flag is set; the unfinished run has other options, or an unreadable
-                plan; a part was damaged during the run; `output` is a folder, cannot be written, or is being written by
-                another run; `by` is unknown; or a single text does not fit into memory. A resumed run may replace
-                `output` if it wrote that file, or if it was started to replace a file.
+            InputError: `resume` and `overwrite` are both set; `output` exists and may not be replaced (see above); an
+                unfinished run exists, and neither `resume` nor `overwrite` is set; the unfinished run has other
+                options, or an unreadable plan; a part was damaged during the run; `output` is a folder, cannot be
+                written, or is being written by another run; `by` is unknown; or a single text does not fit into memory.
         """
         if resume and overwrite:
             raise InputError("resume, overwrite: expected at most one of them, got both. Omit one.")
@@ -214,7 +217,7 @@ class BulkPrediction:
             parts: folder of the parts.
             before: names of the parts of an earlier run.
             say: called with a line for each damaged part.
-            progress: object whose methods are called with numbers of finished texts.
+            progress: object to which the numbers of finished texts are reported.
 
         Returns:
             The number of windows of all processes, and the number of windows that this process reused.
@@ -275,9 +278,9 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
         The names of the files in the folder, among them the parts of an earlier run.
 
     Raises:
-        InputError: `output` is a folder; `output` exists, and `overwrite` is not set; an unfinished run exists, and
-            neither flag is set; or the unfinished run has other options or an unreadable plan. A resumed run may
-            replace `output` if it wrote that file, or if it was started to replace a file.
+        InputError: `output` is a folder, or exists and may not be replaced (`BulkPrediction.write`); an unfinished run
+            exists, and neither `resume` nor `overwrite` is set; or the unfinished run has other options or an
+            unreadable plan.
     """
     if output.is_dir():
         raise InputError(f"output: expected a file, got the folder {output}")
@@ -286,6 +289,10 @@ def _prepare(output: Path, parts: Path, plan: dict, resume: bool, overwrite: boo
     replaces = overwrite and output.exists()
     if parts.exists() and resume:
         replaces = _check_plan(parts, plan)
+    if resume and output.exists() and not parts.exists():
+        raise InputError(
+            f"resume: expected an unfinished run of {output}, got a complete file. Set --overwrite to replace it."
+        )
     if output.exists() and not replaces and not (resume and (parts / DONE).exists()):
         raise InputError(f"output: expected a new file, got {output}, which exists. Set --overwrite to replace it.")
     if parts.exists() and not resume:
