@@ -1,10 +1,12 @@
-"""Counts the categories of labelled data sets that `qacg suggest` finds without the labels.
+"""Counts how many labelled categories the proposals of `qacg suggest` cover.
 
-A proposal of `qacg suggest` lists nouns. Its sentences are those with at least one of these nouns. A category is
-covered if it is the most frequent category, without a tie, among the sentences of a proposal. For comparison, the
-command also draws random sentences for proposals of the same sizes, and prints the number of categories that these
-cover: the mean of 20 draws. SentiHood is used twice, with the four categories of the published task and with all twelve
-labelled categories. The sentences about hotels are invented, and no choice in `qacg suggest` depended on their words.
+`qacg suggest` sees no labels. Each of its proposals is a list of nouns, and selects the sentences that have at least
+one of these nouns. A proposal covers the category that is the most frequent one in its sentences; in a tie it covers
+none. For comparison, every proposal is replaced by a random list of as many sentences. The printed number is the mean
+of 20 such draws.
+
+SentiHood is used twice: with the four categories of the published task, and with all twelve labelled categories. The
+sentences about hotels are invented; `qacg suggest` was developed without them.
 
     python -m benchmarks.aspect_coverage --data FOLDER     # with sentihood/ and semeval2014/
 """
@@ -27,7 +29,9 @@ Labelled = list[tuple[str, set[str]]]
 
 
 def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> set[str]:
-    """The covered categories: each is the most frequent one, without a tie, in at least one list of sentences.
+    """Returns the categories that lists of sentences cover.
+
+    A list covers its most frequent category; in a tie it covers none.
 
     Args:
         picked: lists of sentence indices.
@@ -42,7 +46,9 @@ def covered(picked: Iterable[Iterable[int]], categories: Sequence[set[str]]) -> 
 
 
 def by_chance(sizes: Sequence[int], categories: Sequence[set[str]]) -> float:
-    """The mean number of categories that lists of random sentences cover, over DRAWS draws with a fixed seed.
+    """Returns the number of categories that lists of random sentences cover.
+
+    It is the mean of DRAWS draws with a fixed seed.
 
     Args:
         sizes: number of sentences of each list.
@@ -74,7 +80,7 @@ def read_semeval(folder: Path) -> Labelled:
 
 
 def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set[str]]) -> str:
-    """Formats as a line of text how many categories the proposals cover, and how many random sentences cover.
+    """Formats the numbers of categories that proposals and random sentences cover as a line of text.
 
     Args:
         title: name of the data set.

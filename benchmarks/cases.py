@@ -154,9 +154,10 @@ def histogram() -> dict[int, int]:
 
 @functools.cache
 def sentence_lengths(count: int, longest: int) -> tuple[int, ...]:
-    """Lengths of `count` sentences: quantiles of the histogram in random order, except that the last is `longest`.
+    """Returns `count` lengths with the distribution of SentiHood's sentences.
 
-    The quantiles are scaled by longest / LONGEST.
+    All but the last are evenly spaced quantiles of the histogram, scaled by longest / LONGEST and shuffled with a fixed
+    seed. The last is `longest`.
     """
     lengths, counts = zip(*histogram().items())
     up_to = list(accumulate(counts))
@@ -229,7 +230,10 @@ def padding(case: Case) -> Tensor:
 
 
 def offsets(case: Case) -> Tensor:
-    """`cu_seqlens` of the packed batch, (B + 1,) int32: the start of each sequence, and the number of tokens."""
+    """Returns `cu_seqlens` of the packed batch, (B + 1,) int32.
+
+    The first B numbers are the starts of the sequences, the last is the number of tokens.
+    """
     return torch.tensor([0, *accumulate(case.sequence_lengths)], dtype=torch.int32, device=case.device)
 
 

@@ -1,9 +1,11 @@
-"""What changed from one set of records to another: `python -m benchmarks.compare OLD NEW`, each a file or a folder.
+"""Compares two sets of benchmark records: `python -m benchmarks.compare OLD NEW`.
 
-A change counts if it exceeds the noise within a run and the noise between runs. It exceeds the first if the intervals
-median +- 1.57 IQR / sqrt(n) do not overlap; for equal medians they overlap in 95 of 100 cases (McGill, Tukey and Larsen
-1978). It exceeds the second if it is larger than 2% and larger than 90% of the controls' changes. Controls are
-implementations that are the same in both sets, such as eager, with the same version of torch.
+OLD and NEW are files or folders of records. A change counts as better or worse if it exceeds two kinds of noise:
+
+- Noise within a run: the intervals median +- 1.57 IQR / sqrt(n) of the two runs do not overlap. For equal medians they
+  overlap in 95 of 100 cases (McGill, Tukey and Larsen 1978). Memory has to change by more than 4 MB instead.
+- Noise between runs: the change is larger than 2%, and larger than the changes of 90% of the controls. Controls are
+  implementations that are the same in both sets, such as eager with the same version of torch.
 """
 
 import argparse
@@ -32,7 +34,7 @@ Timed = records.TimeRecord | records.OverheadRecord | records.StepRecord
 
 @dataclass(frozen=True)
 class Change:
-    """A measurement that both sets have.
+    """A measurement that both sets of records have: its old and its new value.
 
     Attributes:
         what: case and implementation.
@@ -69,7 +71,10 @@ class Change:
 
 
 def _place(record: records.Record) -> str:
-    """Describes machine and threads, without the kernels' instruction sets; equal texts mean comparable times."""
+    """Describes machine and threads, without the instruction sets that the kernels use.
+
+    Times of records with equal descriptions are comparable.
+    """
     return json.dumps({k: v for k, v in record.origin.machine.items() if k != "instruction_sets"}, sort_keys=True)
 
 
@@ -82,7 +87,7 @@ def _key(record: records.Record) -> tuple:
 
 
 def _latest(measured: Sequence[records.Record]) -> dict[tuple, records.Record]:
-    """The last record of each measurement by its key, in the order of `measured`; without CeilingRecord."""
+    """Returns the last record of each measurement by `_key`; leaves out CeilingRecords."""
     return {_key(record): record for record in measured if not isinstance(record, records.CeilingRecord)}
 
 
@@ -171,9 +176,9 @@ def _differences(old: Sequence[records.Record], new: Sequence[records.Record]) -
 
 
 def noise_between_runs(found: Sequence[Change]) -> float:
-    """The noise between runs: the |log(ratio)| that 90% of the controls do not exceed, at least _LEAST_NOISE.
+    """Returns the noise between runs, as the largest |log(ratio)| that counts as noise.
 
-    Without controls it is _LEAST_NOISE.
+    90% of the controls do not exceed it. It is at least _LEAST_NOISE, and equal to it without controls.
     """
     moved = sorted(abs(math.log(change.ratio)) for change in found if change.control)
     if not moved:
@@ -182,7 +187,9 @@ def noise_between_runs(found: Sequence[Change]) -> float:
 
 
 def lines(old: Sequence[records.Record], new: Sequence[records.Record]) -> list[str]:
-    """The comparison as lines of text: origins of the records, noise, each change, and the number of changes.
+    """Formats the comparison as lines of text.
+
+    The lines have the origins of the records, the noise, each change, and the numbers of changes.
 
     Raises:
         ValueError: the sets have no measurement, or no machine and thread count, in common.

@@ -2,9 +2,14 @@
 
     t = call + element * B H L D + entry * B H L S + flop * F B H L S D
 
-The terms are the fixed cost of a call; reading, packing and writing of rows with D elements; the computation of two
-maps entry by entry; and matrix products, with F FLOP per entry and feature by FLOP_CONVENTION. If the sequences have
-different lengths, B L and B L S are sums over the sequences.
+The four terms are:
+
+- call: the fixed cost of a call;
+- element: reading, packing and writing the B H L rows of D elements;
+- entry: computing each entry of the two attention maps, without matrix products;
+- flop: matrix products, with F FLOP per entry and feature by FLOP_CONVENTION.
+
+If the sequences have different lengths, B L and B L S are sums over the sequences.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +33,7 @@ class Model:
         element: seconds per element of a row.
         entry: seconds per attention entry, without its products.
         flop: seconds per floating-point operation of the products.
-        flops_per_entry: F, for which the constants are valid.
+        flops_per_entry: F, the FLOP per entry and feature in the fitted cases.
         error: median of |model / measured - 1| over the fitted cases.
         cases: number of fitted cases.
         head_dims: number of head sizes among the fitted cases. With a single one, `entry` and `flop` cannot be
@@ -45,7 +50,7 @@ class Model:
     head_dims: int
 
     def seconds(self, case: Case) -> float:
-        """The model's time for a case of the same dtype, pass and thread count."""
+        """Predicts the time of a case that has the dtype, pass and thread count of the fitted cases."""
         return sum(self.parts(case).values())
 
     def parts(self, case: Case) -> dict[str, float]:
@@ -63,24 +68,27 @@ class Model:
 
 
 def _features(case: Case, flops_per_entry: int) -> tuple[float, ...]:
-    """The numbers by which the model multiplies its constants for a case, in the order of `Model`."""
+    """Returns the factors of `call`, `element`, `entry` and `flop` in a case's time."""
     _, heads, _, head_dim = case.shape
     elements = heads * head_dim * sum(case.sequence_lengths)
     return 1.0, float(elements), case.products / head_dim, float(flops_per_entry * case.products)
 
 
 def too_few(cases: Collection[Case]) -> str | None:
-    """The reason why `cases` do not determine the constants; None if they do. See also `Model.head_dims`."""
+    """Returns the reason why `cases` do not determine the constants; None if they do.
+
+    `Model.head_dims` has a further limit, which is not checked here.
+    """
     if len(cases) <= _TERMS:
-        return f"cases: expected more than the {_TERMS} constants, got {len(cases)}"
+        return f"cases: expected more than {_TERMS}, the number of constants, got {len(cases)}"
     lengths = {case.shape.length for case in cases}
     if len(lengths) < 2:
-        return f"lengths: expected at least two, because with one length elements and entries grow alike, got {lengths}"
+        return f"lengths: expected at least two, got {lengths}. One length cannot separate `element` from `entry`."
     return None
 
 
 def fit(measured: Sequence[records.TimeRecord]) -> Model:
-    """Fits the model to measured times: the non-negative constants with the least squared relative error.
+    """Fits the non-negative constants to measured times, by least squares of the relative error.
 
     Args:
         measured: records of one implementation, dtype, pass and thread count, with full lengths and without dropout.
@@ -112,13 +120,15 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
 
 
 def _non_negative(relative: torch.Tensor) -> torch.Tensor:
-    """Finds the x >= 0 with the least |relative x - 1|, by trying all choices of elements that are zero.
+    """Returns the x >= 0 that minimises the norm of relative @ x - 1.
+
+    Solves the least-squares problem for every set of terms; the other terms are 0.
 
     Args:
-        relative: (cases, terms) float64.
+        relative: the features of each case divided by its measured time, (cases, terms) float64.
 
     Returns:
-        (terms,) float64.
+        The constants, (terms,) float64.
     """
     scales = relative.norm(dim=0)
     scaled, ones = relative / scales, torch.ones(len(relative), dtype=torch.float64)

@@ -1,9 +1,9 @@
-"""Whole steps of QACG-BERT, implementations side by side: `python -m benchmarks.end_to_end --out DIR`.
+"""Times whole model steps of QACG-BERT: `python -m benchmarks.end_to_end --out DIR`.
 
-A training step is forward, loss and backward with dropout; inference is a forward. All implementations run the same
-batches of sentences. The same command resumes an interrupted run, if the checkout has no local changes and neither
-commit nor versions have changed. `--count-lengths` only prints the number of sentences of each length, as in
-`sentihood_lengths.json`.
+A training step is forward, loss and backward with dropout; an inference step is a forward. All implementations run the
+same batches of sentences, interleaved in one process. The same command resumes an interrupted run, if the checkout has
+no local changes and neither commit nor versions have changed. `--count-lengths` only prints the number of sentences of
+each length, as in `sentihood_lengths.json`.
 """
 
 import argparse
@@ -29,7 +29,8 @@ from benchmarks.targets.performance import TARGETS
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.end_to_end", description="Whole steps of QACG-BERT, implementations side by side."
+        prog="python -m benchmarks.end_to_end",
+        description="Times whole model steps of QACG-BERT, with the implementations interleaved.",
     )
     add_common_options(parser)
     parser.add_argument(
@@ -58,7 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, help="sentences per batch (default: 64, with --quick 8)")
     parser.add_argument("--batches", type=int, help="batches per repeat (default: 8, with --quick 2)")
     parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="after this time, no further size or mode is started"
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="no size or mode is started after this many minutes (default: no limit)",
     )
     parser.add_argument("--repeats", type=int, help="repeats after one warm-up (default: 3, with --quick 2)")
     parser.add_argument("--count-lengths", action="store_true", help="only count the sentences of each length (JSON)")

@@ -104,7 +104,7 @@ def report(
 
 
 def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
-    """Adds "(H200)" to the targets of the results if another GPU was measured, because they are targets for an H200."""
+    """Adds "(H200)" to the texts of the targets if another GPU was measured: the targets are for an H200."""
     if "H200" in device_name:
         return list(results)
     return [replace(one, target=f"{one.target} (H200)") for one in results]
@@ -122,10 +122,10 @@ def load_predictions(architecture: str) -> list[dict[str, object]]:
 
 
 def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """A line for each measured case that has a prediction, and a line on the largest error of a prediction.
+    """Compares measured times with predictions: a line for each case that has a prediction.
 
-    The case whose prediction is closest to the measured time comes first. If no case has a
-    prediction, the only line states this.
+    The case whose prediction is closest to the measured time comes first. The last line has the largest error. If no
+    case has a prediction, the only line states this.
     """
     calls = {
         (Shape(*found["shape"]), found["pass"], found.get("gate", LAMBDA)): found["predicted_ms"]

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     replace_driver(SilentGPU(ARCHITECTURE))
     repeats = 3 if options.quick else REPEATS
-    print("| one call, bfloat16, head size 64, short sequences | inference | forward of training | with its backward |")
+    print("| one call, bfloat16, head size 64, short sequences | inference | training forward | forward and backward |")
     print("|---|---:|---:|---:|")
     with tile_tables.trial(tile_tables.shipped(ARCHITECTURE)):
         for name, call, leaves in _calls():

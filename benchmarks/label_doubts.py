@@ -1,8 +1,8 @@
-"""Precision and recall of the doubtful labels of `qacg check`: `python -m benchmarks.label_doubts --data DIR`.
+"""Measures how well `qacg check` finds wrong labels: `python -m benchmarks.label_doubts --data DIR`.
 
-Replaces the labels of randomly chosen training rows of SentiHood by other labels. Then compares the labels that the
-TF-IDF baseline doubts with the replaced labels. Doubts about other labels may be right too, since the published labels
-have errors.
+Replaces the labels of randomly chosen training examples of SentiHood by wrong labels, and lists the labels that the
+TF-IDF baseline doubts. Precision is the share of the doubted labels that were replaced; recall is the share of the
+replaced labels that are doubted. The published labels have errors too, so the true precision may be higher.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FIRST = (100, 300, 750)
 
 
 def flip(rows: Sequence[Example], share: float, labels: int, seed: int) -> tuple[list[Example], set[int]]:
-    """Returns the rows with a share of their labels replaced at random, and the indices of the replaced rows.
+    """Replaces a share of the labels at random; returns all rows, and the indices of the changed rows.
 
     Args:
-        rows: labelled rows.
+        rows: labelled examples.
         share: number in (0, 1]; at least one label is replaced.
         labels: number of classes, at least 2.
         seed: seed of the choice.
@@ -49,7 +49,7 @@ def flip(rows: Sequence[Example], share: float, labels: int, seed: int) -> tuple
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command: prints a Markdown table with a line per seed; returns the exit status, 1 for unusable data."""
+    """Prints a Markdown table with a line per seed; returns the exit status, 1 for unusable data."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.label_doubts", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with SentiHood")
     parser.add_argument("--share", type=float, default=0.05, help="share of replaced labels (default: %(default)s)")

@@ -1,9 +1,9 @@
-"""Quality of the default training by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
+"""Measures quality by the number of sentences: `python -m benchmarks.learning_curves --out DIR`.
 
 Trains with the defaults of `qacg train`, the smallest sizes first, and fits the TF-IDF baseline on the same data. Adds
 a record for each training run to DIR. The same command resumes an interrupted run, also in the middle of a training.
-`--table` only prints the stored records. `--baseline-only` trains no model; it fits the baseline again for the stored
-records of the kinds of text in `--texts`.
+`--table` only prints the stored records. `--baseline-only` trains no model: for the kinds of text in `--texts`, it fits
+the baseline again and changes the stored records.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def refit_baseline(out: Path, data: Path | None, kinds: Sequence[str]) -> None:
             found[key] = digests, {split: one.to_json() for split, one in metrics.items()}, str(baseline.setting)
         digests, metrics, setting = found[key]
         if digests != row["data"]:
-            raise ValueError(f"data: expected the data files of the record {key}, got others")
+            raise ValueError(f"data: expected the data files of the record {key}, got files with other contents")
         row |= {"tfidf": metrics, "tfidf_refitted": made | {"setting": setting}}
     replace_all(out, rows)
 

@@ -144,8 +144,8 @@ KINDS = (*LANGUAGES, *PUBLISHED)
 def dataset_of(kind: str, sentences: int, seed: int, data: Path | None, folder: Path) -> Dataset | None:
     """Makes a data set with a given number of sentences in train and dev, a tenth of them in dev.
 
-    The metrics are accuracy and macro-F1, as for users' own data, also for the published data sets. Weights are
-    selected by macro-F1 on dev.
+    The metrics are accuracy and macro-F1, as for a user's data; the metrics of the published tasks are not used.
+    Training selects weights by macro-F1 on dev.
 
     Returns None if the published data has fewer sentences.
 
@@ -196,9 +196,9 @@ def _invented(kind: str, sentences: int, seed: int, folder: Path) -> Dataset:
 
 
 def _chosen(rows: Sequence[Example], sentences: int, seed: int) -> list[Example]:
-    """Draws sentences at random, and returns all examples of these sentences in the order of `rows`.
+    """Draws `sentences` different sentences at random, or all if there are fewer.
 
-    Draws `sentences` of them, or all if there are fewer.
+    Returns all examples of the drawn sentences, in the order of `rows`.
     """
     found = sorted({row.sentence for row in rows})
     drawn = set(random.Random(seed).sample(found, min(sentences, len(found))))

@@ -55,7 +55,7 @@ SUITE_LENGTHS = (
     64,
     4096,
     256,
-)  # every prefix is spread evenly on a logarithmic axis
+)  # the first lengths, however many, are spread evenly on a logarithmic axis
 _SUITE_TOKENS = 2048
 _MOST_ENTRIES = 201_326_592  # entries of one map, 0.8 GB in float32; eager keeps several maps
 _GROWING = Shape(16, 12, 128, 64)
@@ -154,7 +154,7 @@ def _fewer_threads(backend: str) -> list[Item]:
 
 def _curves(backend: str) -> list[Item]:
     def implementations(head_dim: int, mode: str) -> tuple[str, ...]:
-        # Not in all cases, since torch.compile compiles for each case, which takes longer than all measurements.
+        # torch.compile is measured in a part of the cases: compiling for each case takes longer than all measurements.
         by_compiler = (COMPILED,) if head_dim == 64 and mode in (FORWARD, FORWARD_BACKWARD) else ()
         return (EAGER, *by_compiler, COMPOSITION, ONE_MAP, backend)
 

@@ -37,7 +37,7 @@ class Quartiles:
         return cls(median, min(numbers), q1, q3)
 
     def in_ms(self) -> dict[str, float]:
-        """The quartiles as `*_ms` fields of a TimeRecord or StepRecord. They must be in milliseconds already."""
+        """Returns quartiles of milliseconds as the `*_ms` fields of a TimeRecord or StepRecord."""
         values = {"median_ms": self.median, "min_ms": self.least, "q1_ms": self.q1, "q3_ms": self.q3}
         return {name: rounded(value) for name, value in values.items()}
 
@@ -428,7 +428,7 @@ def threads_of(record: Record) -> int:
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """Keeps, of each machine, the records with its largest number of threads."""
+    """Keeps the records with the most threads; for several machines, those of each."""
     most: dict[str, int] = {}
     for record in records:
         machine = record.origin.machine["cpu"]

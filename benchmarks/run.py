@@ -27,7 +27,7 @@ from benchmarks.table import markdown
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.run", description="Times of attention, implementations side by side."
+        prog="python -m benchmarks.run", description="Times attention calls, with the implementations interleaved."
     )
     add_common_options(parser)
     parser.add_argument(

@@ -2,9 +2,10 @@
 
 Reads records of `benchmarks.suite` of one machine and commit, with all thread counts. Prints the model's constants, the
 share of each term in the model's time for the main shapes, and the efficiency of threads. It also prints the model's
-predictions for packed sentences, which were not used for the fit. Draws the time over length, head size, batch, heads
-and threads. Dots are medians with their quartiles. Lines are the times of the model. Over threads, lines are the time
-with the fewest threads, divided by the factor by which the number of threads grows.
+predictions for packed sentences, which were not used for the fit.
+
+Draws the time over length, head size, batch, heads and threads. Dots are medians with their quartiles. Lines are the
+times of the model. In the panel over threads, lines show ideal scaling from the measured time with the fewest threads.
 """
 
 import argparse

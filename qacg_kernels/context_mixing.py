@@ -15,7 +15,7 @@ class FusedContextMixing(ContextAttention):
     Q and Qc are query and context query; vq, vqc and bq are the weights and the bias of the query gate.
     Follows Wu and Ong (2021) and their released code: there is no dropout on the context query and key, and `forward`
     returns one tensor. The softmax attention is torch.nn.functional.scaled_dot_product_attention.
-    `apply_fused_attention` makes this module from one that has the nine layers of NAMINGS and returns one tensor.
+    `apply_fused_attention` replaces a module by this class if it has the nine layers of NAMINGS and returns one tensor.
     """
 
     def configure(self, *, hidden_size: int, num_heads: int, context_projection: str, naming: str) -> None:
@@ -79,7 +79,7 @@ class FusedContextMixing(ContextAttention):
         return torch.lerp(x, context, gate)
 
     def _logit(self, role: str, x: Tensor) -> Tensor:
-        """Returns x . v + b, (B, H, L, 1), for heads x (B, H, L, D), with v and b of the gate layer of a role."""
+        """Returns x . v + b, (B, H, L, 1), for x (B, H, L, D) and the weight v and bias b of the layer `role`."""
         layer = self.layer(role)
         logit = (x * layer.weight.to(x.dtype)[:, None]).sum(-1, keepdim=True)
         return logit if layer.bias is None else logit + layer.bias.to(x.dtype).view(-1, 1, 1)

@@ -17,7 +17,7 @@ from qacg_kernels.call.problem import Problem, Residuals
 from qacg_kernels.operators import autograd
 from qacg_kernels.utils import torch_internals
 
-# A new backend is a module of `backends` and a line here.
+# To add a backend, write a module in `backends` and add it here.
 _REGISTERED: tuple[Backend, ...] = (
     cpu,
     cuda,
@@ -27,8 +27,8 @@ _REGISTERED: tuple[Backend, ...] = (
 )
 _MODULES = tuple(sorted(_REGISTERED, key=lambda module: module.RANK))
 _BY_NAME: dict[str, Backend] = {module.NAME: module for module in _MODULES}
-# By name of the forward's backend, another backend whose backward runs instead if that backend supports the call. It
-# can read the tensors that the forward saves.
+# From the name of the forward's backend to the backend whose backward runs instead, if it supports the call. This
+# backward can read the tensors that the forward saves.
 _FOLLOWED_BY: dict[str, Backend] = {hopper.NAME: triton}
 AUTO = "auto"
 BACKENDS = tuple(_BY_NAME)  # in order of preference
@@ -173,7 +173,10 @@ def select(problem: Problem, backend: str, differentiable: bool) -> Backend:
 
 
 def backward_of(module: Backend, problem: Problem) -> Backend:
-    """Returns the backend whose backward follows a forward of `module`; its `residuals` are what the forward saves."""
+    """Returns the backend that runs the backward after a forward of `module`.
+
+    The forward saves what the `residuals` of that backend request.
+    """
     other = _FOLLOWED_BY.get(module.NAME)
     return module if other is None or _reasons(other, problem) else other
 
@@ -306,7 +309,7 @@ def chosen_so_far() -> dict[str, dict[str, object]]:
 
 
 def _reasons_on(problem: Problem) -> str:
-    # Only backends for the call's device: for a call on the CPU, GPU backends have no reason of interest.
+    # Only backends for the call's device: for a call on the CPU, the reasons of GPU backends are irrelevant.
     reasons = (
         f"{m.NAME}: {'; '.join(_reasons(m, problem))}" for m in _MODULES if problem.query.device.type == m.DEVICE
     )

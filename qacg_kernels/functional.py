@@ -114,7 +114,8 @@ def quasi_attention(
         RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
             With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
             on a GPU.
-        NotImplementedError: forward-mode differentiation; the backward raises it for a second derivative.
+        NotImplementedError: an input has a tangent (forward-mode differentiation). The backward raises this error for a
+            second derivative.
 
     Example:
         >>> import torch
@@ -228,7 +229,8 @@ def quasi_attention_varlen(
         RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
             With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
             on a GPU.
-        NotImplementedError: forward-mode differentiation; the backward raises it for a second derivative.
+        NotImplementedError: an input has a tangent (forward-mode differentiation). The backward raises this error for a
+            second derivative.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Quasi-attention as a module, in place of the published context self-attention."""
+"""Quasi-attention as a module that replaces the context self-attention of the published code."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ _AUTOCAST = {torch.float32, torch.float16, torch.bfloat16}  # dtypes that autoca
 class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
-    The attention reads the layer's parameters and does not call it. As in the published code, initial weights have
+    The attention reads the layer's parameters and never calls the layer. As in the published code, initial weights have
     a standard deviation of 0.01, and initial biases are 0. So lambda starts near 0 (for beta = gamma = 1).
 
     Example:
@@ -339,8 +339,8 @@ class FusedQuasiAttention(ContextAttention):
         biases = [layer.bias for layer in layers if layer.bias is not None]
         if not biases:
             return None
-        # Not torch.stack(...).sum(): with it both biases would get gradients in the same memory. A second backward pass
-        # would then add to it twice, and gradient clipping would scale it twice.
+        # Not torch.stack(...).sum(), with which the gradients of both biases would share memory. A second backward pass
+        # would then add to that memory twice, and gradient clipping would scale it twice.
         total = (biases[0] if len(biases) == 1 else biases[0] + biases[1]).to(dtype)
         return total[0] if total.shape[0] == 1 else total
 
@@ -389,8 +389,9 @@ class FusedQuasiAttention(ContextAttention):
                 does not have nn.Linear's forward.
             ValueError: an argument has the wrong shape, device or value, or does not apply to packed sequences. Or the
                 mask has an unsupported dtype or requires gradients.
-            RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call, or
-                QACG_SELF_CHECK=strict rejects it.
+            RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call. With
+                QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
+                on a GPU.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)
@@ -508,7 +509,7 @@ class FusedQuasiAttention(ContextAttention):
 
 
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Splits a result of `quasi_attention` into the output and lambda as (..., 1), or None if it has no lambda."""
+    """Splits a result of `quasi_attention` into the output and lambda (..., 1); lambda is None if not returned."""
     if isinstance(attended, Tensor):
         return attended, None
     return attended[0], attended[1].unsqueeze(-1)

@@ -108,7 +108,7 @@ def _configure(module: nn.Module, settings: dict[str, Any], chosen: dict[str, An
 
 
 def _settings(where: str, module: nn.Module, naming: str) -> dict[str, Any]:
-    """Reads the settings of the replacement from the layers of `module`; raises ValueError if it cannot be replaced."""
+    """Reads the replacement's settings from the layers; raises ValueError if `module` cannot be replaced."""
     if "forward" in vars(module):
         raise ValueError(
             f"{where}: expected a forward method of the class, got one set on the instance, which would stay in use. "
@@ -169,7 +169,7 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
     where, module, settings, _ = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
     generator = torch.Generator("cpu").manual_seed(0)
-    # Large inputs, because with initial weights small ones give almost equal scores, for which all formulas agree.
+    # Large inputs: with initial weights, small inputs give almost equal scores, for which all formulas agree.
     size = (2, 1, 3, settings["hidden_size"])
     # On the CPU whatever torch's default device is, because the generator is there.
     tokens, context = (8 * torch.randn(size, generator=generator, device="cpu")).to(weight)
@@ -178,7 +178,9 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
         try:
             theirs = module.forward(tokens, mask, tokens.device, context)
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise ValueError(f"{where}: expected a module that can be called as {_CALL}, got {error}") from error
+            raise ValueError(
+                f"{where}: expected a module that can be called as {_CALL}, got the error: {error}"
+            ) from error
         kind = FusedContextMixing if isinstance(theirs, Tensor) else FusedQuasiAttention
         if kind is FusedContextMixing:
             _check_unused(where, chosen)
@@ -196,7 +198,9 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
         try:
             mine = ours(tokens, mask, tokens.device, context)
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise ValueError(f"{where}: expected layers that {kind.__name__} can use, got {error}") from error
+            raise ValueError(
+                f"{where}: expected layers that {kind.__name__} can use, got the error: {error}"
+            ) from error
     mine, theirs = (x if isinstance(x, Tensor) else x[0] for x in (mine, theirs))
     if mine.shape != theirs.shape:
         raise ValueError(
@@ -208,16 +212,16 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
 
 
 def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttention]) -> None:
-    # The tolerances lie between measured relative differences. The same formula in another order of operations gives
-    # 5e-7 in float32 and 1.4e-2 in bfloat16. Half the quasi_scale, beta or gamma gives 0.1, but only 4e-3 with BERT's
-    # initial weights, which 16 bits do not show.
+    # The tolerances lie between measured relative differences. The same formula in another order of operations differs
+    # by 5e-7 in float32 and 1.4e-2 in bfloat16. With half the quasi_scale, beta or gamma, results differ by 0.1, but
+    # only by 4e-3 with BERT's initial weights. The tolerance for 16 bits is too large to detect this 4e-3.
     tolerance = 1e-3 if mine.dtype in (torch.float32, torch.float64) else 5e-2
     error = float((theirs - mine).abs().max() / theirs.abs().max().clamp_min(1e-12))
     if not error <= tolerance:
         advice = (
             "Pass the quasi_scale, beta and gamma of the model"
             if kind is FusedQuasiAttention
-            else "Its gate must be a sigmoid, as in CG-BERT"
+            else "The module's gate must be a sigmoid, as in CG-BERT"
         )
         raise ValueError(
             f"{where}: expected results within {tolerance:.0e} (relative) of those of {kind.__name__}, got a relative "

@@ -56,9 +56,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def missing_trials(out: Path, only: list[str] | None = None) -> Iterator[Trial]:
-    """Yields the training runs without a result: all in the study's order, or those in `only` in its order.
+    """Yields the training runs that have no result yet.
 
-    Results are read again before each run, because results of the searches choose the settings of later runs.
+    Reads the results again before each run, because the results of the searches choose the settings of later runs.
+
+    Args:
+        out: folder of results.
+        only: names of the runs to yield, in this order; None for all runs in the study's order.
 
     Raises:
         ValueError: a name of `only` is unknown, or its setting is not chosen yet.

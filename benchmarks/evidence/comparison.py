@@ -31,8 +31,8 @@ class Difference:
 
     Attributes:
         mean: difference of the means over all seeds, on the whole split.
-        low, high: bounds of the interval that has the middle share LEVEL of the bootstrap's repeats.
-        above: share of the repeats with a difference above 0.
+        low, high: quantiles of the bootstrap's repeats: bounds of the central interval of level LEVEL.
+        above: share of the repeats in which the difference is above 0.
     """
 
     mean: float
@@ -45,7 +45,7 @@ class Draws:
     """Metrics of every training run on resampled sentences (paired bootstrap, Efron 1979).
 
     Each repeat draws the same sentences for all models, since a sentence may be hard for all models. For each model it
-    also draws as many seeds as the model has, independently.
+    also draws seeds, with replacement and independently of the other models: as many as the model has.
 
     Args:
         judges: for each model one function per seed. The function takes a weight for each example, or None for equal
@@ -123,7 +123,7 @@ class Comparison:
 
     @property
     def compared_models(self) -> list[tuple[str, str]]:
-        """The compared pairs in which neither name is that of a baseline."""
+        """The compared pairs without a baseline."""
         return [pair for pair in self.compared if not BASELINES.keys() & {*pair}]
 
 
@@ -152,7 +152,9 @@ def compare(data: str, results: Sequence[Result], folder: Path) -> Comparison | 
 
 
 def compare_variants(results: Sequence[Result], folder: Path) -> Comparison | None:
-    """Compares the variants of the contestant CHECKED, over the seeds that all have; None if they share no seed.
+    """Compares the variants of the contestant CHECKED, over the seeds that every variant has.
+
+    Returns None if no seed has results of all variants.
 
     Args:
         results: results of all training runs.

@@ -44,7 +44,10 @@ class Result:
 
 
 def as_scores(probabilities: np.ndarray) -> np.ndarray:
-    """Converts probabilities to float16 logarithms, which keep the order of values that float16 would round to 0."""
+    """Converts probabilities to their logarithms in float16.
+
+    Probabilities that float16 would round to 0 keep their order as logarithms.
+    """
     return np.log(np.maximum(probabilities, 1e-20)).astype(np.float16)
 
 
@@ -55,7 +58,10 @@ def store(folder: Path, result: Result) -> None:
 
 
 def write_files(folder: Path, name: str, metrics: dict, scores: np.ndarray | None) -> None:
-    """Writes the scores of a training run, if it has any, then its metrics, whose file marks the run as complete."""
+    """Writes the scores of a training run, if it has any, then its metrics.
+
+    The metrics come last, because their file marks the run as complete.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if scores is not None:
         with atomic_write_bytes(folder / f"{name}{SCORES}") as handle:

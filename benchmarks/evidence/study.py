@@ -1,10 +1,13 @@
 """The training runs of the study, in order, with the options of each.
 
-Every model is tried with the same number of settings, each in one run ("search") of SEARCH_EPOCHS epochs that does not
-see the test split; a variant uses the setting of its model. Runs of EPOCHS epochs with other seeds follow, with the
-setting that is best on dev. They are evaluated on the test split. Runs use bfloat16 autocast, which takes between a
-half and two thirds of float32's time. Additional runs measure the effect of the arithmetic (CHECKS, one of them in
-float32) and look for the reason of the result (HYPOTHESES).
+1. Searches: every model is trained with the same number of settings, once with each, for SEARCH_EPOCHS epochs and
+   without the test split. A variant of a model is not searched; it uses the setting of its model.
+2. Evaluated runs: the setting that is best on dev is trained with other seeds for EPOCHS epochs. These runs are
+   evaluated on the test split.
+3. Additional runs of one model: CHECKS measure the effect of the arithmetic, HYPOTHESES look for the reason of the
+   result.
+
+All runs but one of CHECKS use bfloat16 autocast, which takes between a half and two thirds of float32's time.
 """
 
 from collections.abc import Mapping
@@ -46,7 +49,7 @@ DATA = {
         DataSet("semeval2014", "SemEval-2014 restaurants", "semeval-csv", (1, 2, 3)),
     )
 }
-# The settings are chosen on this set, for all sets.
+# The settings are chosen on this data set, for all data sets.
 TRIED_ON = "sentihood"
 
 
@@ -58,8 +61,8 @@ class Contestant:
         title: its name in tables.
         choices: its training options.
         contexts: whether its input has the aspect as an id. If so, CONTEXT_SETTINGS are tried too, else PLAIN_SETTINGS.
-        settings_of: the contestant whose chosen setting this one uses, as a variant of it; None if settings are tried
-            for this contestant itself.
+        settings_of: for a variant of another contestant, the name of that contestant, whose chosen setting it uses;
+            None if settings are tried for this contestant itself.
     """
 
     title: str
@@ -76,20 +79,20 @@ CONTESTANTS = {
     "lambda-0": Contestant("QACG-BERT, lambda 0", {"model": "qacg-bert", "quasi_scale": 0.0}, settings_of="qacg-bert"),
 }
 
-# Settings of all models: two usual learning rates, the pooler of the paper, and those of the released code (except for
-# its 30 epochs and its optimizer without bias correction).
+# Settings of all models: two usual learning rates, the pooler of the paper, and the settings of the released code
+# (except for its 30 epochs and its optimizer without bias correction).
 SETTINGS: dict[str, dict[str, object]] = {
     "rate-2e-4": {"learning_rate": 2e-4, "pooler": "cls"},
     "rate-1e-4": {"learning_rate": 1e-4, "pooler": "cls"},
     "average": {"learning_rate": 2e-4, "pooler": "attention"},
     "released": {"learning_rate": 2e-5, "pooler": "cls", "batch_size": 64, "balance": 1.0},
 }
-# Settings of models with contexts: the aspect by its id only, and the projections of the paper.
+# Further settings of models with contexts: the aspect by its id only, and the projections of the paper.
 CONTEXT_SETTINGS: dict[str, dict[str, object]] = {
     "id-alone": {"learning_rate": 2e-4, "pooler": "cls", "context_standalone": True},
     "documents": {"learning_rate": 2e-4, "pooler": "attention", "context_projection": "head"},
 }
-# As many other settings of models without contexts, so that all models are tried with the same number of settings.
+# Further settings of models without contexts: as many as CONTEXT_SETTINGS, so that all models have the same number.
 PLAIN_SETTINGS: dict[str, dict[str, object]] = {
     "rate-4e-4": {"learning_rate": 4e-4, "pooler": "cls"},
     "rate-5e-5": {"learning_rate": 5e-5, "pooler": "cls"},
@@ -113,10 +116,10 @@ class Hypothesis:
     choices: Mapping[str, object]
 
 
-# As published, lambda starts at 0, where the projections of the quasi-attention map get no gradient. The map then is
-# uniform over the keys, so that lambda can only scale it. Three variants change the start: the map has eight times its
-# weight, or lambda starts at 1/2 or 1/16. With 1/2, a uniform quasi-attention map has eight times the weight of the
-# softmax map on SentiHood's sentences; with 1/16 both have the same weight.
+# As published, lambda starts at 0. The projections of the quasi-attention map then get no gradient, and the map is
+# uniform over the keys, so that lambda can only scale it. Three variants change the start: the quasi-attention map is
+# multiplied by 8, or lambda starts at 1/2 or 1/16. On SentiHood's sentences, a uniform quasi-attention map has eight
+# times the weight of the softmax map if lambda is 1/2, and the same weight if lambda is 1/16.
 HYPOTHESES = {
     "scale-8": Hypothesis("quasi-attention map times 8", {"quasi_scale": 8.0}),
     "lambda-half": Hypothesis("lambda from 1/2", {"beta": 0.5, "gamma": 0.5}),
@@ -126,7 +129,7 @@ HYPOTHESIS_SEEDS = (1, 2, 3)
 
 
 def settings_of(contestant: str) -> dict[str, dict[str, object]]:
-    """The settings that are tried for a contestant: the training options by the setting's name."""
+    """Returns the settings that are tried for a contestant: training options by name of the setting."""
     return SETTINGS | (CONTEXT_SETTINGS if CONTESTANTS[contestant].contexts else PLAIN_SETTINGS)
 
 
@@ -228,5 +231,8 @@ def evaluated(settings: Mapping[str, str]) -> list[Trial]:
 
 
 def every_trial() -> list[Trial]:
-    """All training runs. Those evaluated on test have the first setting, as if it had been chosen for all models."""
+    """Returns all training runs, to count them before the settings are chosen.
+
+    Runs that are evaluated on test have the first setting, as if it had been chosen for all models.
+    """
     return [*searches(), *evaluated({name: next(iter(SETTINGS)) for name in CONTESTANTS})]

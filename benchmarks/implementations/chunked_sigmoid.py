@@ -33,7 +33,10 @@ def sigmoid_attention(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor 
 
 
 def _chunks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yields the slices of maps and of query rows of each chunk: several small maps, or some rows of a large one."""
+    """Yields the slice of maps and the slice of query rows of each chunk.
+
+    A chunk consists of several whole maps if they are small, else of some rows of one map.
+    """
     maps, length, keys = len(query), query.shape[1], key.shape[1]
     at_once = max(1, _ENTRIES // (length * keys))
     rows = length if length * keys <= _ENTRIES else max(1, _ENTRIES // keys)

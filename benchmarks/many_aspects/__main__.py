@@ -23,7 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only write tables and figure of the stored results")
     parser.add_argument("--speed", action="store_true", help="only measure the speed of the arms that have a result")
     parser.add_argument(
-        "--unseen", action="store_true", help="instead, leave out one aspect at a time in training, and evaluate on it"
+        "--unseen",
+        action="store_true",
+        help="run another study: leave out one aspect at a time in training, and evaluate on it",
     )
     parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs")
     options = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
 """The arms of the study (the models that are compared) and the training runs, in order.
 
 All arms start from MiniLM. The layers below `from_layer` are computed once for a text, the others once for each of its
-aspects. The arms differ in how the aspect enters. Every arm is trained once with every setting on one data set, without
-the test split ("search"). The setting that is best on dev is then trained with other seeds on all data sets, and these
-runs are evaluated on test.
+aspects. The arms differ in how the aspect enters the model. Every arm is trained once with every setting on one data
+set, without the test split ("search"). The setting that is best on dev is then trained with other seeds on all data
+sets, and these runs are evaluated on test.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ EPOCHS = 2
 ROWS = 32  # minimum of pairs of text and aspect in a training step: texts are added until this number is reached
 SEARCH_SEED = 0
 SEEDS = (1, 2, 3)
-# The settings are chosen on this set, for all sets.
+# The settings are chosen on this data set, for all data sets.
 TRIED_ON = "sentihood"
 DATA = {"sentihood": DataOptions(format="sentihood-tsv"), "semeval2014": DataOptions(format="semeval-csv")}
 
-# How the aspect enters.
+# How the aspect enters the model: `Arm.kind`.
 PAIRS, TOKEN, SUM, QUASI, HEADS, BLIND = "pairs", "token", "sum", "quasi", "heads", "blind"
 
 
@@ -31,8 +31,8 @@ class Arm:
 
     Attributes:
         title: its name in tables.
-        kind: how the aspect enters. PAIRS appends the tokens of the aspect's name to those of the text, TOKEN appends
-            one vector of the aspect, SUM adds that vector to all tokens, and QUASI has it as the context of
+        kind: how the aspect enters the model. PAIRS appends the tokens of the aspect's name to those of the text. TOKEN
+            appends one vector of the aspect, SUM adds that vector to all tokens, and QUASI has it as the context of
             quasi-attention. HEADS has a separate classifier for each aspect. BLIND does not use the aspect.
         from_layer: the first layer that is computed for each aspect; the layers below see the text only.
         names: whether vectors of aspects are initialised from the hidden states of their names at the input of layer
@@ -46,7 +46,7 @@ class Arm:
         added: whether QUASI also adds the vector to all tokens at layer `from_layer`, as SUM does.
         softmax_map: whether the quasi-attention map is a softmax instead of a sigmoid.
         quasi_scale: factor of the quasi-attention map.
-        beta, gamma: weights of the gates in lambda, which starts at 1 - (beta + gamma) / 2.
+        beta, gamma: weights of the gates in lambda; lambda starts at 1 - (beta + gamma) / 2.
     """
 
     title: str
@@ -71,9 +71,9 @@ class Arm:
 
 
 BEST_START: dict[str, Any] = {"names": True, "copied": True, "bias": True, "beta": 0.9, "gamma": 0.9}
-# Without a bias in the operator.
+# BEST_START without the bias -log(n) in the operator.
 NO_BIAS: dict[str, Any] = BEST_START | {"bias": False}
-KEYS = 27  # of an average text of SentiHood
+KEYS = 27  # number of keys of an average text of SentiHood
 ARMS: Mapping[str, Arm] = {
     # Upper and lower bound: full sentence pairs, and no aspect at all.
     "pairs-0": Arm("sentence pairs", PAIRS),
@@ -85,11 +85,11 @@ ARMS: Mapping[str, Arm] = {
     **{f"sum-{k}": Arm(f"aspect added to tokens from layer {k}", SUM, k, names=True) for k in (5, 4, 3, 2, 1, 0)},
     **{f"quasi-{k}-best": Arm(f"quasi-attention from layer {k}", QUASI, k, **BEST_START) for k in (5, 4, 3, 2, 1, 0)},
     "quasi-5-added": Arm("quasi-attention from layer 5, aspect added too", QUASI, 5, added=True, **BEST_START),
-    # BEST_START with another mechanism in place of the bias.
-    "quasi-4-scaled": Arm("map times 1/16 in place of the bias", QUASI, 4, quasi_scale=1 / 16, **NO_BIAS),
-    "quasi-4-start": Arm("bias of the projections in place of it", QUASI, 4, bias_start=True, **NO_BIAS),
+    # BEST_START with another mechanism instead of the bias -log(n).
+    "quasi-4-scaled": Arm("map times 1/16 instead of bias -log(n)", QUASI, 4, quasi_scale=1 / 16, **NO_BIAS),
+    "quasi-4-start": Arm("projection biases instead of bias -log(n)", QUASI, 4, bias_start=True, **NO_BIAS),
     "quasi-4-kept": Arm(
-        "the same without context dropout", QUASI, 4, bias_start=True, context_dropout=False, **NO_BIAS
+        "projection biases, no context dropout", QUASI, 4, bias_start=True, context_dropout=False, **NO_BIAS
     ),
     # BEST_START without one of its parts.
     "quasi-4-released": Arm("quasi-attention from layer 4, released start", QUASI, 4),

@@ -13,8 +13,9 @@ def start_context_projections(attention: ContextAttention, keys: float | None) -
     """Copies the projections of queries and keys to those of context queries and context keys.
 
     With `keys`, biases add -log(keys) to the scaled scores, so that a row of the quasi-attention map has about the sum
-    of a softmax row (Ramapuram et al., 2024, arXiv:2409.04431). In each head, the weights of the feature with the
-    smallest weights become 0. Its biases, b in the query and -b in the key, add -b^2 to every score before scaling.
+    of a softmax row (Ramapuram et al., 2024, arXiv:2409.04431). For this, each head gives up the feature with the
+    smallest weights: they become 0, and its bias becomes b in the query and -b in the key. So this feature adds -b^2 to
+    every score before scaling.
 
     Args:
         attention: a module whose context projection is "hidden".

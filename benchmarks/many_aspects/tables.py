@@ -31,7 +31,7 @@ TABLES, FIGURE = "many_aspects.md", "many_aspects.svg"
 REFERENCE = "pairs-0"
 # The table has the differences to these arms.
 COMPARED = (REFERENCE, "heads", "sum-5", "pairs-4", "pairs-5", "quasi-4-released", "quasi-4-best")
-ASPECTS = "8"  # of the figure
+ASPECTS = "8"  # the number of aspects to which `cost` and the figure refer
 # The lines of the figure: their names in the legend, and their arms by decreasing cost.
 DRAWN = {
     "sentence pairs": [f"pairs-{k}" for k in range(LAYERS)],

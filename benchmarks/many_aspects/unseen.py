@@ -1,7 +1,7 @@
-"""Aspects that training has not seen: `python -m benchmarks.many_aspects --unseen`.
+"""Evaluates models on aspects that training has not seen: `python -m benchmarks.many_aspects --unseen`.
 
-Leaves out one aspect at a time: trains an arm on the rows of all other aspects, and evaluates its answers about the
-left-out aspect on the test split. The model has nothing but the name of this aspect.
+Leaves out one aspect at a time: trains an arm on the examples of all other aspects, and evaluates its answers about the
+left-out aspect on the test split. The model gets the name of this aspect, and nothing else about it.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ UNSEEN_ARMS = ("pairs-0", "quasi-4-computed")
 UNSEEN_SEEDS = (1,)
 KNOWN = "quasi-4-best"
 SETTING = "1e-4-x5"
-REVIEWS = "reviews"  # the bundled ones, which were written for this project
+REVIEWS = "reviews"  # the bundled reviews, which were written for this project
 NONE = 0  # the class "no opinion" in all data sets
 POSITIVE_NEGATIVE = {"sentihood": (1, 2), "semeval2014": (1, 3), REVIEWS: (2, 1)}
 DRAWS = 1000  # of texts, for intervals
@@ -116,9 +116,9 @@ class Answers:
         return self._found(weights)
 
     def gain(self, weights: np.ndarray) -> float:
-        """Detection minus the area that is reached without the aspect's name.
+        """`detection` minus the same area for a score that does not use the aspect's name.
 
-        Without the name, the score of a text is the mean predicted probability of its other aspects.
+        That score of a text is the mean predicted probability of an opinion, over its other aspects.
         """
         return self._found(weights) - self._elsewhere(weights)
 

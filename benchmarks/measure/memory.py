@@ -6,8 +6,9 @@ the counters of torch's allocator. On the CPU a new process measures it as follo
 - The kernel records the peak (VmHWM, reset through /proc/self/clear_refs), so short peaks are included.
 - Forward and backward are measured separately, because gradients exist only in the backward. If they were subtracted
   from the forward's peak, the temporary memory of the forward would be too small.
-- A warm-up call on 16 keys loads libraries and starts thread pools. It is short because the buffers that a call of the
-  measured size keeps would not be counted. Freed pages are returned to the system before the baseline is read.
+- A warm-up call on 16 keys loads libraries and starts thread pools. It is short, because buffers that a call of the
+  measured size allocates and keeps would be part of the baseline. Freed pages are returned to the system before the
+  baseline is read.
 - Saved tensors are counted in a second run, so that counting does not change the first.
 - A known allocation of 64 MB is measured in the same way. If the result differs by more than 4 MB, nothing is reported.
 """
@@ -229,7 +230,10 @@ def measure_here(case: Case, name: str) -> records.MemoryRecord:
         RuntimeError, ValueError: the implementation does not support the case or does not exist.
     """
     if name == COMPILED:
-        raise NotMeasurableError(f"{COMPILED} compiles in the measured process, so memory of the compiler would count")
+        raise NotMeasurableError(
+            f"implementation: expected one that runs no compiler, got {COMPILED!r}: it compiles in the measured "
+            "process, so the compiler's memory would count"
+        )
     build = require_supported([name], case)[name].build
     with torch.set_grad_enabled(case.mode != FORWARD):
         return _record(case, name, records.origin(), _measure_bytes(case, build), CPU_METHOD)

@@ -39,7 +39,7 @@ class Runner:
     Attributes:
         model: the module whose gradients a step computes; the caller sets it to training or evaluation mode.
         run: returns the loss and the logits of a batch.
-        prepare: called after the mode is set, before the steps.
+        prepare: function to call once, after the mode is set and before the first step.
     """
 
     model: nn.Module
@@ -148,5 +148,5 @@ IMPLEMENTATIONS = {
 
 
 def supports(name: str, mode: str) -> bool:
-    """Whether an implementation supports a mode: the folded one supports inference only."""
+    """Whether an implementation supports a mode: FOLDED, which uses `fold_context`, supports inference only."""
     return name != FOLDED or mode == INFERENCE

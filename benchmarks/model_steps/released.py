@@ -1,10 +1,10 @@
 """QACG-BERT with the operations of the released code, on the parameters of our model: the baseline of `end_to_end`.
 
 Each operation of the released code is one operation here. The context is expanded to every token and concatenated with
-the hidden states before each context layer. Each of the five projections is copied. Both scores, their masks, both
-maps, the gate and its product are separate tensors. A, P, lambda G and lambda of every layer are cloned and kept.
-LayerNorm and GELU consist of elementary operations. Batches are padded to their longest sequence, as in the released
-training loop.
+the hidden states before each context layer. Each of the five projections is copied. Both matrices of masked
+scores, both maps, lambda and lambda G are separate tensors. A, P, lambda G and lambda of every layer are cloned and
+kept. LayerNorm and GELU consist of elementary operations. Batches are padded to their longest sequence, as in the
+released training loop.
 """
 
 from __future__ import annotations

@@ -103,7 +103,10 @@ PRODUCT_LATENCY = 33.0
 
 
 class Need(NamedTuple):
-    """What an instruction occupies: `pipe` of a scheduler for `clocks`; its result is ready after `latency` clocks."""
+    """What an instruction of a warp occupies: its `pipe` of the scheduler, for `clocks` clocks.
+
+    The result of the instruction is ready after `latency` clocks.
+    """
 
     unit: str
     pipe: str  # several units may share a pipe, and integer instructions have several pipes
@@ -112,7 +115,10 @@ class Need(NamedTuple):
 
 
 def unit_of(instruction: Instruction) -> str:
-    """The unit of an instruction; INTEGER for skipped instructions and for stems that `_BY_STEM` does not list."""
+    """The unit of an instruction: that of its stem in `_BY_STEM`, else INTEGER.
+
+    A stem is an opcode without suffixes. The placeholder SKIPPED also counts as INTEGER.
+    """
     return _UNIT_OF.get(instruction.stem, INTEGER)
 
 

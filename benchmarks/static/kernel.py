@@ -134,7 +134,8 @@ def estimate_code(
 def parts_of_product(program: list[Instruction], loop: sass.Loop, warps: int, work: Work) -> int:
     """Estimates the number of iterations of a loop over parts of a float32 product.
 
-    It is the number of multiply-adds per thread, divided by that of the loop's instructions, of which FFMA2 has two.
+    It is the number of multiply-adds that a thread computes for the product, divided by those of one iteration. FFMA
+    counts as one multiply-add, FFMA2 as two.
     """
     multiply_adds = sum({"FFMA": 1, "FFMA2": 2}.get(i.stem, 0) for i in program[loop.start : loop.stop + 1])
     return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))

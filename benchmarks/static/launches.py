@@ -1,4 +1,7 @@
-"""Records the launches of a call: the operator's Python code runs, but its kernels are recorded instead of launched."""
+"""Records the kernel launches of a call, without a GPU.
+
+The operator's Python code runs, but its kernels are recorded instead of launched.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -114,8 +117,8 @@ def _mask(kind: str, shape: tuple[int, int, int, int], dtype: torch.dtype) -> to
 def is_used(entry: TileEntry, mask: str) -> bool:
     """Whether calls with this kind of mask, a member of `hardware.MASKS`, use a tile-table entry.
 
-    Entries for calls with a mask, dropout or a column gate are always used, because a call with this mask may also have
-    dropout. Other entries are used, unless this mask alone already selects the entries for calls with a mask.
+    Entries for calls with a mask, dropout or a column gate (`entry.busy`) are always used, because a call with this
+    mask may also have dropout. The other entries are used unless calls with this mask always use `busy` entries.
     """
     example = _mask(mask, (1, 1, 2, entry.head_dim), _DTYPES[entry.bits])
     return entry.busy or not is_entry_mask(example, entry.head_dim)

@@ -40,7 +40,7 @@ _TRAFFIC = {
 
 
 class Predicted(NamedTuple):
-    """The prediction for a call: its seconds, what bounds its longest kernel, and the number of its matrix products."""
+    """The prediction for a call: its time, what bounds its slowest kernel, and its number of matrix products."""
 
     seconds: float
     bound: str
@@ -102,9 +102,10 @@ def call_rates(predicted: Predicted, shape: Shape, pass_: str) -> tuple[float, f
 
 
 def counted_rate(kernel_name: str, executed: float, products: int) -> float | None:
-    """Converts a kernel's executed rate to its counted rate, in TFLOP/s; None if it computes only a part of a pass.
+    """Converts a kernel's executed rate to its counted rate, in TFLOP/s.
 
-    The executed rate includes products that the kernel repeats, the counted rate does not.
+    The executed rate includes products that the kernel repeats, the counted rate does not. Returns None for a kernel
+    that computes only a part of a pass.
 
     Args:
         kernel_name: the kernel's name.

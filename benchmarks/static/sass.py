@@ -178,12 +178,15 @@ def indices(
     times: Callable[[Loop], int],
     repeated: Sequence[Loop] | None = None,
 ) -> Iterator[int]:
-    """Yields the indices of the instructions that a warp issues in a full call, with loops repeated.
+    """Yields the indices of the instructions that a warp issues in a call with full tiles, loops repeated.
 
-    A conditional forward branch is taken in two cases only. In the first, a warp that does not take it never reaches
-    the main loop (or the last product, if `main` is None). In the second, the branch skips another loop of products,
-    because a call with a key mask runs either the loop with mask checks or the loop without them. So code for cases
-    that a full call does not have is left out.
+    The conditions of branches are not evaluated. A conditional forward branch counts as taken in two cases only:
+
+    - A warp that does not take it never reaches the main loop (or the last product, if `main` is None).
+    - It skips another loop of products. A call with a key mask runs either the loop with mask checks or the loop
+      without them.
+
+    This leaves out code for cases that do not occur in such a call.
 
     Args:
         program: the instructions of the kernel.

@@ -19,7 +19,13 @@ _FORWARD_STACK, _BACKWARD_STACK = 32, 120
 
 
 class Choice(NamedTuple):
-    """The best entry of a key, the present entry (None if it cannot run), and the number of estimated entries."""
+    """The choice for one key of a tile table.
+
+    Attributes:
+        best: the entry that is chosen.
+        before: the table's present entry; None if it cannot run.
+        tried: number of estimated entries.
+    """
 
     best: EstimatedEntry
     before: EstimatedEntry | None

@@ -8,8 +8,8 @@ from benchmarks import records
 from benchmarks.cases import BACKWARD, FORWARD, FULL, SOFTMAX_ATTENTION_FLOPS, Case
 from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Item
 
-# FLOP per attention entry and feature in the rates of targets. The forward counts what the tiled kernels execute; the
-# backward counts by FLOP_CONVENTION, although the tiled kernels execute 22.
+# FLOP per attention entry and feature, for the rates of targets. The forward counts the products that the tiled kernels
+# execute. The backward counts by FLOP_CONVENTION, although the tiled kernels execute 22.
 TARGET_FLOPS = {FORWARD: ("executed", 8), BACKWARD: ("counted", 16)}
 
 
@@ -63,7 +63,7 @@ class Target:
     kind: ClassVar[str] = TIME
 
     def reads(self, backend: str) -> list[tuple[Case, str]]:
-        """The cases and implementations that are compared; the first pair has to meet the target."""
+        """The pairs (case, implementation) that are compared; the first pair has to meet the target."""
         return [(self.case, backend)]
 
     def items(self, backend: str) -> list[Item]:
@@ -155,7 +155,9 @@ class CeilingShare(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class RateOverBaseline(Target):
-    """A backend reaches at least a multiple of the FLOP/s of a baseline, which may compute fewer FLOP.
+    """A backend reaches at least `at_least` times the FLOP/s of a baseline.
+
+    The baseline may compute fewer FLOP, as softmax attention alone does.
 
     Attributes:
         baseline: name of the implementation to compare with. If `executed`, it must compute softmax attention.

@@ -52,7 +52,8 @@ from benchmarks.targets.kinds import (
 )
 
 _MOST_DROPOUT_COST = 1.25
-# Short sequences require as much packing and writing as long ones, but fewer products.
+# Shares of the matrix-product ceiling. They are lower for short sequences, which require as much packing and writing as
+# long ones, but fewer products.
 _SHARES = {
     FORWARD: {SENTENCES: 0.65, PARAGRAPHS: 0.75, DOCUMENTS: 0.75},
     FORWARD_BACKWARD: {SENTENCES: 0.6, PARAGRAPHS: 0.7, DOCUMENTS: 0.7},
@@ -115,11 +116,13 @@ NEVER_SLOWER, CLEARLY_FASTER, TWICE_AS_FAST = 1.0, 1.2, 2.0
 
 
 def _corner_factor(case: Case) -> float:
-    """The required speed-up over eager in a corner case: in inference a factor that AVX2 reaches, in training 1.
+    """Returns the required speed-up over eager in a corner case.
 
-    In inference it is 2 if batch x heads is at least 10,000, because arithmetic and launch overhead limit many tiny
-    heads. It is 1.2 for at least 4 queries and 512 keys, because each key is used several times. Otherwise it is 1:
-    with one query, memory bandwidth limits both eager and the kernels.
+    In training it is 1. In inference it is a factor that AVX2 reaches:
+
+    - 2 if batch x heads is at least 10,000, because arithmetic and launch overhead limit many tiny heads;
+    - 1.2 for at least 4 queries and at least 512 keys, because each key is used several times;
+    - 1 in the other cases; with one query, memory bandwidth limits both eager and the kernels.
     """
     if case.mode != FORWARD:
         return NEVER_SLOWER
@@ -143,7 +146,7 @@ _GPU_RATES = {64: {FORWARD: 400, BACKWARD: 300}, 128: {FORWARD: 450, BACKWARD: 3
 FLASH_ATTENTION_3 = {FORWARD: 497, BACKWARD: 474}
 _OVER_FLASH_ATTENTION_3, _OVER_BEST_SDPA, _MOST_OVER_ONE_MAP = 1.05, 0.95, 1.4
 _LONG = tuple(length for length in GPU_LENGTHS if length >= 8192)
-# Factors over eager, of the forward and with the backward.
+# Required speed-ups over eager by shape: in inference, and in forward plus backward.
 _GPU_OVER_EAGER = dict(zip(GPU_SHAPES, ((6, 4), (8, 5), (15, 8))))
 _MOST_GATE_VECTOR_COST = 1.25
 

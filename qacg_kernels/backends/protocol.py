@@ -31,7 +31,7 @@ class Backend(Protocol):
     NEEDS_SELF_CHECK: bool
     TAKES_PACKED: bool
 
-    # Properties, not attributes: a module may then declare a narrower type.
+    # Properties, because type checkers let a module declare a narrower type for read-only members only.
     @property
     def DTYPES(self) -> tuple[torch.dtype, ...]: ...
 
@@ -52,7 +52,7 @@ class Backend(Protocol):
         """Returns the reasons why this backend cannot run on a device of its type; empty if it can."""
 
     def residuals(self, problem: Problem) -> Residuals:
-        """Which branch outputs the backend's backward reads, so that the forward must save them."""
+        """Returns which branch outputs the forward must save, because the backend's backward reads them."""
 
     def note(self, problem: Problem) -> str | None:
         """A remark for `explain` on how the backend would compute a call; None if there is none."""

@@ -10,9 +10,9 @@ m = (j // 16) % 8, the entry uses word m // 2: its low half if m is even, its hi
 16 lanes, or a thread that computes every 16th column, therefore uses all 128 bits of every counter. Positions i
 and j count from the start of the sequence, so a packed batch drops the same entries as its padded form.
 
-An entry is dropped when its 16 bits are below `drop_threshold(p)`: p is rounded to a multiple of 2**-16 that is
-less than 1. The kept entries are multiplied by `keep_scale(p)`, the inverse of the rounded keep probability, so
-the expectation is exact.
+An entry is dropped when its 16 bits are below `drop_threshold(p)`, which rounds p to a multiple of 2**-16 below 1.
+The kept entries are multiplied by `keep_scale(p)`, the inverse of the rounded keep probability. So dropout does not
+change the expected value of an entry.
 """
 
 from numbers import Integral

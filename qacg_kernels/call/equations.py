@@ -26,7 +26,7 @@ class Maps:
     row_max: Tensor  # (B, H, L)
     row_sum: Tensor  # (B, H, L)
     query_gate: Tensor | None  # (B, H, L)
-    key_gate: Tensor | None  # (B, H, L) in row form, (B, H, S) in column form
+    key_gate: Tensor | None  # (B, H, L) for a row gate, (B, H, S) for a column gate
 
     def combined(self) -> Tensor:
         """A = Z o (P + lambda G), eq. 7."""

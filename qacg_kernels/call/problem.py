@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qacg_kernels.call.gate import FORMS
 
-# A dictionary here and a comparison in `of_operator`, because FORMS.index() and get() would add launch overhead.
+# `options` uses this dictionary, and `of_operator` compares with the count: FORMS.index() and dict.get() are slower.
 _NUMBER_OF = {form: number for number, form in enumerate(FORMS)}
 _FORM_COUNT = len(FORMS)
 
@@ -159,7 +159,7 @@ class Problem:
 
 
 def row_dtype(query: Tensor) -> torch.dtype:
-    """The dtype of values per row (maximum, sum, gates, quasi_bias): float32, or float64 for float64 inputs."""
+    """The dtype of per-row values (maximum, sum, gates, quasi_bias): float32, or float64 for float64 inputs."""
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
@@ -185,8 +185,8 @@ class ForwardOutputs(NamedTuple):
 
     `softmax_out` and `quasi_out` are O1 and O2 (`Residuals`). `row_max` and `row_sum`, (B, H, L) or (T, H), are the
     maximum of each row's scores, and the sum of exp(score - maximum) over the row. The unit of the scores depends on
-    the backend, so only the backward of the backend that `dispatch.backward_of` returns may read them. `query_gate` and
-    `key_gate` are the gates lq and lk, present if the call has gate vectors.
+    the backend, so only the backward of the backend that `dispatch.backward_of` returns may read `row_max` and
+    `row_sum`. `query_gate` and `key_gate` are the gates lq and lk, present if the call has gate vectors.
     """
 
     out: Tensor

@@ -8,7 +8,7 @@ from torch import Tensor
 from qacg_kernels.call.masks import hides
 from qacg_kernels.call.problem import row_dtype
 
-# The choice of -log n_i as the bias of query i, where n_i is the number of keys that query i sees.
+# The argument that selects the bias -log n_i for query i, where n_i is the number of keys that query i sees.
 MINUS_LOG_KEYS: Literal["-log(keys)"] = "-log(keys)"
 QuasiBias = float | Tensor | Literal["-log(keys)"]
 

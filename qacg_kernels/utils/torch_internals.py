@@ -1,4 +1,4 @@
-"""Functions that use private functions of torch, with the reason, and the behaviour if torch does not have them.
+"""Functions that use private names of torch; each docstring has the reason and the behaviour without the name.
 
 Tested with torch 2.10, 2.13 and 2.15. "Saves 28 us" means that without the private function the launch overhead of a
 short call would be 28 us longer. These times were measured with `benchmarks.host_cost` on one core of a server. For
@@ -80,9 +80,9 @@ def below_autograd() -> contextlib.AbstractContextManager:
 
 
 def may_be_batched(tensors: tuple[Tensor | None, ...], like: Tensor) -> bool:
-    """Whether gradients may be batched (`is_grads_batched`), because their dispatch keys differ from those of `like`.
+    """Whether gradients may be batched (`is_grads_batched`): whether their dispatch keys differ from those of `like`.
 
-    Saves 67 us in a training step. Returns True without the private name, so that the operator is called.
+    If they may be, the operator must be called. Saves 67 us in a training step. Returns True without the private name.
 
     Args:
         tensors: the gradients; None if absent.
@@ -159,9 +159,9 @@ def constant_when_traced(function: Callable) -> Callable:
 def compiled_kernel(op: torch._ops.OpOverload) -> Callable:
     """A function that calls an operator's compiled kernel directly, for the self-check.
 
-    A dispatch mode then sees the kernel's allocations, but not the call of the operator. No public function calls one
-    registered kernel. If torch does not have `_op_dk` or `DispatchKey`, this raises AttributeError, at the first call
-    of a kernel variant.
+    A dispatch mode then sees the kernel's allocations, but not the call of the operator. No public function calls the
+    kernel that is registered for one dispatch key. If torch does not have `_op_dk` or `DispatchKey`, the first call of
+    a kernel variant raises AttributeError.
     """
     keys = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
     call = op._op_dk

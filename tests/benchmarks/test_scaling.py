@@ -62,7 +62,7 @@ def test_fit_has_no_negative_constant():
 
 def test_fit_with_too_few_or_mixed_records_raises():
     few = measured_times([Case(shape) for shape in SHAPES[:4]])
-    with pytest.raises(ValueError, match="cases: expected more than the 4 constants, got 4"):
+    with pytest.raises(ValueError, match="cases: expected more than 4, the number of constants, got 4"):
         cost_model.fit([*few, few[0]])
     enough = measured_times([Case(shape) for shape in SHAPES])
     with pytest.raises(ValueError, match=r"lengths: expected at least two.*got \{128\}"):

@@ -428,7 +428,9 @@ class TanhGates(ReleasedContextGuided):
 
 
 def test_cg_bert_with_another_gate_raises():
-    with pytest.raises(ValueError, match=r"FusedContextMixing, .*relative difference .* Its gate must be a sigmoid"):
+    with pytest.raises(
+        ValueError, match=r"FusedContextMixing, .*relative difference .* The module's gate must be a sigmoid"
+    ):
         apply_fused_attention(strengthen(TanhGates()))
 
 

@@ -327,7 +327,7 @@ def test_read_calibration_of_other_labels_raises(folders, tmp_path):
         rows = AspectSentiment.from_pretrained(folders[0]).questions().rows(TEXTS[0])
         np.testing.assert_array_equal(trained.probabilities(rows), probabilities_of(trained.logits(rows), [1.75] * 3))
         write_calibration(folders[0], Calibration((1.75, 2.0), FITTED.fit))
-        with raises("ModelFolderError: expected one temperature, or 3, one for each label, got 2"):
+        with raises("ModelFolderError: expected 1 temperature, or 3 (one for each label), got 2"):
             load_trained(folders[0])
     finally:
         path.unlink()

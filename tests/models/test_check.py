@@ -104,7 +104,7 @@ def test_check_without_doubts_gives_no_advice(tmp_path, capsys):
     ]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,aspect,label", *rows]))
     assert main(["check", str(tmp_path / "reviews.csv")]) == 0
-    assert "doubtful labels: 0 of 40 (0.0%), by TF-IDF with logistic regression in cross-validation\n" in (
+    assert "doubtful labels: 0 of 40 (0.0%), found by TF-IDF with logistic regression in cross-validation\n" in (
         capsys.readouterr().out
     )
 

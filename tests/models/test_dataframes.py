@@ -297,12 +297,12 @@ def test_predict_column_names_without_columns_raise(ask):
 
 
 def test_predict_arrow_table_names_to_pandas(ask):
-    with raises("TypeError: texts: expected a pandas DataFrame or Series, ...got pyarrow.Table. Convert frames"):
+    with raises("TypeError: texts: expected a pandas DataFrame or Series, ...got pyarrow.Table. Convert polars"):
         ask.predict(pa.table({"text": TEXTS}))
 
 
 def test_evaluate_arrow_table_names_to_pandas(ask):
-    with raises("TypeError: frame: expected a pandas DataFrame ...got pyarrow.Table. Convert frames"):
+    with raises("TypeError: frame: expected a pandas DataFrame ...got pyarrow.Table. Convert polars"):
         ask.evaluate(pa.table({"text": TEXTS}))
 
 
@@ -316,7 +316,7 @@ def test_predict_mapping_without_pandas_raises(ask, monkeypatch):
         return plain(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_pandas)
-    with pytest.raises(InputError, match=r"pandas: expected the package, .*pip install pandas"):
+    with pytest.raises(InputError, match=r"pandas: expected an installed package, got none\..*pip install pandas"):
         ask.predict({"text": [TEXTS[0]]})
 
 

@@ -139,7 +139,7 @@ def test_int8_without_torchao_names_the_package(model, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.1+cpu")
     assert int8_error(model).startswith(
-        "int8: expected torchao of at least 0.18, got 0.9.1+cpu; run pip install 'torchao>=0.18'"
+        "int8: expected torchao 0.18 or newer, got 0.9.1+cpu; run pip install 'torchao>=0.18'"
     )
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.0")
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)

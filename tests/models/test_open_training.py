@@ -67,9 +67,12 @@ def test_selection_note_of_one_evaluation_names_the_last_step(dataset, tmp_path)
     options = replace(OPEN, patience=None, eval_every=3, max_steps=3)
     record = trained(dataset, tmp_path / "m", options).record
     value = f"{record.selected.value:.1%}"
-    assert selection_note(record) == f"weights of the last step, 3, without selection (strict accuracy on dev: {value})"
+    assert (
+        selection_note(record)
+        == f"weights of the last step, 3, without checkpoint selection (strict accuracy on dev: {value})"
+    )
     card = (tmp_path / "m" / "README.md").read_text(encoding="utf-8")
-    assert "rows of test. Weights of the last step, 3, without selection.\n" in card
+    assert "rows of test. Weights of the last step, 3, without checkpoint selection.\n" in card
 
 
 def test_resolve_options_given_epochs_are_kept(dataset):

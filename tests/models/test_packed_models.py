@@ -500,7 +500,9 @@ BAD_INPUTS = {
     "TypeError: cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype torch.float32": {
         "cu_seqlens": torch.tensor([0.0, 5, 6, 9])
     },
-    "ValueError: cu_seqlens: expected shape (B + 1,) for 0 and each sequence's end": {"cu_seqlens": torch.tensor([0])},
+    "ValueError: cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence": {
+        "cu_seqlens": torch.tensor([0])
+    },
     "ValueError: cu_seqlens: expected offsets from 0 to T = 9 ..., got ...0 to 8 with a smallest difference of 1": {
         "cu_seqlens": torch.tensor([0, 5, 6, 8])
     },

@@ -287,7 +287,7 @@ def test_trained_model_answers_by_the_question(tokenizer):
         (lambda a: a.answer("", "Text."), "question: expected text, got ''"),
         (lambda a: a.answer("Where?", " \n"), r"context: expected text, got ' \\n'"),
         (lambda a: a.answer(None, "Text."), "question: expected text, got None"),
-        (lambda a: a.answer("Where? " * 20, "Text."), "max_length: expected more than 59, .*, got 48"),
+        (lambda a: a.answer("Where? " * 20, "Text."), r"max_length: expected more than 59 \(.*\), got 48\. Increase"),
     ],
 )
 def test_answers_bad_question_raises(tokenizer, call, message):

@@ -76,8 +76,10 @@ def test_table_of_last_steps_states_no_selection():
     selected, last = record(0), record(1, eval_every=3)
     last = replace(last, selected=replace(last.selected, step=last.steps))
     text = markdown([row_of(last)])
-    assert "\n\nWeights of the last step, without selection. abacus" in text and "selected on" not in text
-    mixed = "Checkpoints selected on dev. Weights of the last step, without selection, in 1 of 2 runs. abacus"
+    assert "\n\nWeights of the last step, without checkpoint selection. abacus" in text and "selected on" not in text
+    mixed = (
+        "Checkpoints selected on dev. Weights of the last step, without checkpoint selection, in 1 of 2 runs. abacus"
+    )
     assert mixed in markdown([row_of(one) for one in (selected, last)])
 
 

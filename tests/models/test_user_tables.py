@@ -423,7 +423,7 @@ def test_tsv_of_your_own_is_not_taken_for_sentihood(tmp_path):
 def test_tsv_of_your_own_beside_csv_is_ambiguous(tmp_path):
     for name, mark in (("train.tsv", "\t"), ("train.csv", ",")):
         write_table(tmp_path / name, GERMAN, mark)
-    with raises("DataError: has both train.csv and train.tsv; keep one of them"):
+    with raises("DataError: expected one file for train, got train.csv and train.tsv; keep one of them"):
         load_data(tmp_path, ("train",))
 
 

@@ -23,22 +23,22 @@ from qacg_models.modules.softmax_attention import merge_heads, split_heads
 def gradient_relevance(output: Tensor, inputs: Tensor, relevance: Tensor, eps: float = 1e-7) -> Tensor:
     """Returns the relevance of a module's inputs x, given the relevance R of its outputs y.
 
-    The relevance is `|x * d(s . y)/dx|` with s = R / y, scaled so that its sum equals the sum of R. For attention, use
-    `attention_relevance`.
+    The relevance is `|x * d(s . y)/dx|` with s = R / y. It is scaled so that its sum over the last dimension equals
+    that of R. For attention, use `attention_relevance`.
 
     Args:
         output: y, (..., N), computed from `inputs` with autograd enabled.
         inputs: x, (..., M).
         relevance: R, (..., N).
-        eps: added to x, to y and to the divisor of the scaling, so that a value of 0 is no divisor of 0. A divisor of 0
-            gives NaN.
+        eps: added to x, and to both divisors: y, and the sum of the unscaled relevance. If a divisor is 0 nevertheless,
+            the result is NaN.
 
     Returns:
         (..., M) relevance, without gradient. Its sum over the last dimension equals the sum of `relevance`, up to
         `eps`. If all gradients are 0, so is the relevance, because the inputs do not change the outputs.
 
     Raises:
-        TypeError: an argument is no floating tensor, or `eps` is no number.
+        TypeError: `output`, `inputs` or `relevance` is not a floating-point tensor, or `eps` is not a number.
         ValueError: the shapes do not match, `inputs` does not require gradients, `output` was not computed from
             `inputs` with autograd enabled, or `eps` is not finite.
 
@@ -89,8 +89,9 @@ def attention_relevance(
         (..., S, D) relevance of the values.
 
     Raises:
-        TypeError: an argument is no floating tensor, `eps` is no number, or outside autocast `attention` does not have
-            the promoted dtype of `output` and `relevance`.
+        TypeError: an argument other than `eps` is not a floating-point tensor, `eps` is not a number, or the dtype of
+            `attention` is not the one to which `output` and `relevance` promote. Autocast accepts any floating-point
+            dtype of `attention`.
         ValueError: the shapes do not match, or `eps` is negative or not finite.
 
     Example:
@@ -117,7 +118,7 @@ def attention_relevance(
 
 
 def _check_tensors(**given: object) -> None:
-    """Raises TypeError unless all arguments are floating tensors."""
+    """Raises TypeError unless all arguments are floating-point tensors."""
     for name, t in given.items():
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
@@ -135,7 +136,8 @@ class LayerwiseRelevance:
     """Relevance of every token for one logit per example.
 
     Attributes:
-        tokens: (B, L) relevance at the embeddings. The sum over an example equals its `logit`, up to the rules' `eps`.
+        tokens: (B, L) relevance at the embeddings. The sum over the tokens of an example equals its `logit`, up to the
+            `eps` of the rules.
         layers: num_layers + 1 tensors (B, L): relevance at the embeddings (equal to `tokens`), and after each layer, in
             the order of the layers.
         logit: (B,) the logits whose values were distributed over the tokens.
@@ -158,7 +160,8 @@ def layerwise_relevance(
     Args:
         model: a sequence classifier of this package, which is run in evaluation mode. No other thread may run the model
             at the same time.
-        batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
+        batch: keyword arguments of the model's forward. The batch is padded and has no text_ids. Its labels are
+            ignored.
         target: class whose logit is distributed: an integer for all examples, or (B,) integers; None: for each example
             the class with the highest logit.
 

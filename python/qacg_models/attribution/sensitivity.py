@@ -19,7 +19,8 @@ def token_sensitivity(
     Args:
         model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
             change. No other thread may run the model at the same time.
-        batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
+        batch: keyword arguments of the model's forward. The batch is padded and has no text_ids. Its labels are
+            ignored.
         target: class of the logit: an integer for all examples, or (B,) integers; None: for each example the class with
             the highest logit.
 
@@ -49,12 +50,13 @@ def token_sensitivity(
 def embedding_gradient(model: EncoderPreTrainedModel, batch: Mapping[str, Tensor], weights: Tensor) -> Tensor:
     """Returns the gradient of sum(weights * logits) with respect to the output of the embeddings, after LayerNorm.
 
-    The result equals `backward_gradient(sensitivity_grads)` of the released code.
+    The result equals `backward_gradient(sensitivity_grads)` of the code released with QACG-BERT.
 
     Args:
         model: a sequence classifier of this package, which is run in evaluation mode; parameter gradients do not
             change. No other thread may run the model at the same time.
-        batch: keyword arguments of the model's forward for a padded batch, without text_ids; labels are ignored.
+        batch: keyword arguments of the model's forward. The batch is padded and has no text_ids. Its labels are
+            ignored.
         weights: (B, num_labels) weights of the logits.
 
     Returns:

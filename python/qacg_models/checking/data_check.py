@@ -1,4 +1,7 @@
-"""Checks of a data set before training: format, balance, repeated rows, leakage, tokens, quality, doubtful labels."""
+"""Checks of a data set before training.
+
+They cover format, balance, repeated rows, leakage, tokens, expected macro-F1 and doubtful labels.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class DataCheck:
         total = len(self.rows)
         share = f"{len(self.doubts):,} of {total:,} ({len(self.doubts) / total:.1%})"
         advice = "; check the first rows, and correct wrong labels" if self.doubts else ""
-        return f"doubtful labels: {share}, by {self.doubted_by}{advice}"
+        return f"doubtful labels: {share}, found by {self.doubted_by}{advice}"
 
     def _cells(self, doubt: Doubt) -> list[str]:
         row, labels = self.rows[doubt.row], self.dataset.task.labels
@@ -103,7 +106,10 @@ class DataCheck:
                 rows.writerow([escape_formula(cell) for cell in self._cells(doubt)])
 
     def to_json(self) -> dict:
-        """Returns the results as JSON types; `doubts` has a dictionary from FIELDS to text for each doubtful label."""
+        """Returns the results as JSON types.
+
+        `doubts` is a list with a dictionary for each doubtful label. Its keys are FIELDS, its values strings.
+        """
         dataset, labels = self.dataset, self.dataset.task.labels
         return {
             "format": self.format_reason,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-# By number of training sentences and model: lowest and highest macro-F1 on test in %, among the data sets of
-# benchmarks/results/learning (means over seeds): SentiHood, SemEval-2014, and generated English and German reviews,
-# the last two without MiniLM.
+# Lowest and highest macro-F1 on test in %, by number of training sentences and model. Each bound is the mean over the
+# seeds of one data set in learning-curves.jsonl: SentiHood, SemEval-2014, or generated English or German reviews.
+# The file has no results of MiniLM for the generated reviews.
 CURVES: dict[int, dict[str, tuple[int, int]]] = {
     50: {"TF-IDF": (32, 48), "scratch": (25, 46), "minilm": (37, 46)},
     100: {"TF-IDF": (33, 58), "scratch": (21, 64), "minilm": (45, 53)},

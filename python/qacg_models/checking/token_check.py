@@ -21,14 +21,16 @@ _WORD = re.compile(r"[^\W\d_]+")
 class TokenCheck:
     """Counts over the distinct training texts, or over a sample of them (`check_tokens`).
 
+    The length of a text includes the special tokens. If the model's inputs contain the name of a context, the length
+    also includes the tokens of the longest name.
+
     Attributes:
         start: a line that names what training starts from (a checkpoint or random weights), and the reason.
         vocabulary: tokenizer or checkpoint whose vocabulary is used, or "learned from the texts".
         texts: number of examined texts.
         max_length: maximum length of the model in tokens.
-        cut: number of texts with more than `max_length` tokens, which are truncated.
-        longest: length of the longest text in tokens. This length and those for `cut` include the special tokens and,
-            if the model's inputs contain the name of a context, the tokens of the longest name.
+        cut: number of texts that are truncated, because they are longer than `max_length`.
+        longest: length of the longest text in tokens.
         words: number of words in the examined texts.
         pieces: number of tokens of the words.
         unknown: number of these tokens that are the unknown token.
@@ -51,12 +53,12 @@ class TokenCheck:
             self.start,
             f"tokens: the longest of {counted(self.texts, 'text')} has {self.longest:,}; the model reads"
             f" {self.max_length}",
-            f"vocabulary ({self.vocabulary}): {per_word:.2f} pieces per word, {unknown:.2%} of the pieces unknown",
+            f"vocabulary ({self.vocabulary}): {per_word:.2f} tokens per word, {unknown:.2%} of the tokens unknown",
         ]
         if self.cut:
             found.append(
-                f"warning: {counted(self.cut, 'text is', 'texts are')} longer than {self.max_length} tokens"
-                f" ({self.cut / self.texts:.1%}) and truncated; pass a larger --max-length, or split the texts"
+                f"warning: {counted(self.cut, 'text is', 'texts are')} longer than {self.max_length} tokens and"
+                f" truncated ({self.cut / self.texts:.1%} of the texts); pass a larger --max-length, or split the texts"
             )
         if per_word > MOST_PIECES or unknown > 0.01:
             found.append(

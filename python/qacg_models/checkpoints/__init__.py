@@ -1,8 +1,11 @@
-"""Loading checkpoints of several programs, with a report about every tensor; none is initialised silently.
+"""Loading checkpoints of several programs, with a report about every tensor.
+
+No missing tensor is initialised silently. A "head over any encoder" is BertSum or Query Attention: its encoder can be
+BERT or any other text encoder without contexts.
 
 | content | module |
 |---|---|
-| names of tensors in other checkpoints | `tensor_names.py`; for heads over any encoder `head_names.py` |
+| tensor names in checkpoints of other programs | `tensor_names.py`; for heads over any encoder `head_names.py` |
 | reading files, and errors for damaged ones | `files.py` |
 | a checkpoint that has been read | `source.py` |
 | the configuration, and its comparison with the shapes of the tensors | `config_fields.py` |

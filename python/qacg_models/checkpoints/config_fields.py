@@ -35,10 +35,10 @@ def configuration(
 ) -> tuple[PreTrainedConfig, list[str]]:
     """Returns the configuration for loading a checkpoint into a model of this package.
 
-    The value of a field is that in `overrides`, otherwise that in the checkpoint's configuration file, otherwise that
-    of the tensors (see `variant`), otherwise the default. If `overrides` has the number or the names of the labels, the
-    number and the names in the file are ignored. The caller then calls `check_agreement` to compare the fields with the
-    tensors.
+    The value of a field comes from the first of these sources that has it: `overrides`, the checkpoint's configuration
+    file, the tensors (see `variant`), the default. If `overrides` has the number or the names of the labels, the number
+    and the names in the file are ignored. This function does not compare the fields with the tensors: the caller calls
+    `check_agreement`.
 
     Args:
         config_class: class of the configuration.
@@ -49,8 +49,8 @@ def configuration(
         The configuration, and notes about inferred and dropped fields.
 
     Raises:
-        CheckpointError: there is no configuration file; it is for another architecture; it has neither a model type nor
-            a number of heads, and `overrides` has no number of heads; or a field is unknown or invalid.
+        CheckpointError: there is no configuration file; the file is for another architecture; the file has no model
+            type, and neither the file nor `overrides` has num_attention_heads; or a field is unknown or invalid.
     """
     if source.fields is None:
         raise CheckpointError(
@@ -116,11 +116,12 @@ def _of_another_model(
 
 
 def variant(source: Source) -> dict[str, object]:
-    """Returns the configuration fields that the tensors determine; a field without its tensor is left out.
+    """Returns the configuration fields that the tensors determine.
 
-    The fields are num_labels, contexts (their number), context_projection, lambda_bias, lambda_per_head and pooler. A
-    checkpoint with a pooler gate has the attention pooler if its attention layers are called Wq, Wk and Wv. With the
-    names query, key and value, the gate is not used, and the pooler is "cls".
+    The fields are num_labels, contexts (their number), context_projection, lambda_bias, lambda_per_head and pooler.
+    Fields whose tensors are missing are left out. A checkpoint with a pooler gate has pooler "attention" if its
+    attention layers are called Wq, Wk and Wv. If they are called query, key and value, the released code stores the
+    gate but does not use it, so pooler is "cls".
     """
     tensors = source.tensors
     fields: dict[str, object] = {}
@@ -185,6 +186,7 @@ def _advice(field: str, size: int) -> str:
     return {
         "vocab_size": f"Set it to {size}, or set {asking_for('resize_vocabulary')}.",
         "max_position_embeddings": f"Set it to {size}, or a smaller value with {asking_for('truncate_positions')}.",
-        "num_contexts": f"Name {size} contexts, or fewer with {asking_for('truncate_contexts')}.",
-        "num_labels": f"Name {size} labels, or start a new classifier with {asking_for('ignore_mismatched_sizes')}.",
+        "num_contexts": f"Set contexts to {size} names, or fewer with {asking_for('truncate_contexts')}.",
+        "num_labels": f"Set num_labels or id2label to {size} labels, or start a new classifier with "
+        f"{asking_for('ignore_mismatched_sizes')}.",
     }.get(field, f"Set it to {size}.")

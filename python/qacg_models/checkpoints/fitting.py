@@ -36,7 +36,7 @@ def fit(
         expected: shapes of the tensors of the model by their names in this package.
         model: name of the model, for the report.
         heads: number of attention heads of the model.
-        initializer_range: standard deviation of the random rows that are added to the word table.
+        initializer_range: standard deviation of the random rows that are added to the word embeddings.
         permissions: what the user permits if a tensor is missing or has another shape.
         not_needed: regular expressions for the names of tensors that the model does not use.
 
@@ -45,9 +45,10 @@ def fit(
         package; and the report.
 
     Raises:
-        CheckpointError: a part of the model, one of PARTS, is incomplete; the checkpoint has backbone tensors or gate
-            biases that the model lacks; or a tensor has another shape, is not of a floating-point dtype, or contains
-            NaN or infinity. `permissions` can allow missing tensors and some changes of shape.
+        CheckpointError: the checkpoint lacks a backbone tensor, or some tensors of another part (PARTS) but not all; it
+            has backbone tensors or gate biases that the model lacks; or a tensor has another shape, is not of a
+            floating-point dtype, or contains NaN or infinity. `permissions` can allow missing tensors and some changes
+            of shape.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}
@@ -131,7 +132,7 @@ def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor |
     """Converts a context projection between (D, D), shared by the heads of size D, and (hidden, hidden).
 
     Returns:
-        The tensor and a note of the change; or None and advice for the error, "" if there is none.
+        The tensor and a note of the change; or None and advice for the error ("" without advice).
     """
     if tensor.dim() != len(shape):
         return None, ""
@@ -140,7 +141,7 @@ def _projection(tensor: Tensor, shape: torch.Size, heads: int) -> tuple[Tensor |
     if all(size * heads == had for size, had in zip(shape, tensor.shape)):
         block = tensor[tuple(slice(size) for size in shape)]
         if torch.equal(_repeated(block, heads), tensor):
-            return block.clone(), "the projection that all heads share"
+            return block.clone(), "reduced to one projection, because those of all heads are equal"
         return None, ". The heads have different projections, which one shared projection cannot replace."
     return None, ""
 
@@ -154,7 +155,7 @@ def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
     """Converts a layer of the gate between one row for all heads and one row per head.
 
     Returns:
-        The tensor and a note of the change; or None and advice for the error, "" if there is none.
+        The tensor and a note of the change; or None and advice for the error ("" without advice).
     """
     if tensor.dim() != len(shape):
         return None, ""
@@ -167,7 +168,7 @@ def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
     if had == 1:
         return tensor.expand(shape).clone(), "one gate repeated for every head, the same computation"
     if heads == 1 and bool((tensor == tensor[:1]).all()):
-        return tensor[:1].clone(), "the gate that all heads share"
+        return tensor[:1].clone(), "reduced to one gate, because those of all heads are equal"
     return None, ". The heads have different gates, which one shared gate cannot replace."
 
 

@@ -36,7 +36,7 @@ def fit_head(
         expected: shapes of the tensors of the model by their names in this package.
         buffers: names of tensors that the model computes, which the checkpoint may lack.
         base: prefix of the tensors of the encoder.
-        aliases: pairs of names of a head module, the published name and that in this package, each with a final dot.
+        aliases: pairs (published name, name in this package) of a head module; each name ends with a dot.
         source: path of the checkpoint, for messages and the report.
         model: name of the model, for messages and the report.
         initialize_missing: allow missing tensors, which keep their random initial values.
@@ -105,7 +105,7 @@ def _check_unused(report: Report, layout: HeadLayout, base: str, expected: Colle
     if unused:
         raise CheckpointError(
             f"{source}: expected only tensors that the encoder has, got {some(unused)}. "
-            "Use the configuration of that encoder."
+            "Use the configuration of the checkpoint's encoder."
         )
 
 

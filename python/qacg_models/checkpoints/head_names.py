@@ -9,7 +9,8 @@ In this package, tensors of the encoder have the base prefix of the model, and t
 | its successor PreSumm | `bert.model.embeddings.LayerNorm.weight` | `ext_layer.wo.weight` |
 | an encoder only | `embeddings.LayerNorm.weight`, with any prefix | none |
 
-Each layout may have the prefix `module.`, and gamma and beta in its LayerNorms.
+In each layout, all names may have the prefix `module.`, and LayerNorms may have gamma and beta instead of weight and
+bias.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class HeadLayout:
         base: prefix of the encoder in this package, such as `bert.`.
         encoder: prefix of the encoder in the checkpoint.
         outer: prefix of the head in the checkpoint.
-        head: name, in the checkpoint, of the head module that this package names differently, with a final dot; empty
+        head: name in the checkpoint of a head module that has another name in this package; it ends with a dot. Empty
             if there is no such module.
-        our_head: name of that module in this package, with a final dot; empty if `head` is empty.
+        our_head: name of this module in this package; it ends with a dot. Empty if `head` is empty.
         gamma_beta: whether LayerNorm has gamma and beta instead of weight and bias.
     """
 
@@ -54,8 +55,7 @@ class HeadLayout:
             names: tensor names of the checkpoint.
             encoder_names: names of the tensors of the encoder, without a prefix.
             base: prefix of the encoder in this package.
-            aliases: pairs of names of a head module, the published name and that in this package, each with a final
-                dot.
+            aliases: pairs (published name, name in this package) of a head module; each name ends with a dot.
         """
         names = list(names)
         plain = [norm_from_gamma_beta(name) for name in names]

@@ -26,9 +26,10 @@ class Prepared:
 
     Attributes:
         config: configuration of the model.
-        tensors: the tensors for the model, by their names in this package; without tensors that the checkpoint lacks.
-        own_names: maps the names in the model to the names in this package. The names in a base model lack the prefix
-            `bert.`.
+        tensors: the tensors for the model, by their names in this package (`tensor_names.py`). Tensors that the
+            checkpoint lacks are left out.
+        own_names: maps the names in the model's state dict to the names in this package. They differ for a base model,
+            whose names have no prefix `bert.`.
         report: the report about every tensor.
     """
 
@@ -38,7 +39,7 @@ class Prepared:
     report: Report
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns the tensors by their names in the model."""
+        """Returns the tensors by their names in the model's state dict."""
         return {name: self.tensors[ours] for name, ours in self.own_names.items() if ours in self.tensors}
 
 
@@ -86,7 +87,7 @@ def prepare(
 
 
 class CheckpointLoading(ReportedLoading):
-    """Mixin that precedes PreTrainedModel: loads checkpoints of several programs."""
+    """Mixin that loads checkpoints of several programs; a base class before PreTrainedModel."""
 
     @classmethod
     def from_pretrained(
@@ -102,9 +103,9 @@ class CheckpointLoading(ReportedLoading):
         output_loading_info: bool = False,
         **kwargs,  # configuration fields, and the options of transformers' from_pretrained
     ):
-        """Loads a checkpoint of this package, of the released code, or of a BERT.
+        """Loads a checkpoint of this package, of the released code, or of BERT.
 
-        The released code is the published code of QACG-BERT or CG-BERT. A checkpoint of a BERT is from TensorFlow or
+        The released code is the published code of QACG-BERT and CG-BERT. BERT checkpoints come from TensorFlow or
         transformers.
 
         A logger reports loaded, missing, unexpected and reshaped tensors, at level INFO if all tensors match, otherwise
@@ -119,11 +120,11 @@ class CheckpointLoading(ReportedLoading):
             config: a configuration, or its file or folder; None: the file beside the weights.
             initialize_missing: initialise at random the tensors that the checkpoint should contain but lacks; False:
                 raise an error.
-            truncate_positions: allow dropping the last rows of the position table, if max_position_embeddings=N is
-                smaller than the table.
-            truncate_contexts: allow dropping the last rows of the context table, if `contexts` has fewer names than the
-                table has rows. Checkpoints of the released code have 8 rows.
-            resize_vocabulary: allow dropping or adding rows of the word table, if vocab_size=N differs from the table.
+            truncate_positions: allow dropping the last position embeddings, if the checkpoint has more than
+                max_position_embeddings=N.
+            truncate_contexts: allow dropping the last context embeddings, if the checkpoint has more than `contexts`
+                has names. Checkpoints of the released code have 8.
+            resize_vocabulary: allow dropping or adding word embeddings, if the checkpoint does not have vocab_size=N.
             ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
             output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
                 key "report".

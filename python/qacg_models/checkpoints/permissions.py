@@ -15,11 +15,11 @@ class Permissions:
     """What loading may do to a checkpoint that does not fit; nothing by default.
 
     Attributes:
-        initialize_missing: initialise at random the missing tensors of the backbone, and of other parts of which the
-            checkpoint has some tensors.
-        truncate_positions: drop the last rows of the position table.
-        truncate_contexts: drop the last rows of the context table.
-        resize_vocabulary: drop the last rows of the word table, or add new rows.
+        initialize_missing: initialise at random the missing tensors of the backbone, and of parts that the checkpoint
+            contains incompletely. (Parts that it does not contain at all need no permission.)
+        truncate_positions: drop the last position embeddings.
+        truncate_contexts: drop the last context embeddings.
+        resize_vocabulary: drop the last word embeddings, or add new ones.
         ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
     """
 

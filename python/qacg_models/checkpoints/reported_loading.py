@@ -18,7 +18,7 @@ OPTIONS = ("dtype", "torch_dtype", "attn_implementation", "quantization_config")
 
 
 class ReportedLoading:
-    """Base of the mixins that precede PreTrainedModel and read checkpoints."""
+    """Base of the mixins that load checkpoints; a model lists them before PreTrainedModel."""
 
     @classmethod
     def load_reported(
@@ -46,8 +46,8 @@ class ReportedLoading:
         None, transformers' `from_pretrained` builds the model, and no report is logged.
 
         Args:
-            read: function of the path, `model_args`, and by keyword `use_safetensors`, `variant` and the remaining
-                keyword arguments. It returns the model, and the loading info with the report under "report".
+            read: function that is called as `read(path, *model_args, use_safetensors=..., variant=..., **kwargs)`. It
+                returns the model, and the loading info with the report under "report".
 
         Returns:
             The model; with output_loading_info the pair of the model and the loading info.
@@ -110,7 +110,7 @@ def _check_sources(name: object, weights_only: bool, options: Mapping[str, objec
 
 
 def _freeze_unread(model: nn.Module) -> None:
-    """Calls `freeze_unread` of modules again, because transformers' loading creates new, trainable parameters."""
+    """Freezes unused parameters again, because transformers' loading replaces them by trainable ones."""
     for module in model.modules():
         if hasattr(module, "freeze_unread"):
             module.freeze_unread()

@@ -1,12 +1,12 @@
 """Tensor names in checkpoints of other programs, and their conversion in both directions.
 
-In this package, tensors have the names of a model with a head, and the attention has the released names:
-`bert.encoder.layer.0.attention.self.query.weight`, `classifier.bias`. A `Layout` describes the names in a file.
+The "names in this package" are those of a model with a head, such as `classifier.bias`. The attention layers are named
+as in the released code: `bert.encoder.layer.0.attention.self.query.weight`. A `Layout` describes the names in a file.
 `to_ours` converts a name of the file to one of this package, and `from_ours` converts it back.
 
-| layout | the same tensor |
+| layout | name of the same tensor |
 |---|---|
-| Hugging Face, any head | `bert.embeddings.LayerNorm.weight`, without `bert.` in a file of the base model |
+| Hugging Face | `bert.embeddings.LayerNorm.weight` with any head, without `bert.` in a file of the base model |
 | TensorFlow-converted | `embeddings.LayerNorm.gamma` |
 | released state dict | `bert.embeddings.LayerNorm.gamma`, with the prefix `module.` after training on several GPUs |
 | TensorFlow | `bert/embeddings/LayerNorm/gamma`; dense weights are called `kernel` and are transposed |

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Names of flags that differ from the names of their fields, by field.
 NAMES = {"from_checkpoint": "from"}
-# Fields of DataOptions whose values a trained model defines.
+# Fields of DataOptions whose values a trained model determines, so they have no flag in commands that load a model.
 TRAINING_FIELDS = ("aspects", "labels", "absent_label", "dev_fraction", "dev_seed")
 
 
@@ -117,7 +117,10 @@ def check_machine_flags(arguments: argparse.Namespace) -> None:
 
 
 def print_machine_line(trained: TrainedModel, batch_size: int) -> None:
-    """Prints the batch size, its flag and, for a model on the CPU, the threads to stderr; in the main process only."""
+    """Prints the batch size and, for a model on the CPU, the number of threads to stderr, with their flags.
+
+    Only the main process prints.
+    """
     if is_main():
         threads = "" if trained.model.device.type != "cpu" else f", {counted(trained.thread_count, 'CPU thread')}"
         flags = "--batch-size, --threads" if threads else "--batch-size"

@@ -116,7 +116,7 @@ class ContextFromLayerConfig(ContextConfig):
 
 
 class GatedContextFields(ContextFromLayerFields, total=False):
-    """The fields of `GatedContextConfig` for which its subclasses have no parameter of their own."""
+    """The fields of `GatedContextConfig` that its subclasses accept as `**kwargs`, for their signatures."""
 
     lambda_per_head: bool
 

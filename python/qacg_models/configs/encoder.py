@@ -203,9 +203,9 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
-        """Reads a configuration file as transformers does, and replaces its model type if it is in `reads`.
+        """Reads a configuration file as transformers does.
 
-        The new model type is that of this class.
+        A model type that is in `reads` is replaced by the model type of this class.
         """
         found, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         if found.get("model_type") in cls.reads:
@@ -326,7 +326,7 @@ def check_labels(config: PreTrainedConfig) -> None:
 def complete_labels(given: dict[str, Any]) -> None:
     """Checks the fields id2label, label2id and num_labels before transformers reads them.
 
-    If id2label is missing, it is added from label2id, which transformers would ignore.
+    If only label2id is given, id2label is added to match it, because transformers ignores label2id without id2label.
 
     Raises:
         TypeError, ValueError: a field is invalid, or id2label has another number of labels than num_labels.

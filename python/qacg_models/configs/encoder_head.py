@@ -53,7 +53,8 @@ class EncoderHeadConfig(PreTrainedConfig):
         check_dtypes(kwargs)
         self.encoder = _encoder_config(encoder)
         chosen = self.encoder._attn_implementation
-        if chosen is not None:  # without this entry, transformers would reset the choice of the encoder
+        if chosen is not None:
+            # Without this entry, transformers would reset the attention implementation of the encoder.
             kwargs.setdefault("attn_implementation", {"encoder": chosen})
         super().__init__(**kwargs)
         self.check()

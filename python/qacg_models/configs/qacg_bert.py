@@ -20,7 +20,7 @@ class QACGBertConfig(GatedContextConfig):
         lambda_bias: whether the linear layers that compute the gates have biases.
         quasi_scale: alpha, the factor of the quasi-attention map; 1 in the published code.
         quasi_bias: number that is added to the scores of the quasi-attention map (published: 0); or "-log(keys)", which
-            adds -log(n) for a query that attends to n keys. If all scores of such a query are 0, its row of the map
+            adds -log(n) for a query that attends to n keys. With "-log(keys)", a row of the map whose scores are all 0
             sums to quasi_scale * n / (n + 1).
         beta: factor of the query gate in lambda; 1 in the published code.
         gamma: factor of the key gate in lambda; 1 in the published code.

@@ -60,7 +60,7 @@ _BERT_FIELDS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
     *("initializer_range", "layer_norm_eps"),
 )
-# Written only if they differ from the default, since other models raise an error for such a field.
+# Written only if they differ from the default, since a model without the field raises an error for it.
 _OPTIONAL_FIELDS = ("layer_norm_initializer", "outside_positions", "answer_pooler")
 _TOKENIZER_FILES = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -96,7 +96,7 @@ def convert(
         drop_unplaced: True: drop tensors that the format "huggingface" cannot store, such as contexts. False: such
             tensors raise CheckpointError.
         overwrite: replace a model folder at `dst`.
-        seed: seed of the random values of new rows of the word table (`resize_vocabulary`) and, in the format "own", of
+        seed: seed of the random values of new word embeddings (`resize_vocabulary`) and, in the format "own", of
             tensors that the source lacks.
 
     Returns:
@@ -173,7 +173,7 @@ def _write_own(
     model.save_pretrained(folder)
     report = info["report"]
     if report.missing:
-        report.notes.append(f"missing tensors have initial values of seed {seed}")
+        report.notes.append(f"missing tensors have initial values (seed {seed})")
     return report
 
 

@@ -62,7 +62,7 @@ def write_head(
         model.save_pretrained(folder)
         report = info["report"]
         if report.missing:
-            report.notes.append(f"missing tensors have initial values of seed {seed}")
+            report.notes.append(f"missing tensors have initial values (seed {seed})")
         return report
     kind = ready.encoder.model_type
     if to != "released" or ready.model_type != "bertsum" or kind not in _BERTS:

@@ -8,13 +8,13 @@
 | readers of the formats | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
 | CSV delimiters, text encodings, Excel and Parquet | `delimiters.py`, `encodings.py`, `tables.py` |
 | lines of a text file, items of a JSON array | `lines.py` |
-| records of your own tables as examples, and their task | `records.py` |
-| unusable rows, and the error that lists these rows | `row_problems.py` |
+| conversion of records of your own tables to examples; detection of their labels and aspects | `records.py` |
+| unusable rows: counts, or an error that lists the rows | `row_problems.py` |
 | columns of pandas DataFrames | `frames.py` |
 | texts to predict | `requests.py` |
 | options for reading data | `options.py` |
 | reading a data set, its splits and their overlap | `dataset.py` |
-| division of the training file into splits | `splitting.py` |
+| division of a training file into training, dev and test rows | `splitting.py` |
 | Arrow storage for millions of examples and features | `arrow_rows.py`, `example_table.py`, `feature_table.py` |
 | warnings about the data | `data_warnings.py` |
 | sentence splitting and text normalisation | `sentences.py` |

@@ -26,7 +26,7 @@ from qacg_models.utils.plain_text import parse_json, unescape_formula
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
 
-# Number of the record's first line (of its row, for Excel and Parquet), and its texts by the names in `Columns`.
+# Line number (row number for Excel and Parquet) where the record begins, and its texts by the names in `Columns`.
 Record = tuple[int, dict[str, str]]
 # Optional column that assigns a labelled row to a split.
 SPLIT_COLUMN = "split"
@@ -46,13 +46,13 @@ class Columns:
         delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
             from the header.
         encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
-        wide: whether the table has a column for each aspect. Such a table has no columns named `aspect` and `label`;
-            its records have the aspect and the label under these two keys.
+        wide: whether the table has a column of labels for each aspect. `aspect` and `label` then
+            name keys of the records, not columns of the table.
         aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
 
     Raises:
         InputError: two columns have the same name, the delimiter is invalid, or the encoding is not one of Python's
-            encodings for files.
+            text encodings for files (`encodings.checked_encoding`).
     """
 
     text: str = "text"
@@ -93,12 +93,12 @@ class Columns:
 
     @property
     def split(self) -> str | None:
-        """The name of the split column, SPLIT_COLUMN; None if rows have no labels, or another field has this name."""
+        """SPLIT_COLUMN; None if `label` is None or another field has this name."""
         others = [*self.names(), *(self.aspect_columns or ())]
         return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
 
     def of_texts(self, **names: str | None) -> Columns:
-        """Returns these columns for a file of texts without labels.
+        """Returns a copy for a file of texts without labels, which is not wide.
 
         Args:
             **names: names of columns by field; aspect, label, id and target are None unless they are given.
@@ -117,7 +117,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
         path: the file.
         columns: names of the fields.
         suffix: one of SUFFIXES or ".txt" (read as CSV), which selects the format; None: the suffix of `path`.
-        others: also yield the other columns, if the suffix is one of TABLES.
+        others: also yield the columns that `columns` does not name, if the suffix is one of TABLES.
 
     Raises:
         DataError: the file cannot be read, or violates its format; the message names the file and, if known, the line.
@@ -312,7 +312,7 @@ def _distinct(names: list[str]) -> list[str]:
 def _object(path: Path, line: int, record: object, columns: Columns) -> dict:
     if not isinstance(record, dict):
         names = ", ".join(columns.required())
-        raise DataError(path, line, f"expected an object with {names}, got a value of type {type(record).__name__}")
+        raise DataError(path, line, f"expected an object with the keys {names}, got the type {type(record).__name__}")
     _check_names(path, line, list(record), columns)
     return record
 

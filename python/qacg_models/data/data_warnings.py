@@ -16,8 +16,9 @@ from qacg_models.utils.cells import counted
 if TYPE_CHECKING:
     import numpy as np
 
-# An accuracy over 50 rows has a standard error of up to 7 percentage points; over 30 sentences up to 9, since errors
-# within a sentence are correlated. If a label has fewer than 10 rows, about one of them is in dev.
+# Smaller numbers give a warning. The standard error of an accuracy is up to 7 percentage points for 50 rows. It is up
+# to 9 for the rows of 30 sentences, because the errors within a sentence are correlated. Of 10 rows with a label, about
+# one is in dev.
 LEAST_ROWS, LEAST_DEV_SENTENCES, LEAST_CLASS_ROWS = 50, 30, 10
 SHOWN = 3  # maximum number of examples in a warning
 _TEXT = 60  # maximum number of characters of a text in an example
@@ -33,9 +34,9 @@ class DataWarning:
             them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: number of groups of names (`similar_names`), labels (`rare_class`), pairs of text and aspect
-            (`contradictory_labels`) or rows (`duplicate_rows`) with the problem. For `no_absent_rows` and `few_rows`,
-            the number of all rows; for `few_dev_sentences`, the number of all distinct sentences.
+        count: a number that depends on the code. `similar_names`: groups of similar names; `rare_class`: rare labels;
+            `contradictory_labels`: pairs of text and aspect with several labels; `duplicate_rows`: rows that repeat an
+            earlier row; `no_absent_rows` and `few_rows`: all rows; `few_dev_sentences`: all distinct sentences.
         examples: one description for each of the first SHOWN findings. `similar_names`: the names of a group;
             `rare_class`: a label and its number of rows; `contradictory_labels` and `duplicate_rows`: context, text,
             line numbers (or entries of a DataFrame's index) and labels. Empty for other codes.
@@ -63,8 +64,8 @@ def training_warnings(
     Args:
         splits: labelled rows by split name; no split is required.
         task: labels and aspects of the rows.
-        indices: for rows of DataFrames, the index of the frame by split name. Messages then show entry N - 1 of the
-            index instead of line number N. None: messages show line numbers.
+        indices: for rows of DataFrames, the frame's index by split name. A message then shows entry N - 1 of the index
+            for a row whose `line` is N. None: messages show line numbers.
 
     Returns:
         The warnings, at most one about each problem of a split:
@@ -161,7 +162,7 @@ def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | Non
 def _few_rows(split: str, rows: Sequence[Example]) -> DataWarning | None:
     if len(rows) >= LEAST_ROWS:
         return None
-    error = 50 / max(len(rows), 1) ** 0.5  # of a share of one half, in percentage points
+    error = 50 / max(len(rows), 1) ** 0.5  # at an accuracy of 50 %, where it is highest; in percentage points
     message = (
         f"metrics on {counted(len(rows), 'row')} are imprecise: the standard error of an accuracy is up to"
         f" {error:.0f} percentage points; evaluate on at least {LEAST_ROWS} rows, preferably on hundreds"
@@ -174,7 +175,8 @@ def _repeated_rows(
 ) -> Iterator[DataWarning]:
     """Yields at most one warning about contradictory labels and, with `duplicates`, one about duplicate rows.
 
-    Rows are compared if they have the same context and, ignoring case and repeated spaces, the same text.
+    Two rows contradict each other if context and text are equal and the labels differ. They are duplicates if the
+    labels are equal too. The comparison of texts ignores case and repeated spaces.
     """
     import numpy as np
 

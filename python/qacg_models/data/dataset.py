@@ -43,10 +43,9 @@ class Dataset:
         task: labels and aspects.
         splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
         files: the files of each split.
-        contexts: names of the contexts: each target combined with each aspect; the aspects alone for a task without
-            targets. The targets are those of the training files or, if no training file was read, of the other files.
-            Targets are in natural order (2 before 10), aspects in the task's order. The position of a context is its
-            id.
+        contexts: context names; the position is the context id. A task with targets has a context for each target and
+            aspect; other tasks have one for each aspect. Targets are those of the training files or, if no training
+            file was read, of all files. They are in natural order (2 before 10), aspects in the task's order.
         overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
             spaces.
         sources: the folder or files passed to `load_data`.
@@ -55,8 +54,8 @@ class Dataset:
         skipped: the notes about skipped rows.
         dev_origin: how the training file was divided into training and dev rows, and what the dev metric estimates;
             empty if the file was not divided.
-        indices: for DataFrames, the index of the frame by split name; its entry N - 1 belongs to the row whose `line`
-            is N. Empty for files.
+        indices: for DataFrames, the frame's index by split name; entry N - 1 of the index belongs to the row whose
+            `line` is N. Empty for files.
     """
 
     task: Task
@@ -112,16 +111,17 @@ def load_data(
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects. None: for a published format, the task of that format; for your own tables,
-            the names in `options`, otherwise the names in the training files (in the first split, if train is not
-            read).
+        task: expected labels and aspects. None: the task of a published format or, for your own tables, the labels
+            and aspects in `options`. Those that `options` does not name are read from the training files (from the
+            first split, if train is not read).
 
     Returns:
         The data set.
 
     Raises:
-        DataError: a file is missing or unusable, or its rows do not fit the task, another file or another split; the
-            message names the file and, if known, the line.
+        DataError: a file is missing or unusable; its rows have a label, an aspect or a context that the task or the
+            training split lacks; or two files contradict each other. The message names the file and, if known, the
+            line.
         InputError: `path` is empty, `options` do not fit the data, openpyxl is not installed, or a temporary file
             cannot be written.
     """
@@ -130,7 +130,7 @@ def load_data(
     found = _files(sources, data_format)
     divided = "dev" not in found and "train" in found and any(one == "train" or one not in found for one in splits)
     missing = [split for split in splits if split not in found and split not in optional]
-    # Division creates dev; the column `split` of your own tables may also contain the other splits.
+    # Division always creates dev. For your own tables, the column `split` can create the other splits too.
     made = [] if not divided else ["dev"] if data_format.records is None else missing
     _refuse_missing([split for split in missing if split not in made], sources[0], data_format)
     files = {split: parts for split, parts in found.items() if split in splits or (divided and split == "train")}
@@ -361,7 +361,7 @@ def _refuse_missing(splits: Sequence[str], path: Path, data_format: Format) -> N
 
 
 def _check_marks(tables: Mapping[str, ExampleTable], files: Mapping[str, Sequence[Path]]) -> None:
-    """Raises DataError if the column `split` of a file for one split marks rows of another split."""
+    """Raises DataError if the column `split` contradicts the split of its file."""
     for split, rows in tables.items():
         if others := sorted(counts(rows, "split").keys() & set(SPLITS) - {split}):
             reason = f"expected rows of the split {split}, got rows marked as {others[0]} in the column 'split'"
@@ -374,18 +374,19 @@ def _divide(
     """Divides the rows of the training files into splits.
 
     Returns:
-        The splits by name, a line about the division, and where the dev rows come from (RESERVED or CUT).
+        The splits by name, a log line about the division, and the origin of the dev rows (RESERVED or CUT).
     """
     reserved, left_out = split_by_column(rows, files["train"])
     parts: dict[str, Sequence[Example]] = {**reserved}
     if "test" in parts and "test" in files:
-        reason = f"has rows marked as test in the column 'split', and the folder has {files['test'][0].name}"
+        reason = f"expected one source of test rows, got the column 'split' and the file {files['test'][0].name}"
         raise DataError(files["train"][0], None, f"{reason}; keep one of them")
     if "dev" in parts:
         if (options.dev_fraction, options.dev_seed) != (DataOptions.dev_fraction, DataOptions.dev_seed):
-            reason = "the column 'split' marks the dev rows; omit both"
+            reason = "omit both, because the column 'split' marks the dev rows"
             raise InputError(
-                f"dev_fraction, dev_seed: expected neither, got {options.dev_fraction}, {options.dev_seed}: {reason}"
+                f"dev_fraction, dev_seed: expected the defaults, got {options.dev_fraction}, {options.dev_seed};"
+                f" {reason}"
             )
         sizes = ", ".join(f"{len(part)} {name}" for name, part in parts.items())
         note = f"the column 'split' divides the rows: {sizes}"

@@ -24,7 +24,7 @@ def checked_encoding(name: str) -> str:
     """Returns the name of a text encoding: "utf-8" for all spellings of UTF-8, other names unchanged.
 
     Raises:
-        InputError: Python has no text encoding of that name, or files do not use it (such as utf-7).
+        InputError: Python has no text encoding of that name, or it is not an encoding of files (utf-7, for example).
     """
     try:
         found = codecs.lookup(name)
@@ -41,8 +41,9 @@ def checked_encoding(name: str) -> str:
 def open_as_utf8(path: Path, handle: BinaryIO, encoding: str) -> BinaryIO:
     """Returns a stream that converts a file from another encoding to UTF-8; closing the stream closes `handle`.
 
-    Reading the stream raises DataError, with line and byte, for bytes that the encoding cannot decode. It also raises
-    DataError if `encoding` is a Western encoding, and the file looks like UTF-8 or UTF-16.
+    Reading the stream raises DataError for bytes that the encoding cannot decode, and for a missing byte order mark
+    that the encoding requires. If `encoding` is Latin-1, Latin-9 or Windows-1252, reading a file that looks like UTF-8
+    or UTF-16 raises DataError too.
 
     Args:
         path: path of the file, for errors.

@@ -24,7 +24,7 @@ class DataError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One sentence with one context, and its line in the file.
+    """One sentence with one context, and the line of this row in the file.
 
     Attributes:
         id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence.
@@ -49,7 +49,7 @@ class Example:
 
     @property
     def group(self) -> tuple[str, str]:
-        """(id, target): the same for all rows of a sentence and target. Metrics by group evaluate these together."""
+        """(id, target), equal for the rows that metrics by group evaluate together."""
         return self.id, self.target
 
 

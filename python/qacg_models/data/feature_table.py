@@ -116,7 +116,7 @@ def write_features(path: Path, rows: Sequence[Example], encoding: Encoding) -> i
 def read_features(path: Path, rows: int, encoding: Encoding) -> FeatureTable | None:
     """Returns memory-mapped features of a file that `write_features` wrote.
 
-    The rows themselves are not compared: use another path if the data may have changed.
+    The content of the rows is not compared, only their number. If the data may have changed, write to another path.
 
     Args:
         path: the file.

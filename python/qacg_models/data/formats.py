@@ -27,9 +27,9 @@ class Format:
         published: function that yields the rows of a file for a task; None for your own tables.
         records: function that yields the records of a table of your own, which `records.py` converts to rows; None for
             published formats.
-        suffixes: suffixes by which a single file is detected if no format has its name in `names`.
-        recognises: function that returns whether the content of a file has this format; called for files that have
-            such a name or suffix.
+        suffixes: suffixes that identify the format of a single file whose name is not in the `names` of any format.
+        recognises: function that returns whether the content of a file has this format; called for files whose name or
+            suffix fits.
         note: a line to print when the format is read, such as the opinions that are left out.
 
     Raises:
@@ -56,10 +56,14 @@ class Format:
             DataError: the folder has several files for the split.
         """
         found = [folder / name for name in self.names(split) if (folder / name).is_file()]
-        if self.records is not None:  # files of published formats can have the same names
+        if self.records is not None:  # a published format can use the same name (train.tsv)
             found = [path for path in found if self.recognises(path)]
         if len(found) > 1:
-            raise DataError(folder, None, f"has both {found[0].name} and {found[1].name}; keep one of them")
+            raise DataError(
+                folder,
+                None,
+                f"expected one file for {split}, got {found[0].name} and {found[1].name}; keep one of them",
+            )
         return found[0] if found else None
 
     def examples(self, path: Path, task: Task, names: Columns, skipped: RowProblems | None = None) -> Iterator[Example]:
@@ -91,7 +95,7 @@ def _xml_names(split: str) -> tuple[str, ...]:
     return (f"{split}.xml", *(published[name] for name in (split,) if name in published))
 
 
-# If a folder has a data set in two published formats, which give the same rows, the first of these formats is read.
+# A folder can contain one data set in two published formats, which give the same rows. The format listed first is read.
 FORMATS = (
     Format(
         "sentihood-tsv",
@@ -123,15 +127,15 @@ _UNREADABLE = (".xls", ".ods", ".numbers")
 
 
 def find_format(path: Path, name: str = "auto") -> Format:
-    """Detects the format of a folder or of a single file.
+    """Returns the format of a folder or of a single file; detects it if `name` is "auto".
 
     Args:
         path: the folder or file.
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
-        DataError: `path` does not exist; or its file names fit no format, or formats of different data sets; or two
-            files are for the same split.
+        DataError: `path` does not exist; no format fits its file names; formats that fit are not all for one task; or
+            two files are for the same split.
     """
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
@@ -146,8 +150,8 @@ def find_format(path: Path, name: str = "auto") -> Format:
     ]
     if not found:
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
-        reason = "expected data in a known format, got a folder without such files"
-        raise DataError(path, None, f"{reason}; name the training file as one of the formats requires: {known}")
+        reason = "expected data in a known format, got a folder with no file name that a format uses"
+        raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
     if len({one.task or one.name for one in found}) > 1:
         raise DataError(
             path, None, f"has data in the formats {' and '.join(one.name for one in found)}; select one with --format"

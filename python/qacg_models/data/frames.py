@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ON_EMPTY = ("raise", "skip")
-TO_PANDAS = "Convert frames of polars or Arrow by to_pandas()."  # advice of an error
+TO_PANDAS = "Convert polars and Arrow frames with to_pandas()."  # advice of an error
 LISTED = 10  # maximum number of rows in an error message
 
 
@@ -154,8 +154,8 @@ def data_frame(columns: Mapping[str, Sequence], places: Sequence[int], source: A
         import pandas
     except ImportError:
         raise InputError(
-            "pandas: expected the package, which is required to return a DataFrame, got none. Install it with pip"
-            " install pandas (the extra `pandas`), or pass a list of texts."
+            "pandas: expected an installed package, got none. To return a DataFrame, run pip install pandas (the extra"
+            " `pandas`); or pass a list of texts, for which lists are returned."
         ) from None
     has_index = _is_pandas(source, "DataFrame") or is_series(source)
     return pandas.DataFrame(dict(columns), index=source.index.take(places) if has_index else pandas.Index(places))

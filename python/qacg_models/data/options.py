@@ -49,7 +49,7 @@ class DataOptions:
     )
     wide: bool = _own(
         False,
-        "the table has a column for each aspect with labels as cells: all columns except text, id, target and split",
+        "the table has a column of labels for each aspect; these are all columns except text, id, target and split",
     )
     aspect_columns: tuple[str, ...] | None = _own(None, "the aspect columns of a wide table; implies --wide", kind=list)
     skip_empty: bool = _own(
@@ -83,7 +83,7 @@ class DataOptions:
             if self.is_wide and value != f"{name.removesuffix('_column')}":
                 raise InputError(
                     f"{name}: expected none for a wide table, which has a column for each aspect, got {value!r}; omit"
-                    f" {name}; or, for a table with a row for each aspect, pass wide=False (--no-wide) and no"
+                    f" {name}. For a table with a row for each aspect, pass wide=False (--no-wide) instead, and omit"
                     " aspect_columns"
                 )
         object.__setattr__(self, "encoding", self.columns().encoding)

@@ -1,8 +1,10 @@
 """Examples and the task from records of your own tables.
 
-Labels and aspects can have any names; the text `None` is a label name, not a missing value. Without ids, all
-records with the same text and target share an id, even if they are not adjacent. A record that repeats an aspect of its
-id gets a new id instead, which later records with this text and target share.
+Labels and aspects can have any names; the text `None` is a label name, not a missing value.
+
+Without a column of ids, all records with the same text and target get the same id, even if they are not adjacent. An id
+has at most one record for each aspect. If an aspect is repeated, a new id begins: this record and later ones with the
+same text and target get the new id.
 """
 
 import re
@@ -26,7 +28,7 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
     """
     numbers = {aspect: number for number, aspect in enumerate(task.aspects)}
     line_before, same_line = 0, 0
-    latest: dict[bytes, tuple[str, int]] = {}  # by text and target: the last group, and a bit for each of its aspects
+    latest: dict[bytes, tuple[str, int]] = {}  # by text and target: the newest id, and a bit for each of its aspects
     for line, record in records:
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
         target = record[columns.target] if columns.target else ""
@@ -63,17 +65,17 @@ def discover(
     Args:
         records: the records of the file; read only if `aspects` or `labels` is None.
         path: path of the file, for errors.
-        columns: names of the record's fields.
-        aspects, labels: names in the order of their indices; None: the names in the records, in
-            natural order.
+        columns: names of the records' fields.
+        aspects, labels: names in the order of their indices; None: the names in the records, in natural order (2
+            before 10).
         absent_label: the label that means "no opinion", which gets index 0; None: the label "none", ignoring case and
             surrounding spaces, if there is one.
 
     Raises:
-        DataError: the records have fewer than two labels; or a detected aspect column has more than MOST_LABELS
-            distinct values, or no label in common with the other aspect columns.
-        InputError: `absent_label` is not a label; or `aspects` or `labels` has too few names, or an empty or repeated
-            one.
+        DataError: there are no records, or they have fewer than two labels. Or a detected aspect column has more than
+            MOST_LABELS distinct values, or no label in common with the other aspect columns.
+        InputError: `absent_label` is not a label; or `aspects` or `labels` has too few names, an empty name or a
+            repeated name.
     """
     found_aspects, found_labels = set(aspects or ()), set(labels or ())
     if aspects is None or labels is None:

@@ -23,7 +23,7 @@ class Request:
         line: number of the line or row, in the file, on which the text begins.
         text: the text.
         id, target, aspect: the cells of these columns; None if the column is not read.
-        others: the cells of the other columns of a table, by name; None if they are not requested.
+        others: the cells of columns that `Columns` does not name, by column name; None if they are not requested.
         skipped: whether a cell is empty, so that the row gets no prediction.
     """
 
@@ -73,7 +73,7 @@ def read_requests(
         path: the file, or `lines.STANDARD_INPUT`.
         data_format: one of FORMATS; a txt file has one text per line.
         columns: names of the columns of a table.
-        others: also yield the other columns of a table.
+        others: also yield the columns of a table that `columns` does not name.
         skipped: counter of rows with an empty cell, which are yielded with `skipped` set to True; None: such rows
             raise DataError.
 

@@ -1,4 +1,4 @@
-"""Unusable rows of a file: one error that lists them, or counts of them by problem if they are skipped."""
+"""Unusable rows of a file: an error that lists the rows, or counts of skipped rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

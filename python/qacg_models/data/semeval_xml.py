@@ -85,7 +85,7 @@ class _Sentences(xml.sax.ContentHandler):
         split_context(aspect, self.task, self.path, self._line())
         label = class_index(polarity, self.task, self.path, self._line())
         if self.labels.setdefault(aspect, label) != label:
-            raise self._error(f"sentence {self.sentence!r} has two polarities for {category!r}")
+            raise self._error(f"sentence {self.sentence!r}: expected one polarity for {category!r}, got two; keep one")
 
     def _line(self) -> int:
         return self._locator.getLineNumber()

@@ -43,8 +43,8 @@ def split_dev(rows: Sequence[Example], fraction: float, seed: int) -> tuple[Exam
 def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str, ExampleTable], int]:
     """Splits rows by their column `split`.
 
-    Rows with an empty cell in this column are training rows. Training rows whose text is also in dev
-    or test are left out.
+    Rows with an empty cell in this column are training rows. Training rows whose text is also in dev or test are left
+    out.
 
     Args:
         rows: the rows of the training files.

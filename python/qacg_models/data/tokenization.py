@@ -58,8 +58,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4000, min_frequency:
     _set_text_steps(learner, lowercase=True, keep_marks=True)
     normalize = learner.normalizer.normalize_str
     letters = sorted({letter for text in texts for letter in normalize(text)} - {" "})
-    # The trainer numbers inner letters in hash order, which differs between runs and decides ties. As special tokens
-    # they have fixed numbers; only the vocabulary of this tokenizer is used below.
+    # The trainer numbers the letters inside words in hash order. That order differs between runs and decides ties, so
+    # the letters are passed as special tokens, which have fixed numbers. Only the learner's vocabulary is used below.
     known = [*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=known, show_progress=False
@@ -129,7 +129,10 @@ def load_tokenizer(path: Path | str, lowercase: bool = True) -> PreTrainedTokeni
         raise InputError(f"{path}: tokenizer.json cannot be loaded ({error})") from None
     missing = [name for name in ("pad_token", "cls_token", "sep_token") if getattr(tokenizer, name) is None]
     if missing:
-        raise InputError(f"{path}: the tokenizer has no {', '.join(missing)}")
+        raise InputError(
+            f"{path}: expected a tokenizer with pad_token, cls_token and sep_token, got one without"
+            f" {', '.join(missing)}"
+        )
     return tokenizer
 
 

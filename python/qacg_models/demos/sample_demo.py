@@ -20,7 +20,7 @@ from qacg_models.reporting.result_tables import (
 from qacg_models.reporting.tables import metric_cells, text_table, undefined_notes
 from qacg_models.runs.options import TrainingOptions
 
-LAMBDA_ROWS = 240  # number of first test rows over which lambda is averaged: those of 40 reviews
+LAMBDA_ROWS = 240  # lambda is averaged over this number of test rows, the first ones: those of 40 reviews
 MARGIN = 0.15  # minimum lead of the model's strict accuracy over that of the majority baseline on test
 POSITIVE, NEGATIVE = "positive", "negative"
 TEXT = "The food was great, but the waiter was rude"
@@ -59,8 +59,9 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         options: options of training; None: those that `training_options` returns.
 
     Returns:
-        0, or 1 if the operator is outside its error budget, or if the model's strict accuracy on test is less than
-        MARGIN above that of the majority baseline.
+        0; or 1 if an output or gradient of the operator exceeds its error budget (`testing.parity_report` of
+        qacg_kernels), or if the model's strict accuracy on test is less than MARGIN above that of the majority
+        baseline.
 
     Raises:
         InputError, OSError: `report` or `output` cannot be replaced or written, or the training fails.
@@ -77,7 +78,7 @@ def run(report: Path | str, output: Path | str, options: TrainingOptions | None 
         "Written by qacg demo; nothing on this page is loaded from elsewhere.",
     )
     check_output(output, overwrite=True)
-    # The page has the sections in this order; they are filled in another order, that of the steps.
+    # The page has the sections in this order. The steps below fill them in another order.
     results, confidence, maps, gate, training, speed, agreement, machine = (
         page.section(title)
         for title in (
@@ -152,8 +153,8 @@ def next_commands(output: Path) -> list[str]:
 def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[Example]:
     """Returns up to four rows to show, chosen by text and true labels, so that they are the same for every model.
 
-    At most two texts with a positive and a negative row are chosen: the shortest one, and the shortest of the others
-    that has more than eight words. Each gives its first positive row and its first negative row.
+    Candidates are the texts with a positive and a negative row. Two of them are used: the shortest, and the shortest of
+    the others with more than eight words. The result has the first positive and the first negative row of each.
     """
     by_sentence: dict[str, list[Example]] = {}
     for row in rows:
@@ -263,8 +264,9 @@ def _attention(page, section, trained, rows: Sequence[Example]) -> None:
     labels, first = trained.task.labels, getattr(trained.model.config, "context_from_layer", 0)
     section.text(
         "The maps of the last layer: queries are rows, keys are columns. Positive weights are blue, negative ones"
-        " orange, and 0 has the colour of the page. The upper maps are the softmax attention P, on a scale from 0 to 1;"
-        " the middle ones are the aspect's part λ·G, and the lower ones are the sum A, which the model uses."
+        " orange, and 0 has the colour of the page. The upper maps show softmax attention P, on a scale from 0 to 1."
+        " The middle maps show λ·G, the quasi-attention map G of the aspect, weighted by λ. The lower maps show"
+        " A = P + λ·G, which the model uses."
     )
     if trained.model.config.context_standalone:
         section.text(
@@ -289,13 +291,12 @@ def _gate(page, section, trained, rows: Sequence[Example]) -> None:
     from qacg_models.reporting.attention_maps import mean_lambda
 
     section.text(
-        "λ weights the sigmoid map of the aspect: above 0 the map adds weight to keys, below 0 it subtracts weight."
+        "λ weights the quasi-attention map of the aspect: above 0 it adds attention to keys, below 0 it subtracts some."
     )
     first = getattr(trained.model.config, "context_from_layer", 0)
     lambda_table(page, section, "lambda", mean_lambda(trained, rows[:LAMBDA_ROWS]), first=first)
     section.text(
-        f"λ by layer and head, the mean over all tokens of the first {LAMBDA_ROWS} test rows. The gate decides the"
-        " sign and the weight of the sigmoid map: at λ = 0 attention is plain softmax, below 0 the sigmoid map is"
-        " subtracted.",
+        f"λ by layer and head: the mean over all tokens of the first {LAMBDA_ROWS} test rows. The gate computes λ for"
+        " each token and head. At λ = 0, attention is plain softmax.",
         "note",
     )

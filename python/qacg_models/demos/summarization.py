@@ -1,7 +1,8 @@
 """`python -m qacg_models.demos.summarization`: trains a small BertSum on invented minutes, and prints a summary.
 
-The documents consist of sentences made from the phrases in sample/minutes.json: talk, and decisions, which are the
-summary. The demo shows that training and selection work; its results say nothing about summaries of other texts.
+The sentences of the documents are generated from the phrases in sample/minutes.json. Some of them report decisions,
+which are the summary; the others are talk. The demo shows that training and selection work; its results say nothing
+about summaries of other texts.
 """
 
 import json
@@ -95,9 +96,10 @@ def train_summarizer(documents: list[Minutes], seed: int = 0) -> ExtractiveSumma
 
 @torch.no_grad()
 def _attend_nearby_at_first(model: BertSumForExtractiveSummarization) -> None:
-    """Sets position embeddings to sinusoids, and keys equal to queries: near tokens then score higher from the start.
+    """Sets position embeddings to sinusoids, and the weights of keys to those of queries.
 
-    From random weights, training takes thousands of steps until each [CLS] attends to its own sentence.
+    Near tokens then have higher attention scores from the start. From random weights, training takes thousands of steps
+    until each [CLS] attends to its own sentence.
     """
     positions = model.bert.embeddings.position_embeddings.weight
     positions.copy_(0.3 * model.encoder.pos_emb.positions(len(positions))[0])

@@ -46,8 +46,8 @@ class AspectSentiment(AspectPredictor):
             mode, and `fold_context` folds its context layers into the projections of attention.
 
     Raises:
-        TypeError: `trained` is not a TrainedModel; or a context layer, or a projection to be folded, has a hook or a
-            wrapper such as an adapter.
+        TypeError: `trained` is not a TrainedModel; or a context layer, or an attention projection of its encoder layer,
+            has a hook or a wrapper, such as an adapter.
 
     Example:
         >>> reviews = {
@@ -86,7 +86,8 @@ class AspectSentiment(AspectPredictor):
             aspect: name of the column of aspects.
             label: name of the column of labels.
             start: "minilm", "scratch" (random weights) or the path of a checkpoint; None: MiniLM if its package is
-                installed, the texts are English and the options fit it, otherwise random weights.
+                installed, the texts are English and no option excludes it, otherwise random weights. A model size,
+                `tokenizer`, `max_length` above 512 and `protocol="released"` exclude it.
             dev: a frame with the rows of dev; None: the rows that the column `split` marks as dev. Without such rows,
                 the share `dev_fraction` (0.1 by default) of the sentences becomes dev.
             output: folder to create for the model; None: keep the model in memory only.
@@ -255,8 +256,8 @@ class AspectSentiment(AspectPredictor):
             found: the predictions of each text; empty for a skipped text.
             texts: the user's frame or Series, whose index the predictions have.
             columns: cells of the texts, by "text", "aspect" and "target", for the rows of skipped texts.
-            asked: for predictions by sentence, the number of contexts of each text that is not skipped, by position of
-                the text in `texts`; None for other predictions.
+            asked: for predictions by sentence: the number of contexts for which a text is predicted, by position of the
+                text in `texts`; skipped texts have no entry. None for other predictions.
         """
         names = ["target"] if self.trained.task.has_targets else []
         names = [*(["sentence"] if asked is not None else []), *names, "text", "aspect", "label"]
@@ -362,7 +363,7 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         The options of training, and the options of reading the data, both by name.
 
     Raises:
-        TypeError: an option is unknown, or `fit` has an argument for it, such as `start` for `from_checkpoint`.
+        TypeError: an option is unknown, or an argument of `fit` replaces it (`start` replaces `from_checkpoint`).
     """
     own = {"from_checkpoint": "start", "text_column": "text", "aspect_column": "aspect", "label_column": "label"}
     training = {field.name for field in fields(TrainingOptions)} - own.keys()

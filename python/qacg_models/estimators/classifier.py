@@ -28,7 +28,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
     Args:
         text, aspect: names of the columns in a DataFrame or mapping X.
         start: "minilm", "scratch" (random weights) or the path of a checkpoint; None: MiniLM if its package is
-            installed, the texts are English and the options fit it, otherwise random weights.
+            installed, the texts are English and no option excludes it, otherwise random weights. A model size,
+            `tokenizer`, `max_length` above 512 and `protocol="released"` exclude it.
         options: other options of `qacg train` by name, such as {"epochs": 4}; None: no other options.
         random_state: seed of initial weights, order of rows and dropout, unless `options` has `seed`.
         verbose: whether `fit` prints log lines and progress.

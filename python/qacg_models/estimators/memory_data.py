@@ -146,7 +146,7 @@ def _reading(options: DataOptions, on_empty: str) -> DataOptions:
 
 
 def _with_rows_named(load: Callable[[], Any], indices: Mapping[Path, list]) -> Any:
-    """Returns the result of `load`, whose errors name rows by the index of the frame.
+    """Returns the result of `load`; its errors show entries of the frame's index, not lines.
 
     Args:
         load: function that reads the files.

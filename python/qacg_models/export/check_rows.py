@@ -69,7 +69,7 @@ def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example
         paths = read_run_file(folder / RUN_NAME)["data"]
         data = load_data(paths, ("dev", "test"), record.data_options, optional=("dev", "test"), task=record.task)
     except (InputError, KeyError, OSError):
-        return None  # the files were moved or changed; the description names the source of the examples
+        return None  # the files were moved or changed; `rows_at_hand` uses the sample
     same = [
         split
         for split, files in data.files.items()

@@ -1,7 +1,8 @@
 """Int8 linear layers of an ONNX graph, with the same arithmetic as `qacg predict --int8` (`inference/int8.py`).
 
 Weights have one scale per output channel. Inputs have one scale per token, so a prediction does not depend on the rest
-of its batch. A scale is the largest absolute value, divided by 127.5; scaled values are rounded to [-128, 127].
+of its batch. A scale is the largest absolute value, divided by 127.5. Scaled values are rounded and clamped to
+[-128, 127].
 
 Inputs and weights are stored as unsigned numbers with the zero point 128. On processors without VNNI, sums of products
 of unsigned and signed numbers saturate. Sums of products of unsigned numbers are exact on every processor.
@@ -38,7 +39,7 @@ def to_int8(graph: onnx.GraphProto) -> int:
     chosen = [node for node in graph.node if _multiplies_tokens(node, weights)]
     assert chosen, "torch's exporter has changed the names of modules"
     replaced = {id(node) for node in chosen}
-    quantized: set[str] = set()  # names of quantized inputs, which several layers can share
+    quantized: set[str] = set()  # inputs that already have quantizing nodes; several layers can share an input
     nodes = []
     for node in graph.node:
         if id(node) not in replaced:
@@ -113,7 +114,7 @@ def _multiply(values: str, weight: str, output: str) -> list[onnx.NodeProto]:
 def _chain(prefix: str, given: set[str], steps: list) -> list[onnx.NodeProto]:
     """Returns an ONNX node for each step (operator, inputs, output, attributes).
 
-    Tensor names get the prefix `prefix_`, except those in `given`.
+    Names of tensors become f"{prefix}_{name}", except the names in `given`.
     """
 
     def named(name: str) -> str:

@@ -33,7 +33,7 @@ class TracedModel:
 
 
 class _Logits(nn.Module):
-    """Maps token ids, mask and types, and context ids if the model has contexts, to the logits of a model."""
+    """A classifier with the inputs of an exported file, and only the logits as output."""
 
     def __init__(self, model: nn.Module):
         super().__init__()

@@ -60,8 +60,8 @@ class AspectPredictor:
             mode, and `fold_context` folds its context layers into the projections of attention.
 
     Raises:
-        TypeError: `trained` is not a TrainedModel; or a context layer, or a projection to be folded, has a hook or a
-            wrapper such as an adapter.
+        TypeError: `trained` is not a TrainedModel; or a context layer, or an attention projection of its encoder layer,
+            has a hook or a wrapper, such as an adapter.
 
     Example:
         >>> ask = AspectPredictor.from_pretrained("runs/mine")  # doctest: +SKIP
@@ -124,7 +124,7 @@ class AspectPredictor:
     def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
         """Checks the names of aspects and targets, and returns them as `Questions`.
 
-        The method `Questions.rows` makes the rows of a text.
+        `Questions.rows` then returns the rows of a text: the text with each pair of target and aspect.
 
         Args:
             aspects: names; None: all aspects of the model.
@@ -151,12 +151,14 @@ class AspectPredictor:
             targets: names, for a model with targets; None: the targets that occur in the text.
             batch_size: maximum number of rows in one packed batch; halved when memory runs out. A row is a text, or a
                 sentence of it, with one aspect (and one target).
-            by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence
-                separately; "document": one prediction from all sentences (`pieces.combine`).
+            by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence separately;
+                "document": each sentence separately, then combined to one prediction per text and context
+                (`pieces.combine`).
 
         Returns:
-            For one text, a list with a prediction for each target and aspect; with by="sentence", these predictions for
-            each sentence, one sentence after another. For a sequence of texts, a list of such lists.
+            For one text, a list with a prediction for each pair of target and aspect. With by="sentence", the list has
+            all predictions for the first sentence, then all for the next sentence, and so on. For a sequence of texts,
+            a list with one such list for each text.
 
         Raises:
             TypeError: an argument has the wrong type.
@@ -182,14 +184,15 @@ class AspectPredictor:
         Args:
             asked: the rows of each text; a text has at least one row, and all its rows have the same `sentence`.
             batch_size: maximum number of rows in a batch; halved when memory runs out.
-            by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence
-                separately; "document": one prediction from all sentences (`pieces.combine`).
-            seen: called after every batch with the number of its rows, divided by the number of all rows; None: a
-                progress bar is shown for more than 8,192 rows (SORTED_TOGETHER).
+            by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence separately;
+                "document": each sentence separately, then combined to one prediction per text and context
+                (`pieces.combine`).
+            seen: called after every batch with its share of all rows, in (0, 1]; None: a progress bar is shown for
+                more than 8,192 rows (SORTED_TOGETHER).
 
         Returns:
-            For each text, a prediction for each of its rows, in their order. With by="sentence", these predictions for
-            the first sentence, then for the next one, and so on.
+            For each text, a prediction for each of its rows, in the order of the rows. With by="sentence", each text
+            has all predictions for its first sentence, then all for the next sentence, and so on.
 
         Raises:
             TypeError: `batch_size` is not an integer.

@@ -1,4 +1,4 @@
-"""The contexts (aspects, and targets if the model has them) for which a text is predicted."""
+"""Selects the aspects (and targets, if the model has them) for which sentiment is predicted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qacg_models.errors import InputError
 
 @dataclass(frozen=True)
 class Questions:
-    """The aspects and targets for which each text is predicted.
+    """The aspects and targets for which the sentiment of each text is predicted.
 
     Attributes:
         task: labels and aspects of the model.
-        aspects: aspects for which a text is predicted, unless a call of `rows` gives an aspect.
+        aspects: the selected aspects; the argument `aspect` of `rows` overrides them.
         known_targets: targets of the model's contexts; ("",) for a model without targets.
-        targets: targets for which a text is predicted, unless a call of `rows` gives a target; None: the targets that
-            occur in the text.
+        targets: the selected targets, which the argument `target` of `rows` overrides; None: the targets that occur in
+            the text.
     """
 
     task: Task
@@ -68,14 +68,14 @@ class Questions:
 
         Args:
             text: the text.
-            row_id, line: id and line number that all these rows get.
-            target: the only target for which the text is predicted; None: `targets` of this object.
-            aspect: the only aspect for which the text is predicted; None: `aspects` of this object.
+            row_id, line: id and line number of all returned rows.
+            target: the only target to select; None: `self.targets`.
+            aspect: the only aspect to select; None: `self.aspects`.
 
         Raises:
             TypeError: `text`, `target` or `aspect` is not a str.
-            InputError: the text is empty or cannot be encoded, a name is unknown, or `target` and `targets` of this
-                object are None and the text contains no target of the model.
+            InputError: the text is empty or cannot be encoded; a name is unknown; or `target` and `self.targets` are
+                both None, and the text contains no target of the model.
         """
         targets, aspects = self.contexts(text, target, aspect)
         return [
@@ -87,17 +87,17 @@ class Questions:
     def contexts(
         self, text: str, target: str | None = None, aspect: str | None = None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the targets and the aspects for which a text is predicted.
+        """Returns the targets and the aspects that are selected for a text.
 
         Args:
             text: the text.
-            target: the only target for which the text is predicted; None: `targets` of this object.
-            aspect: the only aspect for which the text is predicted; None: `aspects` of this object.
+            target: the only target to select; None: `self.targets`.
+            aspect: the only aspect to select; None: `self.aspects`.
 
         Raises:
             TypeError: `text`, `target` or `aspect` is not a str.
-            InputError: the text is empty or cannot be encoded, a name is unknown, or `target` and `targets` of this
-                object are None and the text contains no target of the model.
+            InputError: the text is empty or cannot be encoded; a name is unknown; or `target` and `self.targets` are
+                both None, and the text contains no target of the model.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected str, got {type(text).__name__}")

@@ -18,7 +18,7 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.modules.context_fold import fold_context, has_context_layers
 from qacg_models.utils.quiet import quiet
 
-# The oldest tested release; some older releases compute int8 products as int32 products on the CPU, which is slow.
+# The oldest tested release. On the CPU, some older releases compute int8 products as int32 products, which is slow.
 LEAST_TORCHAO = (0, 18)
 
 
@@ -33,7 +33,8 @@ def in_int8(trained: TrainedModel) -> TrainedModel:
     Raises:
         InputError: the model is not on the CPU; torchao is missing, too old or incompatible with this torch; or int8
             products are not exact on this CPU.
-        TypeError: a context layer, or a projection to be folded, has a hook or a wrapper such as an adapter.
+        TypeError: a context layer, or an attention projection of its encoder layer, has a hook or a wrapper, such as an
+            adapter.
     """
     device = trained.model.device.type
     if device != "cpu":
@@ -66,7 +67,7 @@ def load_quantizer() -> Callable[[nn.Module], None]:
         raise InputError(f"int8: expected the package torchao, got none; {install}")
     version = importlib.metadata.version("torchao")
     if tuple(int(part) for part in version.split(".")[:2]) < LEAST_TORCHAO:
-        raise InputError(f"int8: expected torchao of at least {least}, got {version}; {install}")
+        raise InputError(f"int8: expected torchao {least} or newer, got {version}; {install}")
     try:
         with quiet("torchao", "torch.utils._pytree"):
             from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_

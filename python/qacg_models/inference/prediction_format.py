@@ -1,9 +1,9 @@
 """Predictions as lines of CSV or JSONL.
 
-A spreadsheet runs a CSV cell that begins with `=`, `+`, `-` or `@` as a formula, quoted or not. By default texts are
-written unchanged, for other programs. `escape_formulas` puts an apostrophe before such cells, for spreadsheets. Cells
-that begin with a tab, a carriage return or a full-width sign get an apostrophe too. White space or apostrophes may
-precede the sign (`utils.plain_text.escape_formula`).
+A spreadsheet program runs a CSV cell that begins with `=`, `+`, `-` or `@` as a formula, even if the cell is quoted. By
+default, texts are written unchanged, for other programs. With `escape_formulas`, an apostrophe is written before such
+cells, and before cells that begin with a tab, a carriage return or a full-width form of these signs. White space or
+apostrophes before the sign make no difference (`utils.plain_text.escape_formula`).
 """
 
 import csv
@@ -73,7 +73,7 @@ class PredictionLines:
 
     @property
     def written_as(self) -> str:
-        """A description of the format. An interrupted run is resumed only with the same description."""
+        """Description of the format; an interrupted run can be resumed only with the same description."""
         words = [self.data_format, *(["formulas escaped"] if self.escape_formulas else [])]
         if self.min_confidence is not None:
             words.append(f"uncertain below {self.min_confidence}")

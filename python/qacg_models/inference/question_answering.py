@@ -90,8 +90,8 @@ def windows(
     around = asked + tokenizer.num_special_tokens_to_add(pair=True)
     if max_length - around <= stride:
         raise InputError(
-            f"max_length: expected more than {around + stride}, since the question and special tokens take {around}"
-            f" tokens and consecutive windows share {stride}, got {max_length}"
+            f"max_length: expected more than {around + stride} ({around} tokens of the question and special tokens,"
+            f" {stride} of the stride), got {max_length}. Increase max_length, or decrease stride."
         )
     encoded = tokenizer(
         question,
@@ -172,7 +172,9 @@ class QuestionAnswerer:
         self.batch_size = batch_size
 
     def answer(self, question: str, context: str) -> Answer:
-        """Returns the best answer; "no answer" only if the model's configuration has `allow_no_answer=True`.
+        """Returns the best answer.
+
+        The answer can be "no answer" only if the model's configuration has `allow_no_answer=True`.
 
         Args:
             question: the question.
@@ -182,8 +184,9 @@ class QuestionAnswerer:
             The answer with its score and its position in the text.
 
         Raises:
-            InputError: `question`, `context`, or the tokenizer (not fast), `max_length` or `stride` of this object is
-                invalid; or the text has no tokens, and "no answer" is not allowed.
+            InputError: `question` or `context` is empty, not a str, or cannot be encoded; the tokenizer is not fast;
+                `self.stride` is negative; `self.max_length` leaves no more than `stride` tokens for the text; or the
+                text has no tokens, and "no answer" is not allowed.
             TypeError: the model's output has no `start_logits` or no `end_logits`.
         """
         return self.answers(question, context, 1)[0]
@@ -191,9 +194,9 @@ class QuestionAnswerer:
     def answers(self, question: str, context: str, count: int = 5) -> list[Answer]:
         """Returns up to `count` different answers from all windows, best first.
 
-        "No answer" requires `allow_no_answer=True` in the model's configuration. It is the first answer if no span is
-        found, or if its score exceeds the score of the best span by more than `no_answer_threshold`. Otherwise it is
-        not returned.
+        "No answer" is returned only if the model's configuration has `allow_no_answer=True`. It is then the first
+        answer if no span is found, or if its score exceeds the best span's score by more than the configuration's
+        `no_answer_threshold`.
 
         In a window, the score of "no answer" is the sum of the start and the end logit of the first token. The minimum
         over all windows is used, because windows without the answer have high scores.
@@ -207,8 +210,9 @@ class QuestionAnswerer:
             The answers, best first.
 
         Raises:
-            InputError: `question`, `context`, or the tokenizer (not fast), `max_length` or `stride` of this object is
-                invalid; or the text has no tokens, and "no answer" is not allowed.
+            InputError: `question` or `context` is empty, not a str, or cannot be encoded; the tokenizer is not fast;
+                `self.stride` is negative; `self.max_length` leaves no more than `stride` tokens for the text; or the
+                text has no tokens, and "no answer" is not allowed.
             TypeError: `count` is not an integer, or the model's output has no `start_logits` or no `end_logits`.
             ValueError: `count` is below 1.
         """

@@ -35,7 +35,7 @@ def _usage(trained: TrainedModel) -> str:
 def _facts(trained: TrainedModel) -> str:
     record, task = trained.record, trained.task
     rows = ", ".join(f"{counted(part.rows, 'row')} of {split}" for split, part in record.data.items())
-    chosen = f"Weights of the last step, {record.steps}, without selection."
+    chosen = f"Weights of the last step, {record.steps}, without checkpoint selection."
     if record.has_selection:
         metric = record.selected.metric.replace("_", " ")
         chosen = f"Checkpoint of step {record.selected.step}, selected by {metric} on {record.selected.split}."

@@ -68,7 +68,10 @@ class TrainedModel:
 
     @property
     def threads(self) -> int | None:
-        """Argument of `cpu_threads`: `given_threads`, or the training option `threads` if `given_threads` is None."""
+        """Number of CPU threads, the argument of `cpu_threads`; 0 or None: the default.
+
+        The number is `given_threads`, or the training option `threads` if `given_threads` is None.
+        """
         return self.record.options.threads if self.given_threads is None else self.given_threads
 
     @property
@@ -240,7 +243,7 @@ def load_trained(
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise InputError(f"device: expected an available device, got {device!r} ({error})") from None
     if (count := len(calibration.temperatures)) not in (1, len(record.task.labels)):
-        expected = f"expected one temperature, or {len(record.task.labels)}, one for each label"
+        expected = f"expected 1 temperature, or {len(record.task.labels)} (one for each label)"
         raise ModelFolderError(f"{folder / CALIBRATION_NAME}: {expected}, got {count}")
     return TrainedModel(model.eval(), tokenizer, record, calibration, given_threads=threads)
 
@@ -358,7 +361,7 @@ def probabilities_of(logits: np.ndarray, temperatures: Sequence[float] = (1.0,))
     """
     import torch
 
-    with cpu_threads(1):  # several threads block in a process that was forked after its parent used threads
+    with cpu_threads(1):  # with more threads, torch can deadlock in a process whose parent used threads before the fork
         scores = torch.from_numpy(logits).double()
         by_label = torch.tensor(temperatures, dtype=torch.float64).expand(scores.shape[-1])
         return (scores / by_label[scores.argmax(-1, keepdim=True)]).softmax(-1).numpy()

@@ -20,19 +20,19 @@ class Metrics:
 
     Attributes:
         TITLES: title of each metric in tables, in the order of the tables.
-        undefined: names of undefined metrics. A mean over aspects is not named itself: it has an entry "metric: aspect"
-            for each aspect whose value is undefined, such as "sentiment_auc: safety".
+        undefined: names of undefined metrics. A metric that is a mean over aspects has no entry for the mean, but an
+            entry "metric: aspect" for each aspect whose value is undefined, such as "sentiment_auc: safety".
     """
 
     TITLES: ClassVar[dict[str, str]]
 
     def to_json(self) -> dict:
-        """Returns the set as JSON types, with NaN as None."""
+        """Returns the metrics and `undefined` as JSON types, with NaN as None."""
         return plain(self) | {"undefined": list(self.undefined)}
 
     @classmethod
     def from_json(cls, content: object, path: str = "") -> Metrics:
-        """Returns the set of metrics from the result of its `to_json`.
+        """Returns the metrics that `to_json` converted to JSON types.
 
         Args:
             content: the JSON value.
@@ -66,7 +66,7 @@ def f1(precision: float, recall: float) -> float:
 
 
 def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: int) -> None:
-    """Raises ValueError for invalid rows.
+    """Raises ValueError unless classes and probabilities have valid shapes and values.
 
     Args:
         gold: expected (rows,), with classes from 0 to `classes` - 1.

@@ -5,14 +5,15 @@ minimum of
 
     L(b) = sum over rows of  logsumexp(b z) - b z_gold,
 
-which is convex in b, with slope E_p[z] - z_gold and curvature Var_p[z] per row, p = softmax(b z). It has no positive
+which is convex in b, with slope E_p[z] - z_gold and curvature Var_p[z] per row, p = softmax(b z). L has no positive
 minimum if every row is correct (b diverges), or if the true label's logit is on average below the row's mean logit (b
 falls below 0). Therefore b has a Gamma prior with mode 1 / M, where M = 1 is the model without scaling:
 
     L(b) + K (M b - log b),    slope + K (M - 1 / b),    curvature + K / b^2.
 
-This is strictly convex and diverges at 0 and infinity, so it has one finite positive minimum for any finite logits.
-K = 25 has about the weight of the rows of a few sentences: it dominates for few rows and is negligible for thousands.
+This sum is strictly convex and diverges at 0 and infinity, so it has one finite positive minimum for any finite logits.
+With K = 25, the prior has about the weight of the rows of a few sentences. It dominates a fit to few rows, and is
+negligible for thousands of rows.
 
 A model can be calibrated for one label and overconfident for another, for example if training oversamples rare labels:
 on SentiHood's test split the expected calibration error was 8.7 points without scaling, 4.6 with one temperature, and

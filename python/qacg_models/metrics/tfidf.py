@@ -23,12 +23,11 @@ from qacg_models.metrics.task_metrics import judge
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-# Limits (rows, characters of texts) of the final fit, of cross-validation, and of a joint regression, which has
-# additional weights per context. They limit the time of the baseline on one core to seconds, for very large data to a
-# minute.
-FITTED = (40_000, 3_000_000)
-TUNED = (2_000, 200_000)
-JOINT = (1_000, 100_000)
+# Maximum numbers of rows and of characters of their texts. They limit the time of the baseline on one core to seconds,
+# for very large data to a minute.
+FITTED = (40_000, 3_000_000)  # of the final fit
+TUNED = (2_000, 200_000)  # of cross-validation
+JOINT = (1_000, 100_000)  # of data on which cross-validation also tries joint regressions, which have more weights
 MOST_GRAMS = 50_000  # maximum number of word n-grams and of character n-grams; the most frequent ones are kept
 FOLDS = 5
 STEPS = 200  # maximum number of L-BFGS iterations
@@ -199,7 +198,11 @@ class _Regressions:
         return np.array([self.numbers.get(context, -1) for context in contexts])
 
     def _joined(self, features: csr_matrix, which: np.ndarray) -> csr_matrix:
-        """Returns the features; with `joint`, also a copy of the features for each context, and context indicators."""
+        """Returns the features of the rows; with `joint`, also additional columns for each context.
+
+        The additional columns are a copy of the features, which is 0 in rows of other contexts, and an indicator of the
+        context.
+        """
         if not self.joint:
             return features
         from scipy.sparse import csr_matrix, diags, hstack
@@ -221,8 +224,8 @@ def _fitted(features: csr_matrix, labels: np.ndarray, classes: int, setting: Set
 def _tuned(rows: Sequence[Example], task: Task) -> tuple[Setting, float | None]:
     """Returns the setting with the highest metric in cross-validation over sentences, and that metric.
 
-    The metric is None if it is undefined for all settings, or if there are too few sentences for cross-validation. The
-    setting is then the first of the allowed settings.
+    If the metric is undefined for all settings, or if there are too few sentences for cross-validation, the result is
+    the first allowed setting, with None as the metric.
     """
     few = _some_sentences(rows, _stride(rows, TUNED))
     settings = [one for one in SETTINGS if not one.joint or _stride(rows, JOINT) <= 1]
@@ -261,7 +264,7 @@ def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
 
 
 def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
-    """Returns the smallest stride, at least 1, with which rows and characters stay within their limits."""
+    """Returns the smallest stride >= 1 for which about every stride-th row stays within the limits."""
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
 

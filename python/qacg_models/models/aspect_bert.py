@@ -1,8 +1,8 @@
-"""Aspect-BERT: BERT that adds the embedding of the context to the hidden states of one layer.
+"""Aspect-BERT: BERT that adds the context embedding to the hidden states of one layer.
 
 The input of layer k = `config.context_from_layer` is X + Ec, where X are the hidden states of the tokens and Ec is the
-embedding of the context. Everything else is BERT. The model is the simplest one that shares its lower layers between
-the contexts of a text; docs/explanation/many-aspects.md compares it with QACG-BERT.
+embedding of the context. Everything else is BERT. The layers below k do not depend on the context, so they can run once
+per text for all its contexts. docs/explanation/many-aspects.md compares the model with QACG-BERT.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 class AspectBertModelOutput(ModelOutput):
     """Output of `AspectBertModel`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. Tuples are None unless requested.
+    `attentions` has one entry per layer, and `hidden_states` has one more. Both are None unless requested.
 
     In a packed batch of T tokens, hidden states are (T, hidden_size). Attention matrices are then (B, H, L, L) with
     L = max_seqlen, and 0 beyond the length of a sequence.
@@ -47,9 +47,10 @@ class AspectBertModelOutput(ModelOutput):
 class AspectBertSequenceClassifierOutput(ModelOutput):
     """Output of `AspectBertForSequenceClassification`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. In a packed batch of T tokens, hidden states are
-    (T, hidden_size). Attention matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a
-    sequence.
+    `attentions` has one entry per layer, and `hidden_states` has one more.
+
+    In a packed batch of T tokens, hidden states are (T, hidden_size). Attention matrices are then (B, H, L, L) with
+    L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.

@@ -2,8 +2,8 @@
 
 Importing this module does not import the models.
 
-`import qacg_models` prepares transformers (`qacg_models/registration.py`): the Auto classes import and register a model
-of this package when they first read its `model_type`. `register_auto_classes()` registers all at once.
+After `import qacg_models`, the Auto classes import and register a model of this package when they first read its
+`model_type` (`qacg_models/registration.py`). `register_auto_classes()` registers all models at once.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class ModelEntry:
 
     @property
     def adds_context(self) -> bool:
-        """Whether the embedding of the context is added to the hidden states, and no other weight uses the context."""
+        """Whether the model only adds the context embedding to hidden states, as Aspect-BERT does."""
         return self.context_from_layer and not self.context_projection
 
     @property
     def starts_from_names(self) -> bool:
-        """Whether training can initialise the embeddings of contexts from the names of the contexts."""
+        """Whether training can initialise the context embeddings from the names of the contexts."""
         return self.quasi_attention or self.adds_context
 
 
@@ -131,18 +131,26 @@ BACKBONES = {entry.backbone: entry for entry in MODELS if entry.backbone is not 
 
 
 def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
-    """Imports the module of a model (this takes seconds), registers its models, and returns the model's class."""
+    """Imports and registers a model, which takes seconds; returns its class.
+
+    For the models that are registered with it, see `register_with`.
+
+    Returns:
+        The class of the model.
+    """
     register_with(entry.name)
     return getattr(importlib.import_module(entry.module), entry.name)
 
 
 def register_with(name: str) -> None:
-    """Registers a model and the other models of its module with the Auto classes of transformers.
+    """Registers the models of a module with the Auto classes of transformers.
 
-    For a model with a head over any encoder, all models are registered, since the encoder may be in another module.
+    If the named model is a head over any encoder, all models of the package are registered, since its encoder may be in
+    another module.
 
     Args:
-        name: name of a model class or of a configuration class; other names have no effect.
+        name: name of a model class or of a configuration class, which determines the module. Other names have no
+            effect.
     """
     named = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
     if any(entry.tensors == "head" for entry in named):
@@ -153,7 +161,7 @@ def register_with(name: str) -> None:
 
 
 def register_auto_classes() -> None:
-    """Registers every model of this package with AutoConfig and the AutoModel classes of transformers.
+    """Registers every model of this package with the Auto classes of transformers.
 
     A repeated call registers the same classes again, without an error.
 

@@ -1,11 +1,12 @@
-"""BERT (Devlin et al., 2019), with plain softmax attention, for sequences and for answer spans.
+"""BERT (Devlin et al., 2019) with softmax attention, for sequences and answer spans.
 
 The files of the other encoders describe their differences from this BERT. Parameters have the names of published BERT
 checkpoints, so state dicts of such checkpoints load unchanged.
 
 Differences from transformers' BERT:
 
-- ids and lengths beyond the embedding tables raise ValueError (ids on the CPU and outside torch.compile only);
+- ids outside an embedding table raise ValueError (on the CPU and outside torch.compile only);
+- sequences longer than max_position_embeddings raise ValueError, unless position_ids are given;
 - the embedding of padding is trained;
 - the attention output of a query that sees no key is 0.
 """
@@ -31,7 +32,7 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 
 
 class BertPreTrainedModel(EncoderPreTrainedModel):
-    """Base of `BertModel` and `BertForQuestionAnswering`, with the attention implementations that both have."""
+    """Base of `BertModel` and `BertForQuestionAnswering`."""
 
     config: PlainBertConfig
     config_class = PlainBertConfig

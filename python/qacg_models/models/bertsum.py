@@ -185,7 +185,7 @@ class BertSumForExtractiveSummarization(EncoderHeadModel):
 
 
 def sentence_loss(logits: Tensor, labels: Tensor, sentence: Tensor) -> Tensor:
-    """Returns the mean binary cross-entropy over the sentences with a label; 0 if there are none.
+    """Returns the mean binary cross-entropy of the labelled sentences; 0 if there are none.
 
     Args:
         logits: (B, S); any value at padding.

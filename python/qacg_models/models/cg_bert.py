@@ -20,8 +20,8 @@ from qacg_models.modules.softmax_attention import IMPLEMENTATIONS
 class CGBertModelOutput(ModelOutput):
     """Output of `CGBertModel`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. Tuples are None unless requested. Layers below
-    `config.context_from_layer` have gates of 0.
+    `attentions`, `query_gates` and `key_gates` have one entry per layer, and `hidden_states` has one more. Each of the
+    four is None unless requested. In layers below `config.context_from_layer`, the gates are 0.
 
     In a packed batch of T tokens, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then
     (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
@@ -52,9 +52,11 @@ class CGBertModelOutput(ModelOutput):
 class CGBertSequenceClassifierOutput(ModelOutput):
     """Output of `CGBertForSequenceClassification`.
 
-    Tuples have one entry per layer, and `hidden_states` has one more. Layers below `config.context_from_layer` have
-    gates of 0. In a packed batch of T tokens, hidden states are (T, hidden_size) and gates (T, H). Attention
-    matrices are then (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
+    `attentions`, `query_gates` and `key_gates` have one entry per layer, and `hidden_states` has one more. In layers
+    below `config.context_from_layer`, the gates are 0.
+
+    In a packed batch of T tokens, hidden states are (T, hidden_size) and gates (T, H). Attention matrices are then
+    (B, H, L, L) with L = max_seqlen, and 0 beyond the length of a sequence.
 
     Attributes:
         loss: (), see `classification_loss`; None without labels.
@@ -85,7 +87,7 @@ class CGBertModel(ContextBertModel):
     `config.output_attentions`).
 
     Args:
-        config: sizes, contexts and variants.
+        config: sizes, contexts, context projection and gates; see `CGBertConfig`.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -119,7 +121,8 @@ class CGBertForSequenceClassification(ContextBertForSequenceClassification):
     `config.output_attentions`).
 
     Args:
-        config: sizes, contexts and variants; `num_labels` or `id2label` gives the classes.
+        config: sizes, contexts, context projection and gates; see `CGBertConfig`. `num_labels` or `id2label` gives
+            the classes.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.

@@ -1,8 +1,8 @@
-"""Base classes of the models that read a context: CG-BERT and QACG-BERT (Wu and Ong, 2021), and Aspect-BERT.
+"""Base classes of the models that read a context: CG-BERT, QACG-BERT and Aspect-BERT.
 
-A context, such as an aspect, is given by its id. The models differ from BERT in their encoder
-(`modules/context_encoder.py`). Layers below `config.context_from_layer` are those of BERT. With `text_ids` these layers
-run once per text, for all contexts of the text.
+CG-BERT and QACG-BERT are by Wu and Ong (2021). A context, such as an aspect, is given by its id. The models differ from
+BERT in their encoder (`modules/context_encoder.py`). Layers below `config.context_from_layer` are those of BERT. With
+`text_ids` these layers run once per text, for all contexts of the text.
 """
 
 from typing import ClassVar
@@ -21,7 +21,7 @@ from qacg_models.modules.input_checks import checked_context_ids, checked_text_i
 
 
 class ContextBertModel(EncoderPreTrainedModel):
-    """Embeddings, encoder with a context, and pooler.
+    """Embeddings, an encoder that reads a context, and a pooler; base of the context models.
 
     Attributes:
         self_attention: class of the self-attention of the layers that read the context; absent in a subclass that
@@ -156,14 +156,14 @@ class ContextBertModel(EncoderPreTrainedModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the maps and gates of a layer without a context, in the order of `map_fields` and `gate_fields`.
+        """Returns the outputs of a layer without a context, for `map_fields` and `gate_fields`.
 
         `attentions` and `softmax_maps` are the attention matrix of the layer. Other maps and the gates are 0.
 
         Args:
             attention: the attention matrix of the layer; None: all maps are None.
-            others: maps and gates of a layer with a context. The returned gates have the shapes of these gates, or are
-                None where these are None.
+            others: maps and gates of a layer with a context. The returned gates have the shapes of its gates. A gate
+                that is None here is returned as None.
         """
         gates = others[len(self.map_fields) :]
         zeros, *no_gates = (None if x is None else torch.zeros_like(x) for x in (attention, *gates))
@@ -208,9 +208,8 @@ class ContextBertForSequenceClassification(SequenceClassifier):
             position_ids: (B, L) or (1, L) int64 or int32 from 0 to max_position_embeddings - 1; None: 0, 1, 2, ... in
                 each sequence.
             text_ids: (N) int64 or int32, for N questions about the B sequences of the batch. Question i is the sequence
-                text_ids[i] with the context context_ids[i]. All outputs are those of a batch with N sequences, and so
-                are the labels. Layers below `config.context_from_layer` run once per sequence. None: one question about
-                each sequence.
+                text_ids[i] with the context context_ids[i]. Outputs and labels are those of a batch with N sequences.
+                Layers below `config.context_from_layer` run once per sequence. None: one question about each sequence.
             inputs_embeds: (B, L, hidden_size), word embeddings in place of input_ids; None with input_ids.
             cu_seqlens: (B + 1) int32 or int64 offsets of a packed batch; None: the batch is padded. In a
                 packed batch of T tokens, input_ids, token_type_ids and position_ids are (T), inputs_embeds is

@@ -17,11 +17,11 @@ from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
 
 
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
-    """A transformers model with a head over an encoder; `base_model_prefix` names the encoder's attribute.
+    """Base class of models with a head over an encoder.
 
-    The encoder is any text encoder of AutoModel whose output has `last_hidden_state` and which requires no other inputs
-    than `encode` passes. `BertModel` of this package is such an encoder. The models with contexts are not, since they
-    require context ids.
+    `base_model_prefix` is the attribute with the encoder. The encoder is any text encoder of AutoModel whose output
+    has `last_hidden_state`, and which requires only inputs that `encode` passes. `BertModel` of this package can be the
+    encoder. The models with contexts cannot, since they require context ids.
     """
 
     config: EncoderHeadConfig
@@ -56,7 +56,9 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         return cls(config, encoder).to(encoder.dtype).to(encoder.device).train(encoder.training)
 
     def _set_encoder(self, encoder: PreTrainedModel | None) -> None:
-        """Stores the encoder, without its pooler if its constructor has the argument `add_pooling_layer`.
+        """Stores the encoder, and removes its pooler.
+
+        The pooler stays if the constructor of the encoder has no argument `add_pooling_layer`.
 
         Args:
             encoder: the encoder; None builds one with initial weights from `config.encoder`.
@@ -70,7 +72,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         if "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters:
             # No head reads the pooler, and distributed training waits for the gradient of every parameter.
             encoder.pooler = None
-        # One object, so that resizing embeddings or setting an attention implementation changes both configurations.
+        # The same object: resizing embeddings or setting an attention implementation then changes it here too.
         self.config.encoder = encoder.config
         setattr(self, self.base_model_prefix, encoder)
         accepted = inspect.signature(encoder.forward).parameters
@@ -80,7 +82,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
-        # Transformers would search the source file for a call of its own dispatcher.
+        # By default transformers searches the source file for its own attention dispatcher, which heads do not call.
         return True
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -91,7 +93,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum length in tokens for which the encoder has positions; None: the encoder has no position table."""
+        """Maximum number of tokens of a sequence; None if the encoder has no position table."""
         return self._position_limit
 
     def encode(
@@ -191,9 +193,10 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
 
 def position_limit(encoder: nn.Module) -> int | None:
-    """Returns the number of positions of an encoder; None if no embedding has a name ending in "position_embeddings".
+    """Returns the number of positions of an encoder; None if it has no position table.
 
-    If the table has a padding index, as in encoders of the RoBERTa family, its rows up to that index are not positions.
+    The position table is the embedding with a name that ends in "position_embeddings". If it has a padding_idx, as in
+    the RoBERTa family, rows 0 to padding_idx are not positions.
     """
     for name, module in encoder.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):

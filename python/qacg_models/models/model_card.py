@@ -1,4 +1,4 @@
-"""The model card that is saved with a model: its sizes, its configuration and code that loads it."""
+"""The model card that is saved with a model: sizes, configuration and code to load it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ else:  # a mixin that precedes PreTrainedModel
 
 
 class CardWriting(_Model):
-    """Mixin that precedes PreTrainedModel among the bases: saving writes a model card if the folder has none."""
+    """Mixin whose `save_pretrained` writes a model card if the folder has none.
+
+    List it before PreTrainedModel among the base classes.
+    """
 
     card_task: ClassVar[str]  # the `pipeline_tag` of the hub
 
@@ -39,8 +42,8 @@ class CardWriting(_Model):
         """Returns the text of the card, in the format of the Hugging Face hub.
 
         Args:
-            usage: code that loads the model and predicts; None: code that loads it and, for a classifier, predicts.
-            known: Markdown about training and metrics; None: a sentence that states that they are unknown.
+            usage: code that loads the model and predicts; None: generated code, which predicts only for a classifier.
+            known: Markdown about training and metrics; None: a sentence that states that both are unknown.
             task: the `pipeline_tag`; None: the `card_task` of the class.
         """
         name, config = type(self).__name__, self.config
@@ -101,9 +104,9 @@ tags:
         return "\n".join(lines) + "\n"
 
     def save_pretrained(self, save_directory: Path | str, is_main_process: bool = True, **kwargs) -> None:
-        """Saves the model as transformers does, and writes a model card unless the folder has a README.md.
+        """Saves the model, and writes a model card unless the folder has a README.md.
 
-        The files of weights get the permissions that the umask allows.
+        Weight files get the permissions that the umask allows for new files.
 
         Args:
             save_directory: the folder, which is created if it does not exist.
@@ -112,7 +115,7 @@ tags:
             **kwargs: further arguments of transformers' `save_pretrained`.
         """
         folder = Path(save_directory)
-        # The card is written first, so that push_to_hub uploads it. Transformers reports a path that is a file.
+        # The card is written first, so that push_to_hub uploads it. If the path is a file, transformers logs an error.
         if is_main_process and not folder.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / CARD_NAME).exists():
@@ -137,5 +140,5 @@ def _size(model: PreTrainedModel) -> str:
 
 
 def _cell(value: object) -> str:
-    """Returns a value as code for a table cell, with escaped bars."""
+    """Returns a value as Markdown code for a table cell, with each `|` escaped."""
     return f"`{json.dumps(value, ensure_ascii=False)}`".replace("|", "\\|")

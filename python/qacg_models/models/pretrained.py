@@ -15,7 +15,7 @@ from qacg_models.modules.losses import classification_loss
 
 
 class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
-    """Base of every encoder of this package: attention implementations, initial weights and word embeddings.
+    """Base of every encoder: attention implementations, initial weights and word embeddings.
 
     `attn_implementation` is one of `implementations`. The default is the first of them, or "eager" if
     `config.output_attentions` is True. As in transformers, the implementation is set when a model is built or loaded,
@@ -31,11 +31,11 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:
-        # Transformers would search the source file for a call of its own dispatcher.
+        # By default transformers searches the source file for its own attention dispatcher, which is not used here.
         return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, or for None the default; raises ValueError for an unknown name."""
+        """Returns the requested name, or the default for None; ValueError if it is unknown."""
         if requested_attention is None:
             return "eager" if self.config.output_attentions else self.implementations[0]
         if requested_attention not in self.implementations:
@@ -83,7 +83,7 @@ class SequenceClassifier(EncoderPreTrainedModel):
     def _classify(
         self, labels: Tensor | None, output_hidden_states: bool | None, return_dict: bool | None, **inputs
     ) -> ModelOutput | tuple[Tensor, ...]:
-        """Runs the encoder on `inputs`, then dropout and the classifier; computes the loss if there are labels."""
+        """Runs encoder, dropout and classifier on `inputs`; computes the loss if labels are given."""
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         encoded = self.bert(
@@ -99,7 +99,10 @@ class SequenceClassifier(EncoderPreTrainedModel):
 
 
 def as_dict(return_dict: bool | None, config) -> bool:
-    """Returns True if `forward` returns its output object, False if a tuple; None reads `config.return_dict`."""
+    """Returns `return_dict` as a bool; None: `config.return_dict`.
+
+    True means that `forward` returns its output object, False that it returns a tuple.
+    """
     return bool(config.return_dict if return_dict is None else return_dict)
 
 

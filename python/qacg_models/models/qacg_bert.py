@@ -1,4 +1,4 @@
-"""QACG-BERT (Wu and Ong, 2021): BERT that adds a gated sigmoid map to its softmax attention.
+"""QACG-BERT (Wu and Ong, 2021): BERT with a gated sigmoid map added to softmax attention.
 
 The attention matrix is A = softmax(T) + lambda * alpha * sigmoid(Tc) (`qacg_kernels/MATH.md`, eq. 1 to 5 and 7). T are
 the scores of queries and keys. Tc are the scores of context queries and context keys. lambda is the gate of each query,
@@ -95,7 +95,7 @@ class QACGBertModel(ContextBertModel):
     `config.output_attentions` is True.
 
     Args:
-        config: sizes, contexts and variants.
+        config: sizes, contexts, context projection and gates; see `QACGBertConfig`.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.
@@ -129,7 +129,8 @@ class QACGBertForSequenceClassification(ContextBertForSequenceClassification):
     `config.output_attentions` is True.
 
     Args:
-        config: sizes, contexts and variants; `num_labels` or `id2label` gives the classes.
+        config: sizes, contexts, context projection and gates; see `QACGBertConfig`. `num_labels` or `id2label` gives
+            the classes.
 
     Raises:
         TypeError, ValueError: a field of the configuration is invalid; the message names it.

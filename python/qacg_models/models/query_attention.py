@@ -1,7 +1,8 @@
 """Query Attention for extractive question answering, over any encoder.
 
 h is the hidden state of a token after the encoder. The question becomes one vector q, the mean of W_q h over the tokens
-of the question. Every token of the sequence gets the weight a = softmax(W_k h . q) and the features f = a * W_v h.
+of the question. Every token gets the weight a = softmax(W_k h . q), a softmax over the tokens of the sequence, and the
+features f = a * W_v h.
 The first and last token of the answer are predicted from f by one of two heads (`config.head`):
 - "linear": Linear(dropout(gelu(f)));
 - "convolutional": Linear(dropout([relu(conv_1(f)), relu(conv_3(f)), relu(conv_5(f))])), with kernel sizes 1, 3 and 5.
@@ -33,8 +34,8 @@ class QueryAttentionOutput(ModelOutput):
     """Output of `QueryAttentionForQuestionAnswering`.
 
     Attributes:
-        loss: (), the loss of the span plus the weighted loss of the question type, each only if its labels are given;
-            None without labels.
+        loss: (), the loss of the span plus the weighted loss of the question type. If only one of the two has labels,
+            it is that loss alone; None without labels.
         start_logits: (B, L), logit of each token as the first of the answer. The softmax of the loss includes padding,
             as in BERT.
         end_logits: (B, L), logit of each token as the last of the answer.
@@ -102,7 +103,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         self.post_init()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, whatever it is, or "sdpa" for None; the head has only one implementation."""
+        """Returns the requested name, or "sdpa" for None.
+
+        Any name is accepted, since the head has only one implementation.
+        """
         return requested_attention or "sdpa"
 
     def forward(
@@ -197,7 +201,9 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def token_types_of(self, input_ids: Tensor) -> Tensor:
-        """Returns (B, L) token types for (B, L) ids: 0 before the first separator, 1 from the separator on.
+        """Returns the token types of `input_ids`: 0 before the first separator, 1 from it on.
+
+        Both are (B, L).
 
         Raises:
             ValueError: the configuration has no sep_token_id, or a row has no separator. Rows are not checked on
@@ -231,7 +237,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         scores = scores + (query @ self.key_layer.bias).unsqueeze(-1)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if visible is not None:
-            # Weights of padding are set to 0 below: in a row that is all padding, they are not 0 here.
+            # In a row that is all padding, all scores are equal and no weight is 0, so weights are masked below too.
             scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         if visible is not None:
@@ -239,7 +245,10 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
         return weights.to(hidden.dtype)
 
     def _head_features(self, features: Tensor) -> Tensor:
-        """Returns the input of the last dropout, (B, L, hidden or 3 * conv_channels), from features (B, L, hidden)."""
+        """Returns the input of the last dropout, (B, L, hidden or 3 * conv_channels).
+
+        It is computed from features (B, L, hidden) by the gelu or the convolutions of the head.
+        """
         if self.config.head == "linear":
             return F.gelu(features)
         channels_first = features.transpose(1, 2)

@@ -1,4 +1,7 @@
-"""Layers that BERT shares with the models built on it. Parameters have the names of BERT checkpoints."""
+"""Layers that BERT shares with the models built on it.
+
+Parameters have the names of BERT checkpoints.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +17,11 @@ _PER_DRAW = 4  # entries that the 64 bits of one draw decide
 class Dropout(nn.Dropout):
     """Dropout with 16 random bits per entry on the CPU, and torch's dropout elsewhere.
 
-    On the CPU torch draws one number per entry from a serial generator, which takes a sixth of a training step. Here
-    a probability p < 1 is rounded to a multiple of 2^-16 that is also < 1, as in the attention kernels. Kept entries
-    are scaled by 1 / (1 - p) with the rounded p, so the mean is exact. p = 1 drops every entry. On other devices and
-    under torch.compile, torch's dropout is fast and is used. The dropped entries depend on torch.manual_seed, and are
-    the same when gradient checkpointing repeats a forward.
+    Torch's dropout on the CPU draws one number per entry from a serial generator, which takes a sixth of a training
+    step. This class rounds a probability p < 1 to a multiple of 2^-16 that is also < 1, as the attention kernels do. It
+    scales kept entries by 1 / (1 - p) with the rounded p, so the mean is exact. p = 1 drops every entry. On other
+    devices and under torch.compile, torch's dropout is fast and is used. The dropped entries depend on
+    torch.manual_seed, and are the same when gradient checkpointing repeats a forward.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,8 +38,8 @@ class Dropout(nn.Dropout):
 class BertEmbeddings(nn.Module):
     """dropout(LayerNorm(x)), where x is the sum of word, position and token-type embeddings.
 
-    All rows of the tables are trained, as in the published code. In transformers' BERT the row of the padding token is
-    not.
+    All rows of the tables are trained, as in the published code. Transformers' BERT does not train the row of the
+    padding token.
     """
 
     def __init__(self, config):
@@ -75,7 +78,10 @@ class BertEmbeddings(nn.Module):
 
 
 class BertResidualOutput(nn.Module):
-    """LayerNorm(residual + dropout(dense(x))): the end of the attention block and of the feed-forward block."""
+    """LayerNorm(residual + dropout(dense(x))).
+
+    Both the attention block and the feed-forward block end with it.
+    """
 
     def __init__(self, config, input_size: int):
         super().__init__()
@@ -89,7 +95,10 @@ class BertResidualOutput(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """Self-attention with residual and LayerNorm. The attribute names `self` and `output` are those of checkpoints."""
+    """Self-attention with residual and LayerNorm.
+
+    The attribute names `self` and `output` are those of checkpoints.
+    """
 
     def __init__(self, config, self_attention: nn.Module):
         super().__init__()
@@ -147,7 +156,10 @@ class ClsPooler(nn.Module):
 
 
 class AttentionPooler(nn.Module):
-    """tanh(dense(weighted average of the tokens)); the weights are a softmax over a learned score per token."""
+    """tanh(dense(weighted average of the tokens)).
+
+    The weights are the softmax of a learned score per token.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -164,11 +176,11 @@ class AttentionPooler(nn.Module):
 
         Args:
             hidden_states: the last hidden states.
-            layout: the packing; or (B, L) booleans, True for tokens; or None without padding.
+            layout: the packing; or (B, L) booleans, True for tokens; or None for no padding.
 
         Returns:
-            (B, hidden_size). The average is 0 for a packed sequence without tokens. For a padded sequence without
-            tokens it is the average over all positions.
+            (B, hidden_size). The average is 0 for a packed sequence without tokens, and the mean of all positions for
+            a padded sequence without tokens.
         """
         weights = self.weights(hidden_states, layout)
         if isinstance(layout, Packing):
@@ -182,7 +194,7 @@ class AttentionPooler(nn.Module):
 
         Args:
             hidden_states: (B, L, hidden_size), or packed (T, hidden_size).
-            layout: the packing; or (B, L) booleans, True for tokens; or None without padding.
+            layout: the packing; or (B, L) booleans, True for tokens; or None for no padding.
         """
         scores = self.attention_gate(hidden_states).squeeze(-1)
         # The lowest finite number, since -inf would give NaN for a sequence that consists of padding only.

@@ -1,4 +1,7 @@
-"""The inter-sentence transformer of BertSum (Liu, 2019). Parameters have the names of its checkpoints."""
+"""The inter-sentence transformer of BertSum (Liu, 2019).
+
+Parameters have the names of its checkpoints.
+"""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ LAYER_NORM_EPS = 1e-6
 
 
 def _check_last_dimension(name: str, x: object, width: int) -> None:
-    """Raises TypeError unless x is a tensor, and ValueError unless its last dimension has this width."""
+    """Raises TypeError or ValueError unless x is a tensor whose last dimension is `width`."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(x).__name__}")
     if x.shape[-1:] != (width,):
@@ -72,9 +75,9 @@ class PositionwiseFeedForward(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """Sinusoidal position embeddings: sin in even columns, cos in odd columns (Vaswani et al., 2017).
+    """Sinusoidal position embeddings (Vaswani et al., 2017).
 
-    Wavelengths range from 2 pi to less than 20000 pi.
+    Even columns have sines, odd columns cosines. Wavelengths range from 2 pi to less than 20000 pi.
 
     Args:
         dropout: dropout probability of the sum of embeddings and positions.
@@ -112,7 +115,11 @@ class PositionalEncoding(nn.Module):
         self.pe[0, :, 1::2] = angles.cos()[:, : dim // 2].to(self.pe)
 
     def positions(self, length: int) -> Tensor:
-        """Returns the first `length` position embeddings, (1, length, dim); ValueError if the table has fewer."""
+        """Returns the first `length` position embeddings, (1, length, dim).
+
+        Raises:
+            ValueError: the table has fewer position embeddings.
+        """
         if length > self.pe.shape[1]:
             raise ValueError(
                 f"length: expected at most max_len = {self.pe.shape[1]} positions, one per sentence, got {length}. "
@@ -143,7 +150,7 @@ class PositionalEncoding(nn.Module):
 
 
 class TransformerEncoderLayer(GradientCheckpointingLayer):
-    """Pre-norm transformer layer: self-attention and feed-forward block with residual connections.
+    """Pre-norm transformer layer: self-attention and feed-forward block with residuals.
 
     Args:
         d_model: width of the input, a multiple of `heads`.
@@ -251,7 +258,9 @@ class TransformerInterEncoderOutput(ModelOutput):
 
 
 class TransformerInterEncoder(nn.Module):
-    """Sentence scores from sentence vectors: positions, transformer layers, LayerNorm, linear, sigmoid.
+    """Computes the scores of sentences from their vectors by a transformer over the sentences.
+
+    The modules are position embeddings, transformer layers, LayerNorm, a linear layer and a sigmoid.
 
     Args:
         d_model: width of the sentence vectors, a multiple of `heads`.
@@ -342,7 +351,7 @@ class TransformerInterEncoder(nn.Module):
         sentence = self._sentences(top_vecs, mask)
         # masked_fill instead of a product with the mask, since 0 * NaN is NaN.
         x = top_vecs.masked_fill(~sentence.unsqueeze(-1), 0.0) + self.pos_emb.positions(top_vecs.shape[1])
-        check_input_dtype("top_vecs", x, self.wo)  # of the sum, which converts inputs of a narrower dtype
+        check_input_dtype("top_vecs", x, self.wo)  # x, since adding positions widens inputs of a narrower dtype
         maps = []
         for i, layer in enumerate(self.transformer_inter):
             x = layer(i, None, x, ~sentence, attn_implementation, output_attentions)

@@ -1,8 +1,9 @@
-"""Encoders whose layers from index `context_from_layer` on read a context, as one embedding Ec for each sequence.
+"""Encoders that read a context, given as one embedding Ec per sequence.
 
-Lower layers are those of BERT. In CG-BERT and QACG-BERT, each layer i >= context_from_layer has a context layer. This
-linear layer mixes Ec with the hidden states X: c = W_i [Ec ; X] + b_i + Ec. The self-attention of layer i reads c and
-X. In Aspect-BERT all layers are those of BERT, and the input of layer `context_from_layer` is X + Ec.
+Layers below `context_from_layer` are those of BERT and do not read the context. In CG-BERT and QACG-BERT, each layer
+i >= context_from_layer has a context layer. This linear layer mixes Ec with the hidden states X:
+c = W_i [Ec ; X] + b_i + Ec. The self-attention of layer i reads c and X. In Aspect-BERT all layers are those of BERT,
+and the input of layer `context_from_layer` is X + Ec.
 
 A question is a text with one context. N questions may be about B texts. The layers below `context_from_layer` then run
 once per text.
@@ -23,7 +24,10 @@ from qacg_models.modules.packing import Packing, SharedTexts, first_tokens, per_
 
 
 class ContextAttentionBlock(AttentionBlock):
-    """The attention block of a layer with a context, for questions. A question is a text with one context."""
+    """The attention block of a layer with a context, for questions.
+
+    A question is a text with one context.
+    """
 
     def forward(
         self,
@@ -60,7 +64,7 @@ class ContextAttentionBlock(AttentionBlock):
 
 
 class ContextBertLayer(GradientCheckpointingLayer):
-    """A layer with a context: mixes the context with the hidden states, then runs attention and feed-forward block."""
+    """A layer that mixes the context with the hidden states before its self-attention."""
 
     def __init__(self, config: GatedContextConfig, self_attention: Callable[[GatedContextConfig], nn.Module]):
         super().__init__()
@@ -71,7 +75,10 @@ class ContextBertLayer(GradientCheckpointingLayer):
         self.register_load_state_dict_pre_hook(_drop_fold)
 
     def train(self, mode: bool = True) -> "ContextBertLayer":
-        """Sets training or evaluation mode; training mode drops folded weights, which an update would make stale."""
+        """Sets training or evaluation mode; training mode drops folded weights.
+
+        An update of the weights would make the folded weights stale.
+        """
         if mode:
             self.fold = None
         return super().train(mode)
@@ -87,7 +94,9 @@ class ContextBertLayer(GradientCheckpointingLayer):
         first_only: bool = False,
         texts: SharedTexts | None = None,
     ) -> tuple[Tensor | None, ...]:
-        """Runs the layer for N questions. A question is a text with one context.
+        """Runs the layer for N questions.
+
+        A question is a text with one context.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
@@ -156,9 +165,9 @@ class PlainLayers(nn.Module):
             output_attentions: also return the attention matrices.
 
         Returns:
-            Two lists. The first has the input and the hidden states after each of these layers. The second has the
-            attention matrix of each layer after dropout, (B, H, L, L) with L = max_seqlen if packed. It has None for
-            each layer without output_attentions.
+            Two lists. The first has the input and the hidden states after each of these layers. The second has, for
+            each of these layers, the attention matrix after dropout, (B, H, L, L) with L = max_seqlen if packed, or
+            None without output_attentions.
         """
         every_hidden, every_map = [hidden_states], []
         for layer in self.layer[: self.first]:
@@ -172,7 +181,7 @@ class ContextBertEncoder(PlainLayers):
     """Layers of BERT below `config.context_from_layer`, then layers that read a context.
 
     Args:
-        config: sizes and variants.
+        config: sizes, context projection and gates; see `GatedContextConfig`.
         self_attention: class of the self-attention, a subclass of `ContextAttention` that is built from the
             configuration. Its `forward` takes the flags `output_attentions` and `output_gates`, and the arguments of
             `ContextAttentionBlock.forward` except the hidden states.
@@ -185,7 +194,7 @@ class ContextBertEncoder(PlainLayers):
         self.layer = nn.ModuleList(
             BertLayer(config) if i < self.first else ContextBertLayer(config, self_attention) for i in layers
         )
-        # Layers without a context get a module without parameters, so that all indices in names are those of layers.
+        # Layers without a context get an Identity, so that the indices in parameter names are those of the layers.
         self.context_layer = nn.ModuleList(
             nn.Identity() if i < self.first else nn.Linear(2 * config.hidden_size, config.hidden_size) for i in layers
         )
@@ -200,7 +209,9 @@ class ContextBertEncoder(PlainLayers):
         first_only: bool = False,
         texts: SharedTexts | None = None,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Runs the layers with a context for N questions. A question is a text with one context.
+        """Runs the layers with a context for N questions.
+
+        A question is a text with one context.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.
@@ -214,7 +225,7 @@ class ContextBertEncoder(PlainLayers):
         Returns:
             Two lists with an element for each of these layers. The first has the hidden states after the layer,
             (N, L, hidden) or packed (T, hidden); with first_only the last are (N, hidden). The second has a list of the
-            maps and gates that the self-attention of the layer returns, None unless requested.
+            maps and gates that the self-attention of the layer returns. Maps and gates are None unless requested.
         """
         every_hidden, every_other = [], []
         for layer, context_layer in zip(self.layer[self.first :], self.context_layer[self.first :]):
@@ -230,7 +241,9 @@ class ContextBertEncoder(PlainLayers):
 
 
 class AspectBertEncoder(PlainLayers):
-    """Layers of BERT; layer `config.context_from_layer` gets the sum of hidden states and context embedding.
+    """Layers of BERT; the context embedding is added to the input of one of them.
+
+    That layer is `config.context_from_layer`.
 
     Args:
         config: sizes, dropout probabilities, and `context_from_layer`.
@@ -251,7 +264,7 @@ class AspectBertEncoder(PlainLayers):
         first_only: bool = False,
         texts: SharedTexts | None = None,
     ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Adds the context embedding to the hidden states, and runs the layers from `config.context_from_layer` on.
+        """Adds the context embedding, and runs the layers from `config.context_from_layer` on.
 
         Args:
             hidden_states: (B, L, hidden), or packed (T, hidden); of the texts if `texts` is given.

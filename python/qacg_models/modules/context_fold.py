@@ -1,16 +1,27 @@
-"""The context path: a context layer and the projections after it, separate or folded (qacg_kernels/MATH.md).
+"""A context layer and the projections after it, separate or folded (qacg_kernels/MATH.md).
 
 The context layer computes c = W [E ; X] + b + E from the context embedding E and the hidden states X; W = [We | Wx].
-The context query Uq c + uq is the sum of two terms. The term (Uq Wx) X takes one product if Uq Wx is folded into one
-matrix. The term Uq (We E + b + E) + uq is equal for all tokens of a sequence. The context key has two such terms.
+The context query is Uq c + uq. It is the sum of a token part and a question part:
 
-With the context projection "hidden", each token takes six products with hidden x hidden matrices: one of the context
-layer, and five projections. With folded weights it takes five. Each question takes further products of this size. After
-`fold_context`, which folds weights once, for inference, these are two. In `project_apart`, which folds weights within a
-call if the call has many tokens, these are three.
+- The token part is Uq Wx X. If Uq Wx is folded into one matrix, it takes one product per token. Otherwise it takes two,
+  and shares the product Wx X with the context key.
+- The question part is Uq (We E + b + E) + uq. It is the same for all tokens of a question. (A question is a text with
+  one context.)
 
-A question is a text with one context. The products of the tokens do not depend on E. So in the first layer with a
-context they are computed once for each text, whatever the number of questions about the text (`Projections`).
+The context key has the same two parts.
+
+Query, key, value and the token parts do not depend on E. In the first layer with a context, `project_apart` and
+`ContextFold` therefore compute them once per text, whatever the number of questions about the text (`Projections`).
+
+`fold_context` folds the weights once, for inference. `project_apart` folds them within a call, if the call has many
+tokens. The numbers of products with hidden x hidden matrices, for the context projection "hidden", are:
+
+| weights | per token | per question |
+|---|---:|---:|
+| separate, `mix_context` | 6 | 1 |
+| separate, `project_apart` | 6 | 3 |
+| folded, `project_apart` | 5 | 3 |
+| folded, `fold_context` | 5 | 2 |
 """
 
 from typing import Any, NamedTuple
@@ -26,30 +37,33 @@ _OWN_ROLES = ("query", "key", "value")
 
 
 class Projections(NamedTuple):
-    """Query, key and value per token of a text; context query and context key as a part per token and per question.
+    """The five projections of a self-attention with a context, as token and question parts.
 
-    A question is a text with one context. A context query or context key is the sum of its two parts.
+    The projections are query, key, value, context query and context key. A question is a text with one context. A
+    context query or context key is the sum of a token part and a question part. Query, key and value have no question
+    part.
 
     Attributes:
-        tokens: the five projections of the tokens of the texts, (B, L, H, D) or packed (T, H, D) each.
-        questions: the parts of context query and context key that are the same for all tokens of a question, (N, H, D)
-            each; None if `tokens` includes these parts.
+        tokens: the token parts of the five projections, for the tokens of the texts: (B, L, H, D) or packed (T, H, D)
+            each.
+        questions: the question parts of context query and context key, which are the same for all tokens of a
+            question: (N, H, D) each. None: `tokens` has the sums of both parts.
     """
 
     tokens: tuple[Tensor, ...]
     questions: tuple[Tensor, ...] | None
 
     def heads(self, layout: Packing | Tensor | None, texts: SharedTexts | None) -> tuple[Tensor, ...]:
-        """Returns the five projections for all tokens of the questions, (N, L, H, D) or (T, H, D) each.
+        """Returns the five projections of the questions, (N, L, H, D) or packed (T, H, D) each.
 
         Args:
             layout: the packing of the questions; any other value for a padded batch.
-            texts: the texts, or None if every question has a text of its own.
+            texts: the text of each question; None: every question has a text of its own.
         """
         *own, context_query, context_key = self.tokens if texts is None else map(texts.gathered, self.tokens)
         if self.questions is None:
             return *own, context_query, context_key
-        # Not added in place, which an exported graph would contain as a slow scatter.
+        # Not in place: in an exported graph, an addition in place would be a slow scatter.
         context = zip((context_query, context_key), self.questions)
         return *own, *(x + per_token(part, x, layout) for x, part in context)
 
@@ -58,17 +72,19 @@ class Projections(NamedTuple):
 
         Args:
             layout: the packing of the questions.
-            texts: the texts, or None if every question has a text of its own.
+            texts: the text of each question; None: every question has a text of its own.
         """
         first = tuple(first_tokens(x, layout, texts).unsqueeze(1) for x in self.tokens)
         return Projections(first, self.questions).heads(None, None)
 
     def padded_keys(self, layout: Packing, texts: SharedTexts | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns key, value and context key, padded with finite values to (N, max_seqlen, H, D) each.
+        """Returns key, value and context key, padded to (N, max_seqlen, H, D) each.
+
+        The values at padding are finite.
 
         Args:
             layout: the packing of the questions.
-            texts: the texts, or None if every question has a text of its own.
+            texts: the text of each question; None: every question has a text of its own.
         """
         _, key, value, _, context_key = self.tokens
         packing = layout if texts is None else texts.packing
@@ -82,14 +98,16 @@ class Projections(NamedTuple):
 
 
 class ContextFold(nn.Module):
-    """The folded weights of a context layer and of the projections after it, in non-persistent buffers.
+    """The folded weights of a context layer and of the projections after it.
+
+    The weights are non-persistent buffers.
 
     Args:
         attention: a self-attention with `layer(role)`, `num_heads` and `context_projection`.
         context_layer: the linear layer that mixes the context for `attention`, W (hidden, 2 hidden) and b (hidden).
 
     Raises:
-        TypeError: a projection or the context layer has a wrapper or a hook, such as an adapter.
+        TypeError: a projection or the context layer has a hook or a wrapper, such as an adapter.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
@@ -128,7 +146,7 @@ class ContextFold(nn.Module):
             self.register_buffer(name, value.to(context_layer.weight.dtype), persistent=False)
 
     def forward(self, hidden_states: Tensor, context_embedding: Tensor) -> Projections:
-        """Returns the five projections, with separate parts for texts and questions.
+        """Returns the five projections, with separate token and question parts.
 
         Args:
             hidden_states: of the texts, (B, L, hidden) or packed (T, hidden).
@@ -145,7 +163,7 @@ def mix_context(
 ) -> Tensor:
     """Returns the context of each token, W [E ; X] + b + E. E is multiplied once per sequence.
 
-    A context layer with a wrapper or a hook, such as an adapter, is called as a module, with [E ; X] of every token.
+    A context layer with a hook or a wrapper, such as an adapter, is called as a module, with [E ; X] of every token.
 
     Args:
         context_layer: W (hidden, 2 hidden) and b (hidden).
@@ -168,7 +186,7 @@ def mix_context(
 
 
 def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
-    """Returns whether `project_apart` can be used in place of `mix_context` and the projections.
+    """Returns whether `project_apart` can replace `mix_context` and the projections.
 
     The result is False in three cases:
 
@@ -199,11 +217,11 @@ def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
 def project_apart(
     attention: nn.Module, context_layer: nn.Linear, context_embedding: Tensor, hidden_states: Tensor
 ) -> Projections:
-    """Returns the five projections, with separate parts for texts and questions; differentiable.
+    """Returns the five projections, with separate token and question parts; differentiable.
 
-    If there are more tokens than twice the hidden size, the weights of the context layer and of the projections after
-    it are folded. Folding saves one hidden x hidden product per token. It adds two products of weight matrices, each of
-    which is as much work as that product for `hidden` tokens.
+    The weights of the context layer and of the context projections are folded if there are more tokens than
+    2 * hidden. Folding saves one product with a hidden x hidden matrix per token. It adds two products of such
+    matrices, which are as much work as 2 * hidden of the saved products.
 
     Args:
         attention: a self-attention with `layer(role)` and `num_heads`, for which `can_project_apart` is True.
@@ -258,7 +276,7 @@ def has_context_layers(model: nn.Module) -> bool:
 
 
 def fold_context(model: nn.Module) -> int:
-    """Folds the context layers of a QACG-BERT or CG-BERT into the projections after them, for inference.
+    """Folds the context layers of a QACG-BERT or CG-BERT into projections, for inference.
 
     Results stay the same up to rounding. The folded weights are used in calls that record no gradients and return no
     attention maps. `model.train()` and `load_state_dict` drop them. After any other change of the weights, call
@@ -273,7 +291,7 @@ def fold_context(model: nn.Module) -> int:
 
     Raises:
         ValueError: the model is in training mode, or has no context layers.
-        TypeError: a projection or a context layer has a wrapper or a hook, such as an adapter.
+        TypeError: a projection or a context layer has a hook or a wrapper, such as an adapter.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel

@@ -1,4 +1,4 @@
-"""Self-attention of CG-BERT: gates mix queries and keys with a context, then softmax attention."""
+"""Self-attention of CG-BERT: softmax attention after gates mix a context into Q and K."""
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 
 
 class ContextMixingSelfAttention(ContextAttention):
-    """Self-attention A V with A = softmax(Q' K'^T / sqrt(D)), where Q' and K' contain a context (Wu and Ong, 2021).
+    """Self-attention whose queries and keys are mixed with a context (Wu and Ong, 2021).
 
-    Every token has a context vector c. The gate lq mixes the context query Qc into the query Q:
+    The output is A V with A = softmax(Q' K'^T / sqrt(D)). Every token has a context vector c. The gate lq mixes the
+    context query Qc into the query Q:
 
         Qc = Uq c + uq,  lq = act(Q . vq + Qc . vqc + bq),  Q' = (1 - lq) Q + lq Qc.
 
@@ -46,7 +47,9 @@ class ContextMixingSelfAttention(ContextAttention):
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each of N questions. A question is a text with one context.
+        """Computes self-attention within each of N questions.
+
+        A question is a text with one context.
 
         Args:
             projections: query, key, value, context query and context key; see `Projections`.

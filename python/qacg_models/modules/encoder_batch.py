@@ -28,8 +28,8 @@ class EncoderBatch:
         padded_shape: (B, L) of the caller's batch if it was padded and has been packed; else None.
         token_indices: (T - filler,) int64, the index of each token in the flattened batch of the caller: b L + l for
             position l of sequence b. None if padded_shape is None.
-        filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own,
-            and their values are not returned.
+        filler: number of filler tokens, which round T up. They follow the caller's tokens, in sequences of their own.
+            The model does not return their values.
     """
 
     size: int
@@ -48,10 +48,11 @@ class EncoderBatch:
         return self.layout[:, None, None, :] if isinstance(self.layout, Tensor) else self.layout
 
     def for_questions(self, text_ids: Tensor, may_round: bool) -> tuple["EncoderBatch", SharedTexts]:
-        """Returns the batch of N questions about the texts of this batch. A question is a text with one context.
+        """Returns the batch of N questions about the texts of this batch.
 
-        The new batch has the size and the layout of the questions. Callers must not read its fields input_ids,
-        inputs_embeds, token_type_ids and position_ids, which are None or those of the texts.
+        A question is a text with one context. The new batch has the size and the layout of the questions. Callers must
+        not read its fields input_ids, inputs_embeds, token_type_ids and position_ids, which are None or those of the
+        texts.
 
         Args:
             text_ids: (N) int64, the index of each question's text in this batch.
@@ -76,10 +77,10 @@ class EncoderBatch:
         return questions, SharedTexts(questions.with_filler(text_ids), rows, self.layout)
 
     def rounded(self) -> "EncoderBatch":
-        """Returns the packed batch with filler, which rounds T up to one of 16 numbers per power of 2.
+        """Returns the packed batch with filler tokens, so that T has few different values.
 
-        Between 2^k and 2^(k + 1) these are the multiples of 2^(k - 4). A batch whose T is such a number, or less than
-        32, is returned unchanged.
+        For T between 2^k and 2^(k + 1), T is rounded up to a multiple of 2^(k - 4). A batch whose T is such a multiple,
+        or less than 32, is returned unchanged.
         """
         packing, tokens = self.layout, self.layout.sequences.shape[0]
         filler = -tokens % (1 << max(0, tokens.bit_length() - 5))
@@ -102,17 +103,18 @@ class EncoderBatch:
         )
 
     def with_filler(self, x: Tensor) -> Tensor:
-        """Returns x (B), values of the caller's sequences, followed by a 0 for each filler sequence."""
+        """Returns x (B), one value per sequence of the caller, and a 0 per filler sequence."""
         return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
 
     def without_filler(self, x: Tensor) -> Tensor:
-        """Returns the values of the caller's sequences, (B, ...), which are the first rows of x."""
+        """Returns the first B rows of x, which are the values of the caller's sequences."""
         return x[: self.size] if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
-        """Returns whether the last layer, after its attention, has to compute only the first token of each sequence.
+        """Returns whether the pooler needs only the first token of each sequence.
 
-        The result is True if the batch is packed, the pooler is "cls", and hidden states are not returned.
+        If so, the last layer can compute only these tokens after its attention. The result is True if the batch is
+        packed, the pooler is "cls", and hidden states are not returned.
         """
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 
@@ -126,7 +128,10 @@ class EncoderBatch:
         return hidden_states, self.layout
 
     def restored(self, x: Tensor) -> Tensor:
-        """Returns per-token values in the form of the caller's batch: (B, L, ...) or (T, ...), 0 at removed padding."""
+        """Returns per-token values in the form of the caller's batch, (B, L, ...) or (T, ...).
+
+        The values are 0 at padding that was removed.
+        """
         x = x[: x.shape[0] - self.filler] if self.filler else x
         if self.padded_shape is None:
             return x
@@ -135,16 +140,20 @@ class EncoderBatch:
         return padded.index_copy(0, self.token_indices, x).unflatten(0, (batch, length))
 
     def restored_rows(self, x: Tensor) -> Tensor:
-        """Returns per-head values (B, H, L, 1) or (T, H, 1) in the form of the caller's batch, (B, H, L) or (T, H)."""
+        """Returns the gates in the form of the caller's batch, (B, H, L) or (T, H).
+
+        Args:
+            x: (B, H, L, 1), or packed (T, H, 1).
+        """
         x = self.restored(x.squeeze(-1)) if isinstance(self.layout, Packing) else x.squeeze(-1)
         return x if self.padded_shape is None else x.transpose(1, 2)
 
 
 def rounding_pays(device: torch.device) -> bool:
-    """Returns whether a matrix product is much slower for a number of rows that has not occurred before.
+    """Returns whether adding filler tokens to a packed batch saves time.
 
     The result is True for bfloat16 autocast on the CPU, outside torch.compile. There, oneDNN compiles a kernel for each
-    new shape, which takes longer than a product of a thousand rows.
+    new shape, which takes longer than a product of a thousand rows. Filler tokens limit the number of shapes.
     """
     return (
         device.type == "cpu"

@@ -1,6 +1,7 @@
-"""Checks of the inputs of a model: shapes always, values only on the CPU and outside torch.compile.
+"""Checks of the inputs of a model.
 
-On a GPU, ids out of range fail in the device-side assertion of torch's embedding.
+Shapes are always checked. Values are checked on the CPU and outside torch.compile only. On a GPU, ids out of range fail
+in the device-side assertion of torch's embedding.
 """
 
 import torch
@@ -14,7 +15,9 @@ _INTEGERS = (torch.int64, torch.int32)
 def check_ids(
     name: str, ids: object, shape: tuple[int, ...] | None, limit: int, field: str, packed: bool = False
 ) -> None:
-    """Raises TypeError or ValueError unless `ids` has the shape `shape`, and int64 or int32 values in [0, limit).
+    """Raises TypeError or ValueError unless `ids` is a valid tensor of ids.
+
+    Valid are int64 or int32 tensors of the shape `shape` with values in [0, limit).
 
     Args:
         name: name of the argument, for the message.
@@ -109,7 +112,9 @@ def _check_tokens(config, input_ids: object, inputs_embeds: object, packed: bool
 
 
 def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -> None:
-    """Raises TypeError or ValueError unless `embeds` is floating-point of shape (B, L, width), or (T, width) if packed.
+    """Raises TypeError or ValueError unless `embeds` is a valid tensor of embeddings.
+
+    Valid are floating-point tensors of shape (B, L, width), or (T, width) if packed.
 
     Args:
         embeds: the value to check.
@@ -188,9 +193,9 @@ def check_segments(config, token_type_ids: Tensor | None) -> None:
 
 
 def key_mask(attention_mask: object, shape: tuple[int, int]) -> Tensor | None:
-    """Returns the (B, L) mask of 0 and 1 as booleans, True for tokens; None if there is no padding.
+    """Returns the attention mask (B, L) as booleans, True for tokens; None without padding.
 
-    On a GPU or under torch.compile the values are not read: the result is then booleans even if there is no padding.
+    On a GPU or under torch.compile the values are not read, so the result is booleans even if there is no padding.
 
     Raises:
         TypeError: the mask is not a tensor.

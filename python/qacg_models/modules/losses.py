@@ -1,4 +1,4 @@
-"""Losses with checked labels: sequence classification by transformers' problem types, and answer spans."""
+"""Losses of sequence classifiers and of answer spans, with checked labels."""
 
 import torch
 from torch import Tensor
@@ -17,11 +17,13 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
         labels: for "single_label_classification" (B) int64 or int32 from 0 to C - 1, or -100 for rows that the loss
             leaves out; for "regression" (B, C), or (B) if C is 1; for "multi_label_classification" (B, C), numbers from
             0 to 1.
-        problem_type: one of these three names. None: as in transformers, regression if C is 1, otherwise
-            single_label_classification for integer labels and multi_label_classification for floating-point labels.
+        problem_type: one of the three names above. None is resolved as in transformers: "regression" if C is 1,
+            otherwise "single_label_classification" for integer labels and "multi_label_classification" for
+            floating-point labels.
 
     Returns:
-        (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy.
+        (): mean cross-entropy (0 if every row is left out), mean squared error, or mean binary cross-entropy, for the
+            three problem types in this order.
 
     Raises:
         TypeError: the labels are not a tensor, or not int64 or int32 for "single_label_classification".
@@ -52,7 +54,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
 
 def has_answers(start_positions: object, end_positions: object) -> bool:
-    """Returns whether both answer positions are given; raises ValueError if only one of the two is."""
+    """Returns whether both answer positions are given; ValueError if only one of them is."""
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
         raise ValueError(f"{missing}_positions: expected a tensor if {given}_positions is given, got None. Pass both.")
@@ -66,10 +68,10 @@ def span_loss(
     end_positions: Tensor,
     outside: str = "ignore",
 ) -> Tensor:
-    """Returns the mean of two cross-entropies: that of the first and that of the last token of an answer.
+    """Returns the mean of the cross-entropies of the first and the last token of an answer.
 
-    Each cross-entropy is averaged over the batch. The average leaves out positions of L or more. They stand for an
-    answer that is not in this sequence, but in another window of a long document.
+    Each cross-entropy is averaged over the batch. The average leaves out positions of L or more. Such a position means
+    that the answer is not in this sequence, but in another window of a long document.
 
     Args:
         start_logits: (B, L), logit of each token as the first of the answer.
@@ -104,9 +106,11 @@ def span_loss(
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean cross-entropy of logits (B, C) over the rows whose label, (B) int64, is not -100.
+    """Returns the mean cross-entropy of the rows with a label other than -100; 0 without any.
 
-    The result is 0 if every label is -100.
+    Args:
+        logits: (B, C).
+        labels: (B) int64.
     """
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     return total / (labels != IGNORED).sum().clamp_min(1)

@@ -1,6 +1,6 @@
 """BertSum's multi-head attention: softmax attention with a key-value cache.
 
-A predefined graph can multiply the attention matrix of the last head.
+The attention matrix of the last head can be multiplied by a given matrix, the predefined graph.
 """
 
 import torch
@@ -96,19 +96,20 @@ class MultiHeadedAttention(nn.Module):
         """Attends from `query` to `key` and `value`.
 
         Args:
-            key: (B, S, model_dim), which is projected. With a cache, the use depends on `type`. Type "self" does not
-                read `key`, since keys are projections of `query`. Type "context" projects `key` in the first call. In
-                later calls it reuses the cached keys; `key` may then be None, otherwise its shape is checked. With type
-                None, `key` must be projected and split already, (B, H, T, D) with D = model_dim / H.
-            value: of the same shape as `key`; it is read and projected in the same cases.
+            key: (B, S, model_dim), which is projected to the keys. With a cache, its use depends on `type`. Type "self"
+                does not read `key`: the keys are projections of `query`. Type "context" projects `key` in the first
+                call. Later calls reuse the cached keys; `key` may then be None, otherwise its shape is checked. With
+                type None, `key` must be the projected and split keys, (B, H, T, D) with D = model_dim / H.
+            value: of the same shape as `key`, and read in the same cases, except that later calls of type "context"
+                ignore it.
             query: (B, L, model_dim).
             mask: (B, L, T), or 1 in any of these dimensions; of any dtype, nonzero where a key is hidden. T is the
                 number of keys, including those from the cache. For queries that see no key, see `blind_queries`. None:
                 all keys are visible.
             layer_cache: None, or a dictionary from `empty_layer_cache`, which this call fills with (B, H, T, D)
                 tensors. Type "self" appends keys and values along T; "context" projects them once and then reuses them.
-            type: "self" or "context": the entries of the cache to use. With a cache, None means that key, value and
-                query are already projected, and leaves the cache unchanged. Without a cache, `type` has no effect.
+            type: the entries of the cache to use, "self" or "context". With a cache, None means that key, value and
+                query are already projected; the cache stays unchanged. Without a cache, `type` has no effect.
             predefined_graph_1: (B, L, T), or 1 in any of these dimensions; None: no graph. The attention matrix of the
                 last head is multiplied by the graph; then each row is divided by its sum + 1e-9.
             attn_implementation: "sdpa" for PyTorch's fused attention, "eager" for plain operations.
@@ -212,7 +213,17 @@ class MultiHeadedAttention(nn.Module):
 
 
 def _cached(layer_cache: dict, names: tuple[str, str], like: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns the entries `names` of a cache, (B, H, T, D) each, on the device of `like`; None if they are empty."""
+    """Returns two entries of a cache, (B, H, T, D) each; None if both are empty.
+
+    Args:
+        layer_cache: the cache.
+        names: names of the entries of keys and values.
+        like: (B, H, L, D), whose B, H, D and dtype are expected. The result is on its device.
+
+    Raises:
+        TypeError: an entry is not a tensor, or has another dtype.
+        ValueError: the cache lacks one of the entries, or an entry has another shape.
+    """
     missing = [name for name in names if name not in layer_cache]
     if missing:
         raise ValueError(

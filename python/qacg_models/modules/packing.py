@@ -1,4 +1,4 @@
-"""Packed batches: the tokens of all sequences one after another, (T, ...), without padding."""
+"""Packed batches, (T, ...): the tokens of all sequences one after another, no padding."""
 
 from typing import NamedTuple
 
@@ -60,7 +60,10 @@ class Packing(NamedTuple):
         return per_sequence.index_select(0, self.sequences)
 
     def first(self, x: Tensor) -> Tensor:
-        """Returns the first token of each sequence, (B, ...), from x (T, ...); 0 for a sequence without tokens."""
+        """Returns the first token of each sequence, (B, ...), from x (T, ...).
+
+        The result is 0 for a sequence without tokens.
+        """
         if x.shape[0] == 0:
             return x.new_zeros((self.batch, *x.shape[1:]))
         starts = self.cu_seqlens[:-1].long().clamp(max=x.shape[0] - 1)
@@ -71,7 +74,10 @@ class Packing(NamedTuple):
         return x.masked_fill((self.lengths() == 0).view(-1, *[1] * (x.dim() - 1)), 0.0)
 
     def total(self, x: Tensor) -> Tensor:
-        """Returns the sum over each sequence, (B, ...), from x (T, ...); 0 for a sequence without tokens."""
+        """Returns the sum over each sequence, (B, ...), from x (T, ...).
+
+        The result is 0 for a sequence without tokens.
+        """
         return x.new_zeros((self.batch, *x.shape[1:])).index_add(0, self.sequences, x)
 
     def pad(self, x: Tensor, fill: float = 0.0) -> Tensor:
@@ -84,7 +90,10 @@ class Packing(NamedTuple):
         return padded.flatten(0, 1).index_select(0, self._indices())
 
     def pairs(self) -> Tensor:
-        """Returns (B, 1, max_seqlen, max_seqlen) booleans, True where both the query and the key are tokens."""
+        """Returns booleans, True where both the query and the key are tokens.
+
+        Their shape is (B, 1, max_seqlen, max_seqlen).
+        """
         there = torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.lengths().unsqueeze(1)
         return (there.unsqueeze(2) & there.unsqueeze(1)).unsqueeze(1)
 
@@ -103,18 +112,21 @@ class Packing(NamedTuple):
         return packing, packing.per_token(starts) + packing.places
 
     def _indices(self) -> Tensor:
-        """Returns (T,) the index of each token in the flattened padded batch."""
+        """Returns the index of each token in the flattened padded batch, (T,) int64."""
         return self.sequences * self.max_seqlen + self.places
 
 
 class SharedTexts(NamedTuple):
-    """The texts of N questions, if several questions share a text. A question is a text with one context.
+    """The text of each of N questions, where several questions may share a text.
+
+    A question is a text with one context.
 
     Attributes:
         text_ids: (N,) int64, the index of the text of each question.
-        rows: int64, the indices that `gathered` selects from the values of the texts. If padded: text_ids. If packed:
-            (T,), for each token of the questions its index among the tokens of the texts.
-        packing: the packing of the texts; None if padded.
+        rows: int64, the indices that `gathered` selects from the values of the texts. In a padded batch they are
+            text_ids. In a packed batch they are (T,): for each token of the questions, its index among the tokens of
+            the texts.
+        packing: the packing of the texts; None for a padded batch.
     """
 
     text_ids: Tensor
@@ -122,17 +134,20 @@ class SharedTexts(NamedTuple):
     packing: Packing | None
 
     def gathered(self, x: Tensor) -> Tensor:
-        """Returns the values of the questions, (N, L, ...) or packed (T, ...), from x, the values of the texts."""
+        """Returns the values of the questions from x, the values of the texts.
+
+        Both are (sequences, L, ...), or packed (tokens, ...).
+        """
         return x.index_select(0, self.rows)
 
 
 def first_tokens(x: Tensor, packing: Packing, texts: SharedTexts | None) -> Tensor:
-    """Returns the first token of each of N questions, (N, ...), from packed values (T, ...) of their texts.
+    """Returns the first token of each of N questions, (N, ...).
 
     Args:
-        x: values of the texts, (T, ...); the result is 0 for a text without tokens.
+        x: packed values of the texts, (T, ...). The result is 0 for a text without tokens.
         packing: the packing of the questions.
-        texts: the texts, or None if every question has a text of its own.
+        texts: the text of each question; None: every question has a text of its own.
 
     Example:
         >>> first_tokens(torch.arange(5), packing_of(torch.tensor([0, 2, 5]), None, torch.zeros(5)), None).tolist()
@@ -184,7 +199,8 @@ def packing_of(cu_seqlens: object, max_seqlen: int | None, tokens: Tensor) -> Pa
         raise TypeError(f"cu_seqlens: expected dtype torch.int32 or torch.int64, got dtype {cu_seqlens.dtype}")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
         raise ValueError(
-            f"cu_seqlens: expected shape (B + 1,) for 0 and each sequence's end, got shape {tuple(cu_seqlens.shape)}"
+            f"cu_seqlens: expected shape (B + 1,) with 0 and the end of each sequence, "
+            f"got shape {tuple(cu_seqlens.shape)}"
         )
     if cu_seqlens.device != tokens.device:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Self-attention of QACG-BERT, computed by the fused operator or by plain PyTorch operations."""
+"""Self-attention of QACG-BERT, by the fused operator or by plain PyTorch operations."""
 
 import torch
 from torch import Tensor
@@ -15,12 +15,12 @@ from qacg_models.modules.packing import Packing, SharedTexts
 from qacg_models.modules.softmax_attention import softmax_map
 
 IMPLEMENTATIONS = ("fused", "eager")
-# Attention from first tokens only is faster on padded keys if B max_seqlen is at most this multiple of T.
+# Attention from first tokens only is faster on padded keys if B * max_seqlen is at most this multiple of T.
 _MOST_PADDING = 2
 
 
 class QuasiSelfAttention(FusedQuasiAttention):
-    """`FusedQuasiAttention` with the sizes and the attention implementation of a configuration.
+    """`FusedQuasiAttention` with sizes and attention implementation of a configuration.
 
     Every call reads the implementation from the configuration, so `model.set_attn_implementation` takes effect at once.
     """
@@ -52,7 +52,9 @@ class QuasiSelfAttention(FusedQuasiAttention):
         output_attentions: bool,
         output_gates: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Computes self-attention within each of N questions. A question is a text with one context.
+        """Computes self-attention within each of N questions.
+
+        A question is a text with one context.
 
         A packed batch is padded for the attention if output_attentions is True or the implementation is "eager".
         Otherwise, with first_only and without output_gates, only keys, values and context keys are padded, if padding
@@ -128,7 +130,8 @@ class QuasiSelfAttention(FusedQuasiAttention):
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         context_query = self.drop_context(context_query)
         if dropout_p > 0:
-            # Both get the same mask. A slice of the padded context keys would need a gradient of their size: slow.
+            # context_key gets the dropout mask of the first token in context_keys. Slicing context_keys would have the
+            # same effect, but is slow: the gradient of the slice has the size of context_keys.
             kept = self.drop_context(torch.ones_like(context_keys))
             context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
         lam = lambda_of_rows(query, key, context_query, context_key, self.gate(like=query))
@@ -157,7 +160,9 @@ def eager_quasi_attention(
     quasi_scale: float,
     quasi_bias: float | str = 0.0,
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
-    """Computes quasi-attention from its equations (MATH.md, eq. 1 to 5, 7, 8) with plain PyTorch operations.
+    """Computes quasi-attention from its equations with plain PyTorch operations.
+
+    The equations are 1 to 5, 7 and 8 of `qacg_kernels/MATH.md`.
 
     Args:
         heads: query, key, value, context query and context key, (B, H, L, D) each.
@@ -193,7 +198,10 @@ def eager_quasi_attention(
 
 
 def _padding_pays(packing: Packing) -> bool:
-    """Returns whether the padded batch has at most _MOST_PADDING positions per token, and is not empty."""
+    """Returns whether padding the keys is faster than leaving the batch packed.
+
+    It is if the padded batch is not empty and has at most _MOST_PADDING positions per token.
+    """
     return 0 < packing.batch * packing.max_seqlen <= _MOST_PADDING * packing.sequences.shape[0]
 
 
@@ -223,7 +231,10 @@ def lambda_of_rows(
 
 
 def _gate(x: Tensor, vector: Tensor, context: Tensor, context_vector: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns sigmoid(x . vector + context . context_vector + bias), (B, H, L); vectors are (D) or (H, D)."""
+    """Returns sigmoid(x . vector + context . context_vector + bias), (B, H, L).
+
+    Both vectors are (D) or (H, D).
+    """
     logit = _dot(x, vector) + _dot(context, context_vector)
     if bias is not None:
         logit = logit + bias.view(-1, 1)

@@ -1,4 +1,7 @@
-"""Softmax attention, computed by PyTorch's fused operator, by quasi-attention with gate 0, or by plain operations."""
+"""Softmax attention by PyTorch's fused operator, quasi-attention or plain operations.
+
+Quasi-attention with a gate of 0 is softmax attention.
+"""
 
 import torch
 from torch import Tensor
@@ -8,7 +11,7 @@ from qacg_kernels import quasi_attention, quasi_attention_varlen
 from qacg_kernels.backends import cpu
 from qacg_models.modules.packing import Packing
 
-# BERT, CG-BERT and Aspect-BERT use the first by default.
+# The first is the default of BERT, CG-BERT and Aspect-BERT.
 IMPLEMENTATIONS = ("sdpa", "fused", "eager")
 
 
@@ -51,7 +54,9 @@ def softmax_attention(
 
 
 def softmax_map(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S); the row of a query that sees no key is 0.
+    """Returns softmax(Q K^T / sqrt(D)), (B, H, L, S).
+
+    The row of a query that sees no key is 0.
 
     Args:
         query: (B, H, L, D).
@@ -121,11 +126,13 @@ def _packed_attention(
     implementation: str,
     want_map: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns A V (T, H, D), and on request A, of softmax attention within each sequence of a packed batch.
+    """Computes softmax attention within each sequence of a packed batch.
 
-    Without `want_map`, "fused" calls `quasi_attention_varlen` with a gate of 0. "sdpa" does the same for float32 and
-    bfloat16 on the CPU if the compiled kernel is available. For short sequences this is two to four times as fast as
-    padding the batch for scaled_dot_product_attention. All other calls pad the batch.
+    Returns A V (T, H, D), and A on request.
+
+    Without `want_map`, "fused" calls `quasi_attention_varlen` with a gate of 0. So does "sdpa" for float32 and bfloat16
+    on the CPU, if the compiled kernel is available: for short sequences this is two to four times as fast as padding
+    the batch for scaled_dot_product_attention. All other calls pad the batch.
     """
     fused = implementation == "fused" or (implementation == "sdpa" and _has_kernel(query))
     if fused and not want_map:

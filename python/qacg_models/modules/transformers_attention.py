@@ -1,4 +1,7 @@
-"""Softmax attention by the fused operator, for other models of transformers: `attn_implementation="qacg_fused"`."""
+"""Softmax attention by the fused operator, for other models of transformers.
+
+Select it by `attn_implementation="qacg_fused"`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def fused_attention_forward(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Computes softmax attention by `quasi_attention` with a gate of 0, for transformers' `AttentionInterface`.
+    """Computes softmax attention by `quasi_attention`, for transformers' `AttentionInterface`.
+
+    Quasi-attention with a gate of 0 is softmax attention.
 
     Args:
         module: the attention layer.
@@ -31,8 +36,8 @@ def fused_attention_forward(
         attention_mask: broadcastable to (B, H, L, S), boolean (True: attend) or additive; None: no mask.
         dropout: dropout probability of the attention matrix.
         scaling: factor of the scores; None: 1 / sqrt(D).
-        is_causal: whether a query attends only to keys at its own and earlier positions. It is ignored if
-            there is a mask or L is 1. None: `module.is_causal`, or True if the module has no such attribute.
+        is_causal: whether a query attends only to keys at its own and earlier positions; ignored if there is a mask
+            or L is 1. None: `module.is_causal`, or True if the module has no such attribute.
         **kwargs: arguments of other implementations. They are ignored, except that position_bias, softcap and s_aux
             must be None.
 

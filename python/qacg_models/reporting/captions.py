@@ -62,7 +62,7 @@ def spread_caption(lambdas: Mapping[str, np.ndarray], first: int = 0) -> str:
     if len(lambdas) == 1:
         (values,) = lambdas.values()
         share = f"{(values < 0).mean():.0%}"
-        return f"The aspect takes attention away in {share} of the cases, one case for each token and head."
+        return f"The aspect takes attention away in {share} of all combinations of token, layer and head."
     names, means = list(lambdas), np.stack([values.mean(-1) for values in lambdas.values()])
     apart = means.max(0) - means.min(0)
     layer, head = np.unravel_index(int(apart.argmax()), apart.shape)
@@ -112,7 +112,7 @@ def relevance_caption(tokens: Sequence[str], scores: np.ndarray, verdict: str) -
     Args:
         tokens: L tokens.
         scores: (L,) signed shares of the logit of the predicted label.
-        verdict: the predicted label in words.
+        verdict: name of the predicted label.
     """
     whole = words(tokens, scores)
     found, against = _strongest(whole, 1, 2), _strongest(whole, -1, 1)

@@ -107,7 +107,7 @@ class Report:
     """Collects sections and plots; `write` writes them as a report folder, atomically.
 
     Args:
-        folder: folder of the report; `write` replaces an earlier report, a folder with the file `qacg-report.json`.
+        folder: folder of the report. A folder with `qacg-report.json` is an earlier report, which `write` replaces.
         title: title of the page.
         lead: one line below the title.
         style, script: additional CSS and JavaScript.
@@ -152,12 +152,12 @@ class Report:
         self.figures[name] = Kept(figure, _svg(figure, name))
 
     def write(self) -> Path:
-        """Writes a new folder, replaces an earlier report by it, and returns the path of the page.
+        """Writes the report folder atomically, replaces an earlier report, and returns the page's path.
 
         Raises:
-            InputError: a file cannot be written, or `folder` is a file or has files that are not part of a report. An
-                earlier report is then unchanged. Also raised if an earlier report can be neither replaced nor restored;
-                the message then has the path of the earlier report's content.
+            InputError: a file cannot be written, or `folder` is a file or has files that are not part of a report; an
+                earlier report is then unchanged. Or an earlier report can be neither replaced nor restored; the message
+                then has the path of the earlier report's content.
             OSError: the new folder cannot be created or moved into place; an earlier report is unchanged.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Interactive viewer of attention maps by layer and head, as HTML with JSON data.
 
-The data are P and lambda * G of every layer and head, as 16-bit multiples of a step. P and lambda * G of each example
-have their own step: the largest absolute value over all layers and heads, divided by 32767. `page/viewer.js` computes A
-as the sum, and draws the maps; `page/viewer.css` has their style.
+The JSON data have P and lambda * G of every layer and head as signed 16-bit integers. A value is its integer times a
+step. In each example, P has one step, and lambda * G another: the largest absolute value over all layers and heads,
+divided by 32767. `page/viewer.js` computes A = P + lambda * G, and draws the maps; `page/viewer.css` has their style.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Summary:
         counts: number of predictions by context and label.
         by_group: number of predictions by value of the group column, then by context and label.
         by_month: number of predictions by month, then by context and label. Both `by_group` and `by_month` have at most
-            MOST_GROUPS keys, and the key OTHER for all further values or months.
+            MOST_GROUPS keys; all further values or months are counted under the additional key OTHER.
         skipped: number of texts without a prediction.
         uncertain: number of predictions marked as uncertain.
     """
@@ -103,7 +103,7 @@ class Summary:
     def add(self, one: Prediction) -> None:
         """Counts a prediction or a skipped text.
 
-        For `telling`, the texts of the most probable predictions of each context and label are kept.
+        Also stores the texts of the most probable predictions of each context and label, which `telling` returns.
         """
         if not one.label:
             self.skipped += 1
@@ -155,8 +155,8 @@ class Summary:
 def month_of(text: str) -> str | None:
     """Returns the month of a date, in the form "2024-05"; None if the date cannot be read.
 
-    Readable are 2024-12-31, 2024/12/31, 20241231, 31.12.2024, 2024-12 and 2024/12, also with a time. 12/31/2024
-    is not readable, because 1/2/2024 is in January or in February.
+    Readable are 2024-12-31, 2024/12/31, 20241231, 31.12.2024, 2024-12 and 2024/12, also with a time. 12/31/2024 is not
+    readable, because the order of day and month in such dates is ambiguous: 1/2/2024 is in January or in February.
 
     Example:
         >>> month_of("2024-05-31T10:00:00"), month_of("31.5.2024"), month_of("2024/5"), month_of("05/31/2024")

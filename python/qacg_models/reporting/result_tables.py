@@ -80,7 +80,7 @@ def selection_note(record: TrainingRecord) -> str:
     )
     if not record.has_selection:
         note = (
-            f"weights of the last step, {record.steps}, without selection ({metric} on {selected.split}:"
+            f"weights of the last step, {record.steps}, without checkpoint selection ({metric} on {selected.split}:"
             f" {selected.value:.1%})"
         )
     elif selected.step == record.steps and record.ended in _ENDINGS:
@@ -151,7 +151,7 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
     Args:
         record: record of the training.
         paths: the evaluated files.
-        rows: number of evaluated rows; if splits are parts of one file, it identifies the split.
+        rows: number of evaluated rows, which identifies the split if several splits are parts of one file.
         result: the new metrics.
     """
     path, split = ", ".join(map(str, paths)), stored_split(record, paths, rows)

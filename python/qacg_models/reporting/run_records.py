@@ -200,14 +200,14 @@ def _source(rows: Sequence[dict]) -> str:
 
 
 def _selection(rows: Sequence[dict]) -> str:
-    """Returns sentences about the splits on which checkpoints were selected, and runs without selection."""
+    """Returns sentences about the splits that selected checkpoints, and about runs without selection."""
     selected = [row for row in rows if _has_selection(row)]
     if not selected:
-        return "Weights of the last step, without selection."
+        return "Weights of the last step, without checkpoint selection."
     splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))
     parts = [f"Checkpoints selected on {', '.join(splits)}."]
     if others := len(rows) - len(selected):
-        parts.append(f"Weights of the last step, without selection, in {others} of {len(rows)} runs.")
+        parts.append(f"Weights of the last step, without checkpoint selection, in {others} of {len(rows)} runs.")
     if "test" in splits:
         parts.append("Metrics on test are optimistic if the checkpoint was selected on test.")
     return " ".join(parts)

@@ -53,7 +53,7 @@ def _overview(summary: Summary, unit: str) -> Section:
     section = Section("Aspects and labels")
     facts = [f"{counted(summary.total, 'prediction')}, one for each {unit} and aspect"]
     if summary.skipped:
-        facts.append(f"{counted(summary.skipped, 'text was', 'texts were')} skipped, since a cell was empty")
+        facts.append(f"{counted(summary.skipped, 'text was', 'texts were')} skipped, since a required cell was empty")
     if summary.uncertain:
         facts.append(counted(summary.uncertain, "of the predictions is uncertain", "of the predictions are uncertain"))
     section.text(f"{'; '.join(facts)}.")

@@ -28,9 +28,8 @@ class Candidate:
         name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
         log_loss: mean log loss over the rows, in nats.
         error: expected calibration error, in [0, 1].
-        gain: decrease of the mean log loss, in nats, compared with the candidate chosen among the earlier ones; 0 for
-            `none`.
-        gain_error: standard error of the gain, over sentences.
+        gain: decrease of the mean log loss, in nats, relative to the best earlier candidate; 0 for `none`.
+        gain_error: standard error of the gain, computed over sentences, because rows of a sentence are not independent.
     """
 
     name: str
@@ -68,9 +67,9 @@ class Calibration:
     """The content of calibration.json.
 
     Attributes:
-        temperatures: divisors of the logits before the softmax. Either a single one for all rows, which is 1 without
-            temperature scaling, or one per label: the logits of a row are divided by the temperature of the label with
-            the highest logit.
+        temperatures: divisors of the logits before the softmax. A single temperature applies to all rows; it is 1
+            without temperature scaling. With one temperature per label, the logits of a row are divided by the
+            temperature of the label with the highest logit.
         fit: the cross-validation; None if no temperature was fitted.
         skipped: the reason why there is no temperature scaling, beginning with "because"; None with temperature
             scaling.

@@ -27,7 +27,7 @@ SIZES = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "i
 _what = option_group("what is trained")
 _step = option_group("steps")
 _watch = option_group("evaluations and checkpoints")
-_shape = option_group("shape of the model, as far as no checkpoint defines it")
+_shape = option_group("shape of the model, where no checkpoint defines it")
 _machine = option_group("machine")
 
 
@@ -44,15 +44,16 @@ class TrainingOptions:
     from_checkpoint: str | None = _what(
         None,
         "folder or file of a checkpoint to start from, with its tokenizer; or `minilm`, a small English BERT from a"
-        " Python package; or `scratch`, random weights (default: minilm if its package is installed, the text is"
-        " English, --max-length is at most 512, and no size, tokenizer or --protocol released is given; otherwise"
-        " scratch)",
+        " Python package; or `scratch`, random weights. Default: minilm if its package is installed, the text is"
+        " English, --max-length is at most 512, and neither a size, --tokenizer nor --protocol released is given;"
+        " otherwise scratch",
         kind=str,
         metavar="PATH",
     )
     protocol: str = _what(
         "dev",
-        "how the checkpoint is selected. dev: on dev; released: on test, with the defaults of the released code",
+        "dev: the split dev selects the best weights; released: the split test selects them, and other options have the"
+        " defaults of the code released with the QACG-BERT paper",
         *PROTOCOLS,
     )
     tokenizer: str | None = _what(
@@ -67,8 +68,8 @@ class TrainingOptions:
     )
     frozen_layers: int = _what(
         0,
-        "number of first layers that, together with the token embeddings, keep the weights of the checkpoint; training"
-        " is then faster and the model less accurate; 0: all weights are trained",
+        "train neither the token embeddings nor this number of first layers, which makes training faster and the model"
+        " less accurate; 0: train all weights",
     )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
@@ -77,9 +78,10 @@ class TrainingOptions:
     )
     epochs: int | None = _step(
         None,
-        "passes over the training split (default: 30 with --protocol released; with a checkpoint and up to 24,000 rows,"
-        " if --max-steps, --schedule, --patience and --eval-every are not given, the larger of 4 epochs and 400 steps;"
-        " otherwise no limit: training ends by --max-steps, --patience or --minutes)",
+        "passes over the training split. Default: 30 with --protocol released. With a checkpoint and up to 24,000 rows:"
+        " the smallest number that is at least 4 and has at least 400 steps, unless --max-steps, --schedule,"
+        " --patience or --eval-every is given. Otherwise no limit: training ends by --max-steps, --patience or"
+        " --minutes",
         kind=int,
     )
     max_steps: int | None = _step(None, "maximum number of steps; overrides --epochs", kind=int)
@@ -100,8 +102,8 @@ class TrainingOptions:
     )
     warmup: float | None = _step(
         None,
-        "share of the steps with an increasing learning rate, in [0, 1]; with the schedule steady, share of 1,000"
-        " steps",
+        "length of the warm-up, in which the learning rate increases, as a share of all steps, in [0, 1]; with the"
+        " schedule steady, as a share of 1,000 steps",
         kind=float,
     )
     balance: float | None = _step(
@@ -112,16 +114,16 @@ class TrainingOptions:
     )
     logit_adjustment: float | None = _step(
         None,
-        "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that rare labels are"
-        " predicted more often. With a checkpoint, for tasks where macro-F1 selects the weights, the default is 1,"
-        " and that of --balance is 0, unless --balance or --protocol released is given",
+        "weight, in [0, 1], of the log label frequencies that the loss adds to the logits, so that the model predicts"
+        " rare labels more often. If training starts from a checkpoint and macro-F1 selects the weights, the default is"
+        " 1, and that of --balance is 0, unless --balance or --protocol released is given",
         kind=float,
     )
     weight_decay: float = _step(0.01, "decoupled weight decay, on all parameters but biases and LayerNorm")
     max_grad_norm: float = _step(
         1.0,
-        "maximum norm of all gradients together, or with --protocol released of the gradient of each tensor; 0: no"
-        " clipping",
+        "gradient clipping: maximum norm of all gradients together; with --protocol released, of the gradient of each"
+        " tensor; 0: no clipping",
     )
     dropout: float | None = _step(
         None,
@@ -135,17 +137,17 @@ class TrainingOptions:
     )
     join_texts: float | None = _step(
         None,
-        "share, in [0, 1), of the rows whose text is joined with a second text that has no opinion on the row's aspect;"
-        " must be 0, the default, if no label means no opinion or the model is `bert`",
+        "share, in [0, 1), of the rows whose text is joined with a second text that has no opinion on the row's aspect."
+        " For the model `bert`, and for data without a label for no opinion, 0 is the default and the only value",
         kind=float,
     )
 
     eval_every: int | None = _watch(
         None,
-        "steps between evaluations; 0: once per epoch (default: 25 with --protocol released; once per epoch with"
-        " --epochs or --max-steps and the schedule linear; with the default epochs of a checkpoint once per epoch, or"
-        " only after the last step if dev has fewer than 500 rows; otherwise every half epoch, but from 50 to 500"
-        " steps)",
+        "steps between evaluations; 0: once per epoch. Default: 25 with --protocol released. Once per epoch if --epochs"
+        " or --max-steps is given, unless --schedule is steady. With the default --epochs of a checkpoint: once per"
+        " epoch, or only after the last step if dev has fewer than 500 rows. Otherwise half an epoch, clipped to 50 to"
+        " 500 steps",
         kind=int,
     )
     patience: int | None = _watch(
@@ -166,12 +168,16 @@ class TrainingOptions:
     vocab_size: int | None = _shape(None, "maximum size of a vocabulary learned from the training split", kind=int)
     initializer_range: float | None = _shape(None, "standard deviation of the initial weights", kind=float)
     pooler: str | None = _shape(
-        None, "input of the classifier: the first token or an attention-weighted average", "cls", "attention", kind=str
+        None,
+        "input of the classifier. cls: the first token; attention: an attention-weighted average of the tokens",
+        "cls",
+        "attention",
+        kind=str,
     )
     context_projection: str | None = _shape(
         None,
-        "size of the matrices that project the context: hidden size x hidden size, or head size x head size (shared by"
-        " the heads)",
+        "matrices that project the context. hidden: hidden size x hidden size; head: head size x head size, shared by"
+        " the heads",
         "hidden",
         "head",
         kind=str,
@@ -181,13 +187,15 @@ class TrainingOptions:
     )
     beta: float | None = _shape(
         None,
-        "weight of the query part of lambda (default: that of the checkpoint, 0.9 with --context-start names, or 1);"
-        " before training lambda is about 1 - (beta + gamma) / 2",
+        "factor of the query gate in lambda, the weight of the quasi-attention map: lambda = 1 - (beta x query gate +"
+        " gamma x key gate), about 1 - (beta + gamma) / 2 before training (default: that of the checkpoint, 0.9 with"
+        " --context-start names, or 1)",
         kind=float,
     )
     gamma: float | None = _shape(
         None,
-        "weight of the key part of lambda (default: that of the checkpoint, 0.9 with --context-start names, or 1)",
+        "factor of the key gate in lambda, see --beta (default: that of the checkpoint, 0.9 with --context-start names,"
+        " or 1)",
         kind=float,
     )
     context_standalone: bool | None = _shape(
@@ -198,24 +206,24 @@ class TrainingOptions:
     )
     context_from_layer: int | None = _shape(
         None,
-        "first layer that reads the aspect, from 0; with --context-standalone, the layers below are computed once for"
-        " all aspects of a text; for aspect-bert with a checkpoint the default is the last layer",
+        "index, from 0, of the first layer that reads the aspect. With --context-standalone, the layers below are"
+        " computed once for all aspects of a text. For aspect-bert with a checkpoint, the default is the last layer",
         kind=int,
     )
     context_start: str | None = _shape(
         None,
-        "initial values for aspects in qacg-bert and aspect-bert if the checkpoint has no aspects. names: the vector of"
-        " an aspect is the average hidden state of its name; in qacg-bert, context projections are copies of the query"
-        " and key projections, context scores get the bias -log(number of keys), and beta and gamma are 0.9 (default:"
-        " names with a checkpoint, --context-standalone and --protocol dev, in qacg-bert also with --context-projection"
-        " hidden; otherwise random)",
+        "initial weights for aspects in qacg-bert and aspect-bert if the checkpoint has no aspects. names: the vector"
+        " of an aspect is the average hidden state of its name. In qacg-bert, the context projections are then copies"
+        " of the query and key projections, context scores get the bias -log(number of keys), and beta and gamma are"
+        " 0.9. Default: names with a checkpoint, --context-standalone and --protocol dev, for qacg-bert only if"
+        " --context-projection is hidden; otherwise random",
         *STARTS,
         kind=str,
     )
 
     attention: str = _machine(
         "auto",
-        "implementation of attention; auto: the fastest one that the model has",
+        "implementation of attention; auto: the fastest one that the model supports",
         "auto",
         "fused",
         "sdpa",
@@ -356,7 +364,7 @@ class TrainingOptions:
 
     @property
     def quasi_attention(self) -> dict[str, float]:
-        """Those of quasi_scale, beta and gamma that are not None, by name; the model configuration uses these names."""
+        """The values of quasi_scale, beta and gamma that are not None, by their names in the model configuration."""
         given = {name: getattr(self, name) for name in ("quasi_scale", "beta", "gamma")}
         return {name: value for name, value in given.items() if value is not None}
 

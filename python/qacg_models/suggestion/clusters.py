@@ -14,10 +14,10 @@ import numpy as np
 from qacg_models.suggestion.function_words import CONJUNCTIONS
 from qacg_models.suggestion.words import Words, is_word
 
-WINDOW = 4  # maximum distance of words inside a clause that count as a near pair
+WINDOW = 4  # two words of a clause are a near pair up to this distance, in words
 ELSEWHERE = 0.3  # weight of a pair of words anywhere in a sentence; every near pair adds 1
 DIMENSIONS = 30
-LEAST_SIMILARITY = 0.6  # minimum cosine similarity of a noun to the leader of its cluster, and then to the centre
+LEAST_SIMILARITY = 0.6  # minimum cosine similarity of a noun to the leader of its cluster, later to the centre
 
 
 def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fill: bool = False) -> list[list[str]]:
@@ -45,7 +45,7 @@ def cluster_nouns(words: Words, nouns: Sequence[str], least: int, count: int, fi
         nearest[leaders] = np.inf
         leaders.append(int(nearest.argmin()))
         similarity = vectors @ vectors[leaders].T
-    # The centre represents the nouns of a cluster better than the leader does.
+    # Nouns are assigned again, to the centres: a centre represents a cluster better than its leader does.
     weights = np.where(_belongs(similarity, leaders), [[frequency[noun]] for noun in nouns], 0)
     centres = weights.T @ vectors
     similarity = vectors @ (centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)).T

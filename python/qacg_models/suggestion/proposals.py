@@ -12,8 +12,8 @@ from qacg_models.suggestion.clusters import cluster_nouns
 from qacg_models.suggestion.words import Words, tokens
 
 LEAST_SENTENCES = 20  # minimum number of sentences from which aspects are proposed
-LEAST_SHARE = 300  # a noun must occur in at least one of 300 sentences,
-LEAST_COUNT = 3  # and in at least 3 sentences
+LEAST_SHARE = 300  # a noun must occur in at least 1/300 of the sentences (rounded down)
+LEAST_COUNT = 3  # minimum number of sentences of a noun, and of occurrences of a phrase
 PHRASES = 3  # maximum number of phrases of a proposal
 PLAIN_LENGTH = 12  # preferred number of tokens of an example sentence
 

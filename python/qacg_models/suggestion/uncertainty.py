@@ -21,7 +21,7 @@ def most_uncertain(
     """Returns rows for the sentences and aspects whose predicted label is the least probable, least probable first.
 
     Args:
-        ask: the model, whose aspects are used.
+        ask: the model; rows are chosen among all its aspects.
         sentences: the candidates.
         count: maximum number of rows.
         exclude: pairs of normalised sentence and aspect to leave out.

@@ -1,8 +1,8 @@
 """Words of sentences as stems, and detection of nouns without a part-of-speech tagger.
 
 German nouns are detected by a capital letter inside a sentence. English nouns, and German nouns in texts without
-capitals, are detected by an article or preposition before them and the end of the phrase after them. In terse texts,
-which have few articles, a noun begins a phrase or follows a quantity or an opinion word ("too many ads", "great
+capitals, are detected at the end of a phrase that begins with an article or preposition ("the thai food ."). In terse
+texts, which have few articles, a noun begins a phrase or follows a quantity or an opinion word ("too many ads", "great
 support").
 """
 
@@ -30,8 +30,8 @@ from qacg_models.suggestion.function_words import (
 )
 
 LEAST_LETTERS = 3
-# Minimum shares of the occurrences of a noun that are in noun position, without and with capitals. Adjectives occur in
-# noun position too, but less often ("the best of all").
+# A word is a noun if at least this share of its occurrences is in noun position or, in German texts with capitals, has
+# a capital. Adjectives occur in noun position too, but less often ("the best of all").
 LEAST_NOUN_SHARE = 0.2
 LEAST_CAPITAL_SHARE = 0.6
 TERSE_ARTICLES = 0.04  # texts with a lower share of articles among the words count as terse; prose has 0.08 or more

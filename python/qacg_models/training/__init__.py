@@ -6,7 +6,8 @@
 | several seeds | `seeds.py` |
 | values for options that are not given | `resolve_options.py` |
 | the folder of an unfinished run, with durable checkpoints | `run_folder.py` |
-| initial model and tokenizer | `model_setup.py`; vectors of aspects from their names `context_start.py` |
+| initial model and tokenizer | `model_setup.py` |
+| initial weights for aspects, from the names of the aspects | `context_start.py` |
 | encoded rows, their order, augmentation | `encoded_splits.py`, `sampling.py`, `augmentation.py` |
 | steps, checkpoints, best weights | `trainer.py`, with its arguments in `arguments.py` |
 | batches that do not fit into memory | `micro_batches.py` |

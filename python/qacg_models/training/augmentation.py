@@ -47,13 +47,13 @@ class WordDropout:
 
 
 class JoinedTexts:
-    """Training rows by index; a pair of indices gives one row that joins the texts of two rows, of the same aspect.
+    """A sequence of training rows; a pair of indices as key joins the texts of two rows of the same aspect.
 
     Args:
         rows: features with context ids.
         share: share of the sampled rows that are joined, in [0, 1).
-        max_length: maximum number of tokens of a joined row. A pair that would be longer gives one of its two rows
-            unchanged: the first one with an opinion, or the first row if neither has an opinion.
+        max_length: maximum number of tokens of a joined row. If a joined row would be longer, one of its two rows is
+            returned unchanged: the first one with an opinion, or the first row if neither has an opinion.
     """
 
     def __init__(self, rows: FeatureTable, share: float, max_length: int):

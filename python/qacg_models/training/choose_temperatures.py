@@ -55,7 +55,7 @@ def calibrate(protocol: str, gold: Sequence[int], logits: np.ndarray | None, sen
 
 
 def _fittings(sentences: int) -> dict[str, Fitting]:
-    """Returns the functions that fit the candidates, by name and simplest first, for a number of sentences."""
+    """Returns the function that fits each candidate, by name, simplest first, for this number of sentences."""
     fittings: dict[str, Fitting] = {
         "none": lambda gold, logits: (1.0,),
         "one": lambda gold, logits: (fit_temperature(gold, logits),),
@@ -68,7 +68,7 @@ def _better(candidate: Candidate) -> bool:
 
 
 def _numbers(sentences: Sequence[str]) -> np.ndarray:
-    """Returns (N) the index of each sentence among the distinct ones, whose order depends on the texts only."""
+    """Returns (N) numbers from 0, one for each distinct sentence; they do not depend on the order of the sentences."""
     texts = sorted(set(sentences), key=text_digest)
     number = {text: index for index, text in enumerate(texts)}
     return np.array([number[text] for text in sentences])

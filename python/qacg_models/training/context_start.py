@@ -1,6 +1,6 @@
-"""Initial weights for reading aspects, computed from their names, for a checkpoint that has no aspects.
+"""Initial weights for aspects, computed from the names of the aspects, for a checkpoint that has no aspects.
 
-With random values, training takes long until the model uses the aspect: the aspect's vector has norm 0.4, and hidden
+With random weights, the model uses the aspect only after many steps: the aspect's vector has norm 0.4, and hidden
 states have norm 10. The context projections get almost no gradient while lambda is near 0
 (docs/explanation/many-aspects.md).
 """

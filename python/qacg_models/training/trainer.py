@@ -169,7 +169,7 @@ class AspectTrainer(Trainer):
     def _add_gradients(self, model, batches: Sequence[dict], *args, **kwargs) -> list[torch.Tensor] | None:
         """Adds the gradients of batches, and returns the losses; None if memory runs out.
 
-        With several processes the error of torch is raised, because the other processes would not repeat the step.
+        With several processes, torch's error is raised instead, because the other processes would not repeat the step.
         """
         losses = []
         try:

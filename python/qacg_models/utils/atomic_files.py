@@ -177,7 +177,7 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        path = Path(error.filename2 or error.filename or folder)  # a copy names its source first
+        path = Path(error.filename2 or error.filename or folder)  # of a failed copy, filename is the source
         if not path.is_relative_to(folder):
             raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error

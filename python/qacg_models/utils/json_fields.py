@@ -63,12 +63,14 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
     """Converts a JSON value to a type.
 
     Args:
-        kind: one of the following, alone or in a union with None; None alone accepts null only.
-            `object`: any value, unchanged.
-            int, float, str, bool or a union of them. For a float, an int is converted; infinity, NaN and an int beyond
-            the range of float are errors.
-            A tuple, a dict with str keys or a dataclass, whose members have such types. A list becomes a tuple. A
-            dataclass requires all its fields and no others.
+        kind: one of the following types, or its union with None; None alone accepts null only.
+
+            - `object`: any value, unchanged.
+            - int, float, str, bool or a union of them. For float, an int is converted; infinity, NaN and an int beyond
+              the range of float are errors.
+            - A tuple, for a list; its elements have types of this list.
+            - A dict with str keys, for an object; its values have a type of this list.
+            - A dataclass, for an object with all its fields and no others; its fields have types of this list.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: conversion functions of other types, by type; each is called with the value and its path.

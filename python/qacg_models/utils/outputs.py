@@ -27,7 +27,7 @@ def check_writable(name: str, path: Path | str) -> None:
     except OSError as error:
         raise InputError(f"{name}: {path} cannot be written ({error.strerror or error})") from None
     folder = path.absolute().parent
-    while not os.path.lexists(folder):  # a link to nothing counts: no folder can be created in its place
+    while not os.path.lexists(folder):  # a broken link counts as existing: no folder can replace it
         folder = folder.parent
     try:
         # On Linux this file has no name, so that a process that is killed here leaves nothing.

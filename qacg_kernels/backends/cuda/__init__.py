@@ -208,8 +208,8 @@ def why_plain(problem: Problem) -> list[str]:
         steps = [step for size, step in zip(t.shape[:-1], t.stride()[:-1]) if size > 1]
         if t.stride(-1) != 1 or _address(t) % 16 or any(step % 8 for step in steps):
             why.append(
-                f"{name}: expected rows with unit stride that start at multiples of 16 bytes; copy it with "
-                ".clone(memory_format=torch.contiguous_format)"
+                f"{name}: expected rows with unit stride that start at multiples of 16 bytes; copy the tensor "
+                "with .clone(memory_format=torch.contiguous_format)"
             )
     return why
 

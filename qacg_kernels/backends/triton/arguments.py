@@ -65,7 +65,7 @@ class Side(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """Parameters of lambda = 1 - (beta lq + gamma lk), eq. 5 and 6: those of lq (query) and of lk (key)."""
+    """Parameters of lambda = 1 - (beta lq + gamma lk), eq. 5 and 6: `query` for lq and `key` for lk."""
 
     query: Side
     key: Side
@@ -156,8 +156,8 @@ class Gradients(NamedTuple):
         query, context_query: None in the kernel over key blocks of tiled rows, which does not write them.
         query_logit, key_logit: tq and tk of eq. 14, from which the gradients of the gate's parameters are computed.
         delta: delta of eq. 10. Like shift and weight, it is None for single-tile rows.
-        shift: number that is subtracted from the exponents of 2 of a row. For float32 inputs it is the row's maximum
-            exponent; for 16-bit inputs, this maximum plus log2 of the row's sum of exponentials.
+        shift: number that is subtracted from every exponent of a row before exp2. For float32 inputs it is the row's
+            largest exponent. For 16-bit inputs, log2 of the row's sum of exponentials is added to it.
         weight: alpha lambda of eq. 5; for a column gate alpha (1 - beta lq), the part that depends on the row.
     """
 

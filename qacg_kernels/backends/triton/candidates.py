@@ -1,9 +1,9 @@
 """Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
-Some shipped entries for 16 bits on NVIDIA GPUs were measured (`measured` of a table states which). Most others
-for 16 bits and head sizes 64 and 128 are the candidates that `python -m benchmarks.static --search` predicts to be the
-fastest (NOTES.md has the exceptions).
-Shipped entries for 32 bits and for AMD GPUs are roughly the first candidates that do not spill registers.
+Some shipped 16-bit entries for NVIDIA GPUs were measured; the field `measured` of a table states which. Most of the
+others for head sizes 64 and 128 are the candidates that `python -m benchmarks.static --search` predicts to be the
+fastest; NOTES.md lists the exceptions. Shipped 32-bit entries and entries for AMD GPUs are roughly the first candidates
+that do not spill registers.
 """
 
 from dataclasses import replace
@@ -11,8 +11,8 @@ from dataclasses import replace
 from qacg_kernels.backends.triton.tile_tables import Key, TileEntry, has_wide_waves, is_amd
 
 # (block_m, block_n, num_warps, num_stages), roughly from large to small tiles. With more than 2 stages, loads overlap
-# with the previous tile; float32 products that read by parts do not pipeline. An optional fifth number limits the
-# registers per thread, so that one more block fits on a multiprocessor.
+# with the previous tile, except in float32 products by parts (`KernelConfig.by_parts`). An optional fifth number limits
+# the registers per thread, so that one more block fits on a multiprocessor.
 _WHOLE_FORWARD = (
     (128, 128, 8, 1), (64, 128, 4, 1, 168), (64, 128, 4, 1), (64, 128, 8, 1), (32, 128, 4, 1, 128), (32, 128, 4, 1),
     (32, 128, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 64, 8, 1),
@@ -47,10 +47,10 @@ _TILES = {
     "key_gradients": _KEY_GRADIENTS,
     "query_gradients": _QUERY_GRADIENTS,
 }
-# Most accumulator elements per warp of float32 products by parts, whose operands occupy registers too.
+# The most accumulator elements per warp for float32 products by parts. Their operands occupy registers too.
 _MOST_ELEMENTS = 1536
 _MOST_STAGES_OF_FLOAT32 = 2
-# Accumulators that a kernel has at the same time.
+# The number of accumulators that a kernel has at the same time.
 _ACCUMULATORS = {
     "whole_row_forward": 1,
     "tiled_forward": 2,
@@ -85,7 +85,7 @@ def _candidates(key: Key, by_parts: bool) -> list[TileEntry]:
     tiles = _TILES[kernel]
     if by_parts:
         tiles = [t for t in tiles if t[3] <= _MOST_STAGES_OF_FLOAT32 and len(t) == 4]
-        # Accumulators have block_n rows (element 1 of a tile) in kernels over key blocks, else block_m rows.
+        # Accumulators have block_n rows (t[1]) in kernels over key blocks, else block_m rows (t[0]).
         own = 1 if kernel in ("whole_row_backward", "key_gradients") else 0
         tiles = [t for t in tiles if _ACCUMULATORS[kernel] * t[own] * head_dim <= _MOST_ELEMENTS * t[2]]
     return [TileEntry(kernel, bits, head_dim, busy, *tile) for tile in tiles]

@@ -189,7 +189,7 @@ def _sweep(
         keys = first_key + block
         next_summands = summands
         if CHECKED:
-            next_summands = key_summands(keys + config.block_n, place, call, config)  # a tile ahead of its use
+            next_summands = key_summands(keys + config.block_n, place, call, config)  # loaded one tile ahead
         here = keys < place.seen_keys
         k = operand_at(k_pointers, call.key, first_key, keys, place.seen_keys, call, config, CHECKED)
         ck = operand_at(ck_pointers, call.context_key, first_key, keys, place.seen_keys, call, config, CHECKED)

@@ -194,7 +194,10 @@ def through(other: Launch) -> Iterator[None]:
 
 
 def forward(problem: Problem, residuals: Residuals) -> ForwardOutputs:
-    """Implements qacg::triton_attention. Calls `first_call` of the self-check until the launch plan is marked."""
+    """Implements qacg::triton_attention.
+
+    Calls `first_call` of the self-check until the launch plan is marked as checked.
+    """
     op = Operation(problem)
     if op.plan.checked or _launch is not run:
         return launch_forward(op, residuals)

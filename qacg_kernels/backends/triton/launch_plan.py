@@ -108,7 +108,7 @@ class LaunchPlan:
     def entry(self, kernel: str) -> TileEntry:
         in_tf32 = self.traits.precision == "tf32" and not self.traits.by_parts
         if in_tf32 and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
-            # A TF32 operand has as many bytes as a 16-bit operand of twice the head size, so it uses that entry.
+            # A TF32 operand has as many bytes as a 16-bit operand of twice the head size, so both use the same entry.
             return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.busy)
         return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
 
@@ -142,7 +142,7 @@ def _multiplies_in_tf32(query: Tensor) -> bool:
 def _key(p: Problem, others: tuple[Tensor | None, ...]) -> tuple:
     """Returns everything that Triton specialises kernels for: options, and every input's shape, strides and alignment.
 
-    Tensors that the call allocates are not included: their layouts follow from the inputs, and they are aligned.
+    Tensors that the call allocates are not included: their memory is aligned, and their layouts follow from the inputs.
     """
     facts = [None if t is None else (t.shape, t.stride(), t.data_ptr() % 16) for t in (*p.tensors(), *others)]
     # The dtypes of these four tensors determine those of all others.

@@ -183,9 +183,9 @@ class Table:
 
     @property
     def holds_tf32(self) -> bool:
-        """Whether products in TF32 can read whole tiles, up to head size 128: on sm_90 and newer.
+        """Whether TF32 products can have whole tiles as operands, up to head size 128: on sm_90 and newer.
 
-        These GPUs read operands from shared memory, so whole tiles need no registers.
+        These GPUs read operands from shared memory, so whole tiles do not occupy registers.
         """
         return not is_amd(self.architecture) and _number(self.architecture) >= _number("sm_90")
 

@@ -26,7 +26,7 @@ Pairs = list[tuple[Table, TileEntry]]
 _BATCH_TOKENS = 8192
 _HEADS = 12
 _TILED_LENGTH = 2048
-# A candidate replaces the current entry if its time is at most this share of the entry's; smaller gains are noise.
+# A candidate replaces the current entry if its time is at most this share of the entry's time; smaller gains are noise.
 GAIN = 0.97
 
 

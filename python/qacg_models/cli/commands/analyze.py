@@ -12,7 +12,7 @@ HELP = "write a page with signed attention maps, lambda (the gate of the quasi-a
 DESCRIPTION = (
     "Writes one HTML file that needs no network. The figures, as SVG and PNG, and the numbers of its tables, as JSON,"
     " are beside it. Aspects of the same sentence are shown side by side. Options of --data that are not given have the"
-    " values of the model's training; the defaults printed below are those of qacg train. Requires a QACG-BERT."
+    " values of the model's training, not the defaults printed below (those of qacg train). Requires a QACG-BERT."
 )
 
 
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         layer_figures=arguments.layer_figures,
         min_confidence=arguments.min_confidence,
     )
-    print(f"{path} (open it in a browser), figures as SVG and PNG beside it")
+    print(f"page in {path} (open it in a browser), with its figures beside it as SVG and PNG")
     return 0
 
 

@@ -15,9 +15,10 @@ FORMATS = ("own", "huggingface", "released", "tensorflow-names")
 USES_MODELS = True
 HELP = "convert checkpoints of BERT and of the released code to models of this package, and back"
 DESCRIPTION = (
-    "Reads TensorFlow-converted files, released state dicts, transformers' BERT with any head and models of this "
-    "package, as safetensors or torch files, in one file or sharded. Reports what happened to every tensor, and fails "
-    "if a part of the backbone is missing, unless --initialize-missing is set."
+    "Reads models of this package, state dicts of the released code (such as QACG-BERT and CG-BERT), and BERT of "
+    "transformers (with any head) or converted from TensorFlow. The weights are safetensors or torch files, whole or "
+    "sharded. Reports what happened to every tensor. Fails if a tensor of the backbone is missing, unless "
+    "--initialize-missing is set."
 )
 
 
@@ -29,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="CLASS",
-        help="class of this package that loads SRC (default: the class that its configuration names; otherwise the "
-        "class that fits its tensors, but with --to own and without contexts QACGBertForSequenceClassification)",
+        help="class of this package that loads SRC (default: the class in its configuration; if that names none, the "
+        "class that fits its tensors. With --to own, tensors without contexts fit QACGBertForSequenceClassification)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="configuration file (default: the one beside the weights)"

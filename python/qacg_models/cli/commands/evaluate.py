@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 USES_MODELS = True
 HELP = "print metrics of a trained model, and the calibration of its probabilities"
 DESCRIPTION = (
-    "Prints the task's metrics with confidence intervals, the metrics of the baselines (always the most frequent"
-    " label; TF-IDF, if training stored its metrics for these rows), and the expected calibration error before and"
+    "Prints the task's metrics with confidence intervals, and those of the baselines: always the most frequent label,"
+    " and TF-IDF if training stored its metrics for these rows. Also prints the expected calibration error before and"
     " after temperature scaling. The last table has, for several thresholds, the share of predictions with at least"
     " that probability (coverage) and their accuracy; `qacg predict --min-confidence` marks the other predictions."
-    " Data options that are not given have the values of the model's training; the defaults printed below are those"
-    " of qacg train."
+    " Data options that are not given have the values of the model's training, not the defaults printed below (those"
+    " of qacg train)."
 )
 
 
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     written = None if page is None else write_page(page, evaluation)
     print(text if arguments.json else _text(evaluation))
     if written is not None and not arguments.json:
-        print(f"{written} (open it in a browser), plots as SVG and PNG beside it")
+        print(f"page in {written} (open it in a browser), with its plots beside it as SVG and PNG")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`qacg predict`: labels and probabilities of aspects, for texts given here or in a file of any size."""
+"""`qacg predict`: labels and probabilities of aspects, for given texts or a file of any size."""
 
 from __future__ import annotations
 
@@ -58,8 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     file = parser.add_argument_group("input file")
     add_text_flags(file, "that of training")
-    file.add_argument("--aspect-column", metavar="NAME", help="column with one aspect per row; only it is predicted")
-    file.add_argument("--target-column", metavar="NAME", help="column with one target per row; only it is predicted")
+    file.add_argument(
+        "--aspect-column", metavar="NAME", help="column with the aspect of each row; no other aspect is predicted"
+    )
+    file.add_argument(
+        "--target-column", metavar="NAME", help="column with the target of each row; no other target is predicted"
+    )
     file.add_argument("--id-column", metavar="NAME", help="column with an id, which is copied to the output")
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -77,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="which of the remaining columns of the input (CSV, TSV, Excel or Parquet) are written after the "
-        "predictions; remaining keys of JSON are never written (default: all)",
+        help="all: the output ends with the columns of the input (CSV, TSV, Excel or Parquet) that are not read as "
+        "text, aspect, target or id; none: it does not (default: all; only none for other formats)",
     )
     add_confidence_flag(output)
     output.add_argument(
@@ -284,7 +288,7 @@ def _keeps_columns(columns: str | None, data_format: str) -> bool:
 
 
 def _with_names(requests: Iterator) -> tuple[Iterator, tuple[str, ...]]:
-    """Returns the same requests, and the names of their other columns, read from the first request."""
+    """Returns the same requests, and the names of the columns that the output copies, from the first request."""
     first = next(requests)
     return chain([first], requests), tuple(first.others or ())
 

@@ -26,8 +26,8 @@ DESCRIPTION = (
     "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row for each chosen "
     "sentence and aspect, without a label. Rows marked dev in the column split are a random sample of sentences "
     "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
-    "model (--with), the new rows have the model's aspects, the new training rows, except those of --random-rows, are "
-    "those with its least certain predictions, and labelled rows (--labelled) are kept."
+    "model (--with), the new rows have the model's aspects, and labelled rows (--labelled) are kept. The new training "
+    "rows are then those with the model's least certain predictions, and the random ones of --random-rows."
 )
 
 
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="model",
         type=Path,
         metavar="MODEL",
-        help="folder that qacg train wrote; the new training rows, except those of --random-rows, are those with its "
-        "least certain predictions; requires --labelled",
+        help="folder that qacg train wrote; the new training rows are those with the least certain predictions of this "
+        "model, and the random ones of --random-rows; requires --labelled",
     )
     parser.add_argument(
         "--labelled",
@@ -122,8 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = _new_rows(arguments, texts, labelled, asked)
     if not rows:
         raise InputError(
-            "input: expected texts for at least one new row, got none. Pass texts without labelled rows, or increase"
-            " --rows."
+            "input: expected texts for at least one new row, got none. Pass texts that --labelled does not"
+            " contain, or increase --rows."
         )
     first = [row for row in labelled if not row.label]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -72,8 +72,8 @@ function firstRecord(text, delimiter) {
 }
 
 // The delimiter of a CSV: X, if the first line is Excel's sep=X. Otherwise the candidates are the delimiters with which
-// the header has the expected column, or all delimiters if there are none. The result is the candidate with which the
-// header has the most fields.
+// the header has the expected column, or all delimiters if no delimiter gives this column. The result is the candidate
+// with which the header has the most fields.
 function findDelimiter(text, column) {
   const declared = /^"?sep=(.)"?\s*\n/i.exec(text);
   if (declared) return { delimiter: declared[1], rest: text.slice(declared[0].length), before: 1 };
