@@ -152,8 +152,11 @@ def selected_builds() -> list[Build]:
         for c, chip in enumerate(OWN_TABLE):
             narrow = DTYPES[(number + c) % 2]
             builds += [Build(chip, kernel, dtype, head_dim, variant) for dtype in (narrow, torch.float32)]
-    parts = itertools.product(("sm_80", "sm_90"), KERNELS, (torch.bfloat16,), (64,), _OTHERS)
-    builds += [Build(*part) for part in parts]
+    groups = (
+        (("sm_80", "sm_90"), KERNELS, (torch.bfloat16,), (64,), _OTHERS),
+        (OWN_TABLE, KERNELS, (torch.float32,), HEAD_DIMS[-1:], (_KEY_MASK,)),
+    )
+    builds += [Build(*parts) for group in groups for parts in itertools.product(*group)]
     return [*builds, Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once")]
 
 
@@ -163,9 +166,9 @@ def amd_builds() -> list[Build]:
 
 
 def few_amd_builds() -> list[Build]:
-    """Builds for the default tests: a forward in 16 bits and gradients in float32, with products of both widths."""
-    parts = (("tiled_forward", torch.bfloat16), ("query_gradients", torch.float32))
-    return [Build(AMD[0], kernel, dtype, 64, HEAVIEST[0]) for kernel, dtype in parts]
+    """Builds for the default tests: every kernel once; each AMD GPU with a tile table in 16 bits and in float32."""
+    choices = itertools.cycle(itertools.product((torch.bfloat16, torch.float32), AMD))
+    return [Build(chip, kernel, dtype, 64, HEAVIEST[0]) for kernel, (dtype, chip) in zip(KERNELS, choices)]
 
 
 def compile_build(build: Build) -> dict[str, Resources]:
