@@ -80,7 +80,7 @@ def read_semeval(folder: Path) -> Labelled:
 
 
 def describe(title: str, proposals: Sequence[Proposal], categories: Sequence[set[str]]) -> str:
-    """Formats the numbers of categories that proposals and random sentences cover as a line of text.
+    """Returns a line of text with the numbers of categories that proposals and random sentences cover.
 
     Args:
         title: name of the data set.

@@ -77,13 +77,13 @@ def _features(case: Case, flops_per_entry: int) -> tuple[float, ...]:
 def too_few(cases: Collection[Case]) -> str | None:
     """Returns the reason why `cases` do not determine the constants; None if they do.
 
-    `Model.head_dims` has a further limit, which is not checked here.
+    A single head size gives None, although it cannot separate `entry` from `flop` (`Model.head_dims`).
     """
     if len(cases) <= _TERMS:
         return f"cases: expected more than {_TERMS}, the number of constants, got {len(cases)}"
     lengths = {case.shape.length for case in cases}
     if len(lengths) < 2:
-        return f"lengths: expected at least two, got {lengths}. One length cannot separate `element` from `entry`."
+        return f"lengths: expected at least two, got {lengths}. One length cannot separate `element` from `flop`."
     return None
 
 

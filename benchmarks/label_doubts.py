@@ -1,6 +1,6 @@
 """Measures how well `qacg check` finds wrong labels: `python -m benchmarks.label_doubts --data DIR`.
 
-Replaces the labels of randomly chosen training examples of SentiHood by wrong labels, and lists the labels that the
+Replaces the labels of randomly chosen training examples of SentiHood by wrong labels, and finds the labels that the
 TF-IDF baseline doubts. Precision is the share of the doubted labels that were replaced; recall is the share of the
 replaced labels that are doubted. The published labels have errors too, so the true precision may be higher.
 """

@@ -35,7 +35,7 @@ def sigmoid_attention(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor 
 def _chunks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
     """Yields the slice of maps and the slice of query rows of each chunk.
 
-    A chunk consists of several whole maps if they are small, else of some rows of one map.
+    A chunk consists of one or more whole maps if a map has at most _ENTRIES entries, else of some rows of one map.
     """
     maps, length, keys = len(query), query.shape[1], key.shape[1]
     at_once = max(1, _ENTRIES // (length * keys))

@@ -39,7 +39,7 @@ class Runner:
     Attributes:
         model: the module whose gradients a step computes; the caller sets it to training or evaluation mode.
         run: returns the loss and the logits of a batch.
-        prepare: function to call once, after the mode is set and before the first step.
+        prepare: function to call each time after the mode is set, before the next step.
     """
 
     model: nn.Module

@@ -1,4 +1,4 @@
-"""Calibrates the model by a kernel of published rate: returns one factor for all rates.
+"""Calibrates the model by a kernel whose rate is published: one factor for all rates, and a ratio per head size.
 
 The kernel is plain flash attention in Triton on an H100: about 400 TFLOP/s at head size 64 and 467 at 128, with 4 S^2 D
 FLOP (Shah et al., FlashAttention-3, figure 5: forward, no causal mask, 16-bit, the longest sequences). The

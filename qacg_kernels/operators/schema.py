@@ -192,7 +192,7 @@ def empty_dense_like(t: Tensor) -> Tensor:
     """
     if t.dim() == 4 and t.stride(1) < t.stride(2):
         _, heads, rows, head_dim = t.shape
-        # Not a view of another tensor, because autograd would not let the user change a view in place.
+        # Not a view of another tensor: autograd forbids in-place changes of a view that a custom function returns.
         return t.new_empty_strided(t.shape, (rows * heads * head_dim, head_dim, heads * head_dim, 1))
     return torch.empty_like(t, memory_format=torch.contiguous_format)
 

@@ -461,6 +461,12 @@ def test_own_csv_bad_content_raises(tmp_path, text, line, reason):
     assert caught.value.line == line
 
 
+def test_own_csv_without_rows_raises_with_labels(tmp_path):
+    (tmp_path / "train.csv").write_text("text,aspect,label\n")
+    with raises("DataError: train.csv: has no rows"):
+        load_data(tmp_path, ("train",), DataOptions(labels=("good", "bad")))
+
+
 @pytest.mark.parametrize("typed", ["\t", "\\t"])
 def test_own_csv_from_a_spreadsheet_is_read(tmp_path, typed):
     """The file has a byte order mark, CRLF, tabs, quoted line ends and quotes, and blank lines."""

@@ -1,6 +1,7 @@
 """Checks of labelled data before training, for `qacg check`.
 
-A label is doubtful if a classifier that was not trained on its row predicts another label with enough probability.
+A label is doubtful if a classifier that was not trained on its row gives another label a higher probability, which also
+reaches the threshold of that other label (`metrics/doubts.py`).
 
 | subject | module |
 |---|---|

@@ -46,7 +46,7 @@ def fit(
 
     Raises:
         CheckpointError: the checkpoint lacks a backbone tensor, or some tensors of another part (PARTS) but not all; it
-            has backbone tensors or gate biases that the model lacks; or a tensor has another shape, is not of a
+            has backbone tensors or nonzero gate biases that the model lacks; or a tensor has another shape, is not of a
             floating-point dtype, or contains NaN or infinity. `permissions` can allow missing tensors and some changes
             of shape.
     """

@@ -18,7 +18,7 @@ from qacg_models.errors import CheckpointError
 
 
 class HeadCheckpointLoading(ReportedLoading):
-    """Mixin that loads checkpoints of the model, or of its encoder only; a base before PreTrainedModel."""
+    """Mixin that loads checkpoints of the model, or of its encoder only; a base class before PreTrainedModel."""
 
     published_aliases: ClassVar[Collection[tuple[str, str]]] = ()  # see `HeadLayout.of`
 

@@ -26,10 +26,10 @@ class Prepared:
 
     Attributes:
         config: configuration of the model.
-        tensors: the tensors for the model, by their names in this package (`tensor_names.py`). Tensors that the
-            checkpoint lacks are left out.
+        tensors: the tensors for the model, by their names in this package (`tensor_names.py`). Tensors in
+            `report.missing` are left out.
         own_names: maps the names in the model's state dict to the names in this package. They differ for a base model,
-            whose names have no prefix `bert.`.
+            whose names have no prefix `bert.`, and with attention_naming="compact".
         report: the report about every tensor.
     """
 
@@ -124,7 +124,8 @@ class CheckpointLoading(ReportedLoading):
                 max_position_embeddings=N.
             truncate_contexts: allow dropping the last context embeddings, if the checkpoint has more than `contexts`
                 has names. Checkpoints of the released code have 8.
-            resize_vocabulary: allow dropping or adding word embeddings, if the checkpoint does not have vocab_size=N.
+            resize_vocabulary: allow dropping or adding word embeddings, if the checkpoint has more or fewer than
+                vocab_size=N.
             ignore_mismatched_sizes: initialise the head at random if the checkpoint's head has another size.
             output_loading_info: also return the loading info of transformers, a dictionary, with the report under the
                 key "report".

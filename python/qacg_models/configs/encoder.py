@@ -326,7 +326,7 @@ def check_labels(config: PreTrainedConfig) -> None:
 def complete_labels(given: dict[str, Any]) -> None:
     """Checks the fields id2label, label2id and num_labels before transformers reads them.
 
-    If only label2id is given, id2label is added to match it, because transformers ignores label2id without id2label.
+    If id2label is missing, it is added from label2id, because transformers ignores label2id without id2label.
 
     Raises:
         TypeError, ValueError: a field is invalid, or id2label has another number of labels than num_labels.

@@ -93,7 +93,7 @@ class Columns:
 
     @property
     def split(self) -> str | None:
-        """SPLIT_COLUMN; None if `label` is None or another field has this name."""
+        """The name of the split column, SPLIT_COLUMN; None if `label` is None or another field has this name."""
         others = [*self.names(), *(self.aspect_columns or ())]
         return None if self.label is None or SPLIT_COLUMN in others else SPLIT_COLUMN
 

@@ -120,8 +120,8 @@ def load_data(
 
     Raises:
         DataError: a file is missing or unusable; its rows have a label, an aspect or a context that the task or the
-            training split lacks; or two files contradict each other. The message names the file and, if known, the
-            line.
+            training split lacks; or two files, or a file and its column `split`, contradict each other. The message
+            names the file and, if known, the line.
         InputError: `path` is empty, `options` do not fit the data, openpyxl is not installed, or a temporary file
             cannot be written.
     """

@@ -41,9 +41,9 @@ def checked_encoding(name: str) -> str:
 def open_as_utf8(path: Path, handle: BinaryIO, encoding: str) -> BinaryIO:
     """Returns a stream that converts a file from another encoding to UTF-8; closing the stream closes `handle`.
 
-    Reading the stream raises DataError for bytes that the encoding cannot decode, and for a missing byte order mark
-    that the encoding requires. If `encoding` is Latin-1, Latin-9 or Windows-1252, reading a file that looks like UTF-8
-    or UTF-16 raises DataError too.
+    Reading the stream raises DataError for bytes that the encoding cannot decode, with line and byte, and for a missing
+    byte order mark that the encoding requires. If `encoding` is Latin-1, Latin-9 or Windows-1252, reading a file that
+    looks like UTF-8 or UTF-16 raises DataError too.
 
     Args:
         path: path of the file, for errors.

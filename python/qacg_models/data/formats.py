@@ -134,7 +134,7 @@ def find_format(path: Path, name: str = "auto") -> Format:
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
-        DataError: `path` does not exist; no format fits its file names; formats that fit are not all for one task; or
+        DataError: `path` does not exist; no format fits its files; formats that fit are not all for one task; or
             two files are for the same split.
     """
     if not path.exists():
@@ -150,7 +150,7 @@ def find_format(path: Path, name: str = "auto") -> Format:
     ]
     if not found:
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
-        reason = "expected data in a known format, got a folder with no file name that a format uses"
+        reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
     if len({one.task or one.name for one in found}) > 1:
         raise DataError(

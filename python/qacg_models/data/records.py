@@ -72,8 +72,9 @@ def discover(
             surrounding spaces, if there is one.
 
     Raises:
-        DataError: there are no records, or they have fewer than two labels. Or a detected aspect column has more than
-            MOST_LABELS distinct values, or no label in common with the other aspect columns.
+        DataError: `aspects` or `labels` is None, and there are no records. `labels` is None, and the records have fewer
+            than two labels. A detected aspect column has more than MOST_LABELS distinct values, or no label in common
+            with the other aspect columns.
         InputError: `absent_label` is not a label; or `aspects` or `labels` has too few names, an empty name or a
             repeated name.
     """
@@ -88,10 +89,10 @@ def discover(
                 raise DataError(path, None, f"{reason}; {_NOT_WIDE}")
         if columns.wide and columns.aspect_columns is None:
             _check_shared(path, by_aspect)
+        if not by_aspect:
+            raise DataError(path, None, "has no rows")
         found_aspects |= by_aspect.keys()
         found_labels |= set().union(*by_aspect.values())
-        if not found_labels:
-            raise DataError(path, None, "has no rows")
     names = list(labels or sorted(found_labels, key=natural_key))
     if len(names) < 2 and labels is None:
         reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"

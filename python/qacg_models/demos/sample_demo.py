@@ -153,8 +153,9 @@ def next_commands(output: Path) -> list[str]:
 def pick_rows(rows: Sequence[Example], labels: Sequence[str]) -> list[Example]:
     """Returns up to four rows to show, chosen by text and true labels, so that they are the same for every model.
 
-    Candidates are the texts with a positive and a negative row. Two of them are used: the shortest, and the shortest of
-    the others with more than eight words. The result has the first positive and the first negative row of each.
+    Candidates are the texts with a positive and a negative row. At most two of them are used: the shortest, and the
+    shortest of the others with more than eight words. The result has the first positive and the first negative
+    row of each.
     """
     by_sentence: dict[str, list[Example]] = {}
     for row in rows:

@@ -152,7 +152,7 @@ class AspectPredictor:
             batch_size: maximum number of rows in one packed batch; halved when memory runs out. A row is a text, or a
                 sentence of it, with one aspect (and one target).
             by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence separately;
-                "document": each sentence separately, then combined to one prediction per text and context
+                "document": each sentence separately, then combined into one prediction per text and context
                 (`pieces.combine`).
 
         Returns:
@@ -185,7 +185,7 @@ class AspectPredictor:
             asked: the rows of each text; a text has at least one row, and all its rows have the same `sentence`.
             batch_size: maximum number of rows in a batch; halved when memory runs out.
             by: "text": whole texts, truncated to the model's maximum length; "sentence": each sentence separately;
-                "document": each sentence separately, then combined to one prediction per text and context
+                "document": each sentence separately, then combined into one prediction per text and context
                 (`pieces.combine`).
             seen: called after every batch with its share of all rows, in (0, 1]; None: a progress bar is shown for
                 more than 8,192 rows (SORTED_TOGETHER).

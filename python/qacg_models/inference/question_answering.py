@@ -196,7 +196,7 @@ class QuestionAnswerer:
 
         "No answer" is returned only if the model's configuration has `allow_no_answer=True`. It is then the first
         answer if no span is found, or if its score exceeds the best span's score by more than the configuration's
-        `no_answer_threshold`.
+        `no_answer_threshold`. Otherwise it is not returned.
 
         In a window, the score of "no answer" is the sum of the start and the end logit of the first token. The minimum
         over all windows is used, because windows without the answer have high scores.

@@ -68,7 +68,7 @@ class TrainedModel:
 
     @property
     def threads(self) -> int | None:
-        """Number of CPU threads, the argument of `cpu_threads`; 0 or None: the default.
+        """Number of CPU threads, for `cpu_threads`; 0 or None: the default of that function.
 
         The number is `given_threads`, or the training option `threads` if `given_threads` is None.
         """

@@ -66,7 +66,7 @@ def f1(precision: float, recall: float) -> float:
 
 
 def check_rows(gold: np.ndarray, probabilities: np.ndarray, rows: int, classes: int) -> None:
-    """Raises ValueError unless classes and probabilities have valid shapes and values.
+    """Raises ValueError unless `gold` and `probabilities` have valid shapes and values.
 
     Args:
         gold: expected (rows,), with classes from 0 to `classes` - 1.

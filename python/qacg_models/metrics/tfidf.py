@@ -264,7 +264,10 @@ def fold_numbers(rows: Sequence[Example], folds: int = FOLDS) -> np.ndarray:
 
 
 def _stride(rows: Sequence[Example], limits: tuple[int, int]) -> float:
-    """Returns the smallest stride >= 1 for which about every stride-th row stays within the limits."""
+    """Returns the smallest stride, at least 1, that keeps the selected rows within the limits.
+
+    A stride selects about one row in `stride`; the limits are numbers of rows and of characters.
+    """
     most_rows, most_characters = limits
     return max(1.0, len(rows) / most_rows, sum(len(row.sentence) for row in rows) / most_characters)
 

@@ -156,9 +156,10 @@ class ContextBertModel(EncoderPreTrainedModel):
         return output if as_dict(return_dict, self.config) else output.to_tuple()
 
     def _without_context(self, attention: Tensor | None, others: list[Tensor | None]) -> list[Tensor | None]:
-        """Returns the outputs of a layer without a context, for `map_fields` and `gate_fields`.
+        """Returns the maps and gates of a layer without a context.
 
-        `attentions` and `softmax_maps` are the attention matrix of the layer. Other maps and the gates are 0.
+        They are in the order of `map_fields`, then `gate_fields`. `attentions` and `softmax_maps` are the attention
+        matrix of the layer. Other maps and the gates are 0.
 
         Args:
             attention: the attention matrix of the layer; None: all maps are None.

@@ -19,9 +19,9 @@ from qacg_models.modules.input_checks import check_embeds, check_ids, key_mask
 class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
     """Base class of models with a head over an encoder.
 
-    `base_model_prefix` is the attribute with the encoder. The encoder is any text encoder of AutoModel whose output
-    has `last_hidden_state`, and which requires only inputs that `encode` passes. `BertModel` of this package can be the
-    encoder. The models with contexts cannot, since they require context ids.
+    `base_model_prefix` is the name of the attribute with the encoder. The encoder is any text encoder of AutoModel
+    whose output has `last_hidden_state`, and which requires only inputs that `encode` passes. `BertModel` of this
+    package can be the encoder. The models with contexts cannot, since they require context ids.
     """
 
     config: EncoderHeadConfig
@@ -72,7 +72,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
         if "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters:
             # No head reads the pooler, and distributed training waits for the gradient of every parameter.
             encoder.pooler = None
-        # The same object: resizing embeddings or setting an attention implementation then changes it here too.
+        # One object, so that resizing embeddings or setting an attention implementation changes both configurations.
         self.config.encoder = encoder.config
         setattr(self, self.base_model_prefix, encoder)
         accepted = inspect.signature(encoder.forward).parameters
@@ -93,7 +93,7 @@ class EncoderHeadModel(CardWriting, HeadCheckpointLoading, PreTrainedModel):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum number of tokens of a sequence; None if the encoder has no position table."""
+        """Maximum number of tokens without position_ids; None if the encoder has no position table."""
         return self._position_limit
 
     def encode(

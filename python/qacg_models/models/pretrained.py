@@ -35,7 +35,7 @@ class EncoderPreTrainedModel(CardWriting, CheckpointLoading, PreTrainedModel):
         return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Returns the requested name, or the default for None; ValueError if it is unknown."""
+        """Returns the requested name, or the default for None; raises ValueError if unknown."""
         if requested_attention is None:
             return "eager" if self.config.output_attentions else self.implementations[0]
         if requested_attention not in self.implementations:

@@ -103,7 +103,7 @@ class EncoderBatch:
         )
 
     def with_filler(self, x: Tensor) -> Tensor:
-        """Returns x (B), one value per sequence of the caller, and a 0 per filler sequence."""
+        """Returns x (B), one value per sequence of the caller, then a 0 per filler sequence."""
         return pad(x, (0, self.layout.batch - self.size)) if self.filler else x
 
     def without_filler(self, x: Tensor) -> Tensor:
@@ -111,10 +111,10 @@ class EncoderBatch:
         return x[: self.size] if self.filler else x
 
     def only_first_needed(self, config, output_hidden_states: bool) -> bool:
-        """Returns whether the pooler needs only the first token of each sequence.
+        """Returns whether the last layer may compute only first tokens after its attention.
 
-        If so, the last layer can compute only these tokens after its attention. The result is True if the batch is
-        packed, the pooler is "cls", and hidden states are not returned.
+        The result is True if the batch is packed, the pooler is "cls", which reads only the first token of each
+        sequence, and hidden states are not returned.
         """
         return isinstance(self.layout, Packing) and config.pooler == "cls" and not output_hidden_states
 

@@ -17,7 +17,7 @@ def check_ids(
 ) -> None:
     """Raises TypeError or ValueError unless `ids` is a valid tensor of ids.
 
-    Valid are int64 or int32 tensors of the shape `shape` with values in [0, limit).
+    A valid tensor has dtype int64 or int32, the shape `shape`, and values in [0, limit).
 
     Args:
         name: name of the argument, for the message.
@@ -114,7 +114,7 @@ def _check_tokens(config, input_ids: object, inputs_embeds: object, packed: bool
 def check_embeds(embeds: object, width: int, field: str, packed: bool = False) -> None:
     """Raises TypeError or ValueError unless `embeds` is a valid tensor of embeddings.
 
-    Valid are floating-point tensors of shape (B, L, width), or (T, width) if packed.
+    A valid tensor has a floating-point dtype, and the shape (B, L, width), or (T, width) if packed.
 
     Args:
         embeds: the value to check.

@@ -54,7 +54,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
 
 def has_answers(start_positions: object, end_positions: object) -> bool:
-    """Returns whether both answer positions are given; ValueError if only one of them is."""
+    """Returns whether both answer positions are given; raises ValueError if only one is."""
     if (start_positions is None) != (end_positions is None):
         given, missing = ("start", "end") if end_positions is None else ("end", "start")
         raise ValueError(f"{missing}_positions: expected a tensor if {given}_positions is given, got None. Pass both.")

@@ -20,7 +20,7 @@ _MOST_PADDING = 2
 
 
 class QuasiSelfAttention(FusedQuasiAttention):
-    """`FusedQuasiAttention` with sizes and attention implementation of a configuration.
+    """`FusedQuasiAttention` with the sizes and the implementation of a configuration.
 
     Every call reads the implementation from the configuration, so `model.set_attn_implementation` takes effect at once.
     """

@@ -28,7 +28,8 @@ class Candidate:
         name: `none` (no temperature), `one` (one for all labels) or `per label` (one for each label).
         log_loss: mean log loss over the rows, in nats.
         error: expected calibration error, in [0, 1].
-        gain: decrease of the mean log loss, in nats, relative to the best earlier candidate; 0 for `none`.
+        gain: decrease of the mean log loss, in nats, relative to the candidate chosen among the earlier ones; 0 for
+            `none`.
         gain_error: standard error of the gain, computed over sentences, because rows of a sentence are not independent.
     """
 

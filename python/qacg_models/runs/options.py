@@ -68,8 +68,8 @@ class TrainingOptions:
     )
     frozen_layers: int = _what(
         0,
-        "train neither the token embeddings nor this number of first layers, which makes training faster and the model"
-        " less accurate; 0: train all weights",
+        "with a checkpoint, train neither the token embeddings nor this number of first layers, which makes training"
+        " faster and the model less accurate; 0: train all weights",
     )
     seed: int = _what(0, "seed of initial weights, order of rows and dropout")
 
@@ -207,7 +207,8 @@ class TrainingOptions:
     context_from_layer: int | None = _shape(
         None,
         "index, from 0, of the first layer that reads the aspect. With --context-standalone, the layers below are"
-        " computed once for all aspects of a text. For aspect-bert with a checkpoint, the default is the last layer",
+        " computed once for all aspects of a text. For aspect-bert with a checkpoint, the default is the layer of an"
+        " aspect-bert checkpoint, or the last layer",
         kind=int,
     )
     context_start: str | None = _shape(

@@ -68,7 +68,7 @@ def _better(candidate: Candidate) -> bool:
 
 
 def _numbers(sentences: Sequence[str]) -> np.ndarray:
-    """Returns (N) numbers from 0, one for each distinct sentence; they do not depend on the order of the sentences."""
+    """Returns (N) the number, from 0, of each row's sentence; the order of the rows does not change the numbers."""
     texts = sorted(set(sentences), key=text_digest)
     number = {text: index for index, text in enumerate(texts)}
     return np.array([number[text] for text in sentences])

@@ -68,9 +68,11 @@ def convert_json(kind: Any, value: object, path: str = "", readers: Mapping[Any,
             - `object`: any value, unchanged.
             - int, float, str, bool or a union of them. For float, an int is converted; infinity, NaN and an int beyond
               the range of float are errors.
-            - A tuple, for a list; its elements have types of this list.
-            - A dict with str keys, for an object; its values have a type of this list.
-            - A dataclass, for an object with all its fields and no others; its fields have types of this list.
+            - A tuple, for a JSON list.
+            - A dict with str keys, for a JSON object.
+            - A dataclass, for a JSON object with all its fields and no others.
+
+            Elements, values and fields have such types too.
         value: the value to convert.
         path: path of the value in the file, for errors, such as `selected.step`.
         readers: conversion functions of other types, by type; each is called with the value and its path.

@@ -30,8 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="CLASS",
-        help="class of this package that loads SRC (default: the class in its configuration; if that names none, the "
-        "class that fits its tensors. With --to own, tensors without contexts fit QACGBertForSequenceClassification)",
+        help="class of this package that loads SRC (default: the class that its configuration names, if the "
+        "configuration is of this package; otherwise the class that fits its tensors, but with --to own and without "
+        "contexts QACGBertForSequenceClassification)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="configuration file (default: the one beside the weights)"

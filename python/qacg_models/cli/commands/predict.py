@@ -81,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--columns",
         choices=COLUMNS,
-        help="all: the output ends with the columns of the input (CSV, TSV, Excel or Parquet) that are not read as "
-        "text, aspect, target or id; none: it does not (default: all; only none for other formats)",
+        help="columns of the input (CSV, TSV, Excel or Parquet) that are written after the predictions; all: those "
+        "that are not read as text, aspect, target or id (default: all; for other formats none)",
     )
     add_confidence_flag(output)
     output.add_argument(
