@@ -276,7 +276,7 @@ def test_float32_is_multiplied_whole_on_amd_gpus(architecture, by_parts):
     inputs = make_inputs(Case("call", batch=1, queries=40), torch.float32)
     with tile_tables.trial(tile_tables.shipped(architecture)):
         plan = launch_plan.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
-    assert plan.traits.by_parts is by_parts
+    assert plan.config("tiled_forward")[0].by_parts is by_parts
 
 
 @pytest.mark.parametrize(("hip", "expected"), [(None, True), ("7.1", False)], ids=["CUDA", "ROCm"])
@@ -290,17 +290,26 @@ def test_tf32_is_not_used_in_builds_for_rocm(hip, expected, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "head_dim", "by_parts", "bits"),
-    [("sm_90", 64, False, 16), ("sm_90", 128, False, 32), ("sm_90", 129, True, 32), ("sm_80", 64, True, 32)],
+    ("architecture", "head_dim", "tiled_by_parts", "single_tile_by_parts", "bits"),
+    [
+        ("sm_90", 64, False, False, 16),
+        ("sm_90", 128, False, False, 32),
+        ("sm_90", 129, True, True, 32),
+        ("sm_80", 64, False, True, 16),
+        ("sm_80", 65, True, True, 32),
+    ],
 )
-def test_tf32_multiplies_whole_operands_that_fit(architecture, head_dim, by_parts, bits):
+def test_tf32_multiplies_whole_operands_that_fit(architecture, head_dim, tiled_by_parts, single_tile_by_parts, bits):
     launch_plan = pytest.importorskip("qacg_kernels.backends.triton.launch_plan")
     from triton_builds import products_in_tf32
 
     inputs = make_inputs(Case("call", batch=1, queries=40, head_dim=head_dim), torch.float32)
     with tile_tables.trial(tile_tables.shipped(architecture)), products_in_tf32(True):
         plan = launch_plan.launch_plan(problem_of(*inputs.arguments(), **inputs.options))
-    assert plan.traits.by_parts is by_parts
+    for kernel in ("tiled_forward", "key_gradients", "query_gradients"):
+        assert plan.config(kernel)[0].by_parts is tiled_by_parts
+    for kernel in ("whole_row_forward", "whole_row_backward"):
+        assert plan.config(kernel)[0].by_parts is single_tile_by_parts
     assert plan.entry("tiled_forward").bits == bits
     assert plan.entry("whole_row_forward").bits == 32
 
@@ -572,6 +581,6 @@ def test_key_masks_of_wide_heads_take_busy_entries(head_dim, busy):
 def test_equal_configurations_of_two_lengths_are_one_instance():
     kernel_config = pytest.importorskip("qacg_kernels.backends.triton.kernel_config")
     entry = tile_tables.shipped("sm_90").by_key["tiled_forward", 16, 64, False]
-    traits = kernel_config.Traits(True, False, False, False, True, True, "ieee", False)
-    configs = [kernel_config.kernel_config(entry, 64, length, length, False, traits)[0] for length in (300, 301)]
+    traits = kernel_config.Traits(True, False, False, False, True, True, "ieee")
+    configs = [kernel_config.kernel_config(entry, 64, length, length, False, False, traits)[0] for length in (300, 301)]
     assert configs[0] is configs[1]

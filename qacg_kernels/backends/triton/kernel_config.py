@@ -19,7 +19,7 @@ def power_of_two(n: int) -> int:
 
 
 class Traits(NamedTuple):
-    """The properties of a call, except sizes, that determine the configuration of all its kernels.
+    """The properties of a call, except sizes, that all its kernels have in common.
 
     `uneven` states whether sequences may differ in the number of keys that they see. `arguments.KernelConfig` has the
     other fields too and describes them.
@@ -32,7 +32,6 @@ class Traits(NamedTuple):
     fast_sigmoid: bool
     folds_scale: bool
     precision: str
-    by_parts: bool
 
 
 @functools.lru_cache(maxsize=4096)
@@ -43,7 +42,7 @@ def _interned(*fields: object) -> KernelConfig:
 
 @functools.lru_cache(maxsize=4096)
 def kernel_config(
-    entry: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, traits: Traits
+    entry: TileEntry | None, head_dim: int, queries: int, keys: int, whole_row: bool, by_parts: bool, traits: Traits
 ) -> tuple[KernelConfig, dict[str, int | bool]]:
     """Returns the configuration of a kernel and its launch options.
 
@@ -52,6 +51,7 @@ def kernel_config(
         head_dim: head size.
         queries, keys: lengths of the call's longest sequence.
         whole_row: whether the kernel computes single-tile rows.
+        by_parts: whether its products read 16 features or rows at a time.
         traits: the other properties of the call.
     """
     block_m = min(entry.block_m if entry else _SMALL_ROWS, power_of_two(queries))
@@ -69,13 +69,13 @@ def kernel_config(
         traits.fast_sigmoid,
         traits.folds_scale,
         traits.precision,
-        traits.by_parts,
+        by_parts,
         block_m,
         block_n,
         block_d,
     )
     warps, stages = (entry.num_warps, entry.num_stages) if entry else (_SMALL_WARPS, 1)
-    if not traits.by_parts:
+    if not by_parts:
         # At most one warp for each 16 x 16 results of a product: with more, several would compute the same entries.
         # Products by parts keep their warps: with fewer, calls with few queries would spill the sums of many keys.
         widest = max(block_n, block_d)

@@ -62,8 +62,7 @@ class LaunchPlan:
         else:
             self.sequences, self.heads, self.queries, self.head_dim = query.shape
             self.keys, tokens = key.shape[2], 0
-        tf32 = _multiplies_in_tf32(query) and not interpreted()
-        whole_in_tf32 = tf32 and table.holds_tf32 and self.head_dim <= HEAD_DIMS[1]
+        self.tf32 = _multiplies_in_tf32(query) and not interpreted()
         self.traits = Traits(
             uneven=self.packed or problem.key_lengths is not None or key_mask,
             is_causal=problem.is_causal,
@@ -71,8 +70,7 @@ class LaunchPlan:
             key_mask=key_mask,
             fast_sigmoid=query.dtype.itemsize == 2,
             folds_scale=scale > _LEAST_FOLDED,
-            precision="tf32" if tf32 else "ieee",
-            by_parts=query.dtype == torch.float32 and not (whole_in_tf32 or table.multiplies_float32),
+            precision="tf32" if self.tf32 else "ieee",
         )
         self.sizes = Sizes(self.heads, self.queries, self.keys, self.head_dim, tokens)
         threshold, keep = drop_threshold(dropout_p), keep_scale(dropout_p)
@@ -106,8 +104,7 @@ class LaunchPlan:
         return rows.empty(torch.float32, self.device)
 
     def entry(self, kernel: str) -> TileEntry:
-        in_tf32 = self.traits.precision == "tf32" and not self.traits.by_parts
-        if in_tf32 and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
+        if self._whole_in_tf32(kernel) and self.head_dim <= HEAD_DIMS[0] and not kernel.startswith("whole_row"):
             # A TF32 operand has as many bytes as a 16-bit operand of twice the head size, so both use the same entry.
             return self.table.entry(kernel, torch.float16, HEAD_DIMS[1], self.busy)
         return self.table.entry(kernel, self.dtype, self.head_dim, self.busy)
@@ -116,11 +113,17 @@ class LaunchPlan:
         """Returns a kernel's configuration and launch options.
 
         Args:
-            role: the kernel's name in the tile tables; None for kernels without tile sizes.
+            role: the kernel's name in the tile tables; None for kernels without tile sizes, which have no products.
         """
-        entry = self.entry(role) if role else None
-        whole_row = role is not None and role.startswith("whole_row")
-        return kernel_config(entry, self.head_dim, self.queries, self.keys, whole_row, self.traits)
+        if role is None:
+            return kernel_config(None, self.head_dim, self.queries, self.keys, False, False, self.traits)
+        by_parts = self.dtype == torch.float32 and not (self._whole_in_tf32(role) or self.table.multiplies_float32)
+        whole_row = role.startswith("whole_row")
+        entry = self.entry(role)
+        return kernel_config(entry, self.head_dim, self.queries, self.keys, whole_row, by_parts, self.traits)
+
+    def _whole_in_tf32(self, kernel: str) -> bool:
+        return self.tf32 and self.head_dim <= self.table.most_features_in_tf32(kernel)
 
     def programs(self, over: str, config: KernelConfig) -> int:
         blocks = (

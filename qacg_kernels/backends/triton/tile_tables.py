@@ -181,13 +181,17 @@ class Table:
                 " GPUs cannot limit registers."
             )
 
-    @property
-    def holds_tf32(self) -> bool:
-        """Whether TF32 products can have whole tiles as operands, up to head size 128: on sm_90 and newer.
+    def most_features_in_tf32(self, kernel: str) -> int:
+        """Returns the largest head size for which the TF32 products of a kernel have whole tiles as operands.
 
-        These GPUs read operands from shared memory, so whole tiles do not occupy registers.
+        GPUs from sm_90 on read operands from shared memory. Older ones keep operands in registers, where those of
+        single-tile rows or of more than 64 features do not fit.
         """
-        return not is_amd(self.architecture) and _number(self.architecture) >= _number("sm_90")
+        if is_amd(self.architecture):
+            return 0
+        if _number(self.architecture) >= _number("sm_90"):
+            return HEAD_DIMS[1]
+        return 0 if kernel.startswith("whole_row") else HEAD_DIMS[0]
 
     @property
     def multiplies_float32(self) -> bool:
