@@ -28,9 +28,11 @@ from benchmarks.cases import (
 from benchmarks.implementations.registry import (
     COMPILED,
     COMPOSITION,
+    CUDNN,
     EAGER,
+    FLASH_ATTENTION,
+    FLEX_ATTENTION,
     ONE_MAP,
-    ONE_MAP_ON_GPU,
     compiled,
     graphed,
 )
@@ -207,6 +209,9 @@ GPU_SHAPES = (SENTENCES, Shape(8, 12, 512, 64), Shape(2, 12, 4096, 64))
 GPU_OVERHEAD_SHAPE = SENTENCES
 GPU_MEMORY_SHAPE = Shape(1, 12, 16384, 64)
 GATE_VECTOR_PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
+_LIBRARIES = (EAGER, ONE_MAP, CUDNN, FLASH_ATTENTION)
+_COMPILERS = (EAGER, COMPILED, COMPOSITION, ONE_MAP, FLEX_ATTENTION)  # EAGER and ONE_MAP to compare with
+_CURVE_LENGTHS = (16384, 512, 2048, 32, 8192, 128, 1024, 4096)  # the first ones are spread; 4,096 is measured before
 _GPU_TOKENS = 16384  # tokens of a batch of the curves, in at most 512 sequences
 _LONGEST_MATERIALISED = 8192  # eager takes about 20 bytes per attention entry; longer sequences do not fit small GPUs
 
@@ -225,7 +230,10 @@ def gpu_case(shape: Shape, mode: str, **options: object) -> Case:
 
 
 def gpu_items(backends: tuple[str, ...]) -> list[Item]:
-    """Returns the plan of the GPU benchmark for the available backends, with the most important cases first."""
+    """Returns the plan of the GPU benchmark for the available backends, with the most important cases first.
+
+    The first items compare the backends with every baseline, in short and long cases.
+    """
 
     def item(shape: Shape, mode: str, baselines: tuple[str, ...], **options: object) -> Item:
         return Item(gpu_case(shape, mode, **options), (*baselines, *backends))
@@ -233,41 +241,43 @@ def gpu_items(backends: tuple[str, ...]) -> list[Item]:
     def eager_if_short(shape: Shape) -> tuple[str, ...]:
         return (EAGER, ONE_MAP) if shape.length <= _LONGEST_MATERIALISED else (ONE_MAP,)
 
+    def comparisons(shapes: tuple[Shape, ...], baselines: tuple[str, ...]) -> list[Item]:
+        return [item(shape, mode, baselines) for shape in shapes for mode in (FORWARD, BACKWARD)]
+
     passes = (FORWARD, FORWARD_BACKWARD)
+    narrow, wide = (SENTENCES, gpu_shape(4096, 64)), (gpu_shape(4096, 128),)
     replayed = [named(name) for named in (graphed, compiled) for name in backends]
     overhead, overhead_replayed = (
         [Item(gpu_case(GPU_OVERHEAD_SHAPE, mode), tuple(names), OVERHEAD) for mode in passes]
         for names in (backends, replayed)
     )
     memory = [Item(gpu_case(GPU_MEMORY_SHAPE, FORWARD_BACKWARD), backends, MEMORY)]
-    baselines = (EAGER, COMPILED, COMPOSITION, ONE_MAP)
-    targets = [item(shape, mode, baselines) for shape in GPU_SHAPES for mode in passes]
+    targets = [item(shape, mode, (EAGER, COMPILED, COMPOSITION, ONE_MAP)) for shape in GPU_SHAPES for mode in passes]
     sentences = [
         item(SENTENCES, mode, names, lengths=lengths)
         for mode in passes
         for lengths, names in ((PADDED, (EAGER,)), (PACKED, ()))
     ]
     vectors = [item(shape, mode, (), gate=VECTORS) for shape in GPU_SHAPES for mode in GATE_VECTOR_PASSES]
-    shapes = [gpu_shape(length, head_dim) for length in reversed(GPU_LENGTHS) for head_dim in GPU_HEAD_DIMS]
+    shapes = [gpu_shape(length, head_dim) for length in _CURVE_LENGTHS for head_dim in GPU_HEAD_DIMS]
     curves = [
-        item(shape, mode, eager_if_short(shape)) for shape in shapes for mode in (FORWARD, BACKWARD, FORWARD_BACKWARD)
-    ]
-    libraries = [
-        item(shape, mode, ONE_MAP_ON_GPU)
-        for shape in (gpu_shape(4096, 64), gpu_shape(4096, 128), SENTENCES)
-        for mode in (FORWARD, BACKWARD)
+        item(shape, mode, eager_if_short(shape))
+        for modes in ((FORWARD, BACKWARD), (FORWARD_BACKWARD,))
+        for shape in shapes
+        for mode in modes
     ]
     dropout = [
         item(shape, FORWARD_BACKWARD, eager_if_short(shape), dropout=DROPOUT)
         for shape in (gpu_shape(length, head_dim) for head_dim in GPU_HEAD_DIMS for length in (128, 512, 4096, 16384))
     ]
     dropout += [item(SENTENCES, FORWARD_BACKWARD, (), dropout=DROPOUT, lengths=lengths) for lengths in (PADDED, PACKED)]
-    # Compiling takes longer than all measurements, so the items that use torch.compile come last.
+    # Compiling takes longer than all measurements, so the other items that use torch.compile come last.
     composed = [
         item(gpu_shape(length, 64), mode, (COMPOSITION,)) for length in (1024, 16384, 2048, 8192) for mode in passes
     ]
-    first = [*overhead, *memory, *sentences, *vectors, *curves, *dropout]
-    return [*first, *targets, *libraries, *overhead_replayed, *composed]
+    first = [*comparisons((*narrow, *wide), _LIBRARIES), *overhead, *memory, *comparisons(narrow, _COMPILERS)]
+    long_tail = [*sentences, *vectors, *curves, *dropout]
+    return [*first, *long_tail, *targets, *comparisons(wide, _COMPILERS), *overhead_replayed, *composed]
 
 
 # Corner cases: decoding steps, tiny sequences and single keys.

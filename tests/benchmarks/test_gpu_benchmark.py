@@ -33,7 +33,9 @@ from benchmarks.implementations import baselines, registry
 from benchmarks.implementations.registry import (
     COMPILED,
     COMPOSITION,
+    CUDNN,
     EAGER,
+    FLASH_ATTENTION,
     FLEX_ATTENTION,
     IMPLEMENTATIONS,
     ONE_MAP,
@@ -123,13 +125,58 @@ def test_step_of_the_backward_does_not_time_the_forward():
     assert timing.make_step(slow_forward, case, draw_sets(case)[:1])(0) < 0.05
 
 
-def test_gpu_plan_compiles_last_and_has_all_curves():
-    plan = plans.gpu_items(("triton", "cuda"))
-    assert len({item.case for item in plan} | {(i.case, i.implementations) for i in plan}) > len(plan)
-    plan = [item for item in plan if item.kind == TIME]
+def first_comparisons(baselines, count):
+    """The (case, baseline) pairs that have records beside all backends among the first `count` records of the plan."""
+    backends = ("triton", "cuda", "hopper")
+    found, records_so_far = set(), 0
+    for item in plans.gpu_items(backends):
+        records_so_far += len(item.implementations)
+        if records_so_far <= count and item.kind == TIME and set(backends) <= set(item.implementations):
+            found |= {(item.case, name) for name in baselines if name in item.implementations}
+    return found
+
+
+SHORT_AND_LONG = {
+    plans.gpu_case(shape, mode) for shape in (SENTENCES, plans.gpu_shape(4096, 64)) for mode in (FORWARD, BACKWARD)
+}
+# On an H200, a run made 68 records in 80 seconds; a report has 240 seconds, of which compilers take a part.
+
+
+@pytest.mark.parametrize("name", [EAGER, ONE_MAP, CUDNN, FLASH_ATTENTION])
+def test_first_28_records_have_the_libraries(name):
+    assert first_comparisons([name], 28) == {(case, name) for case in SHORT_AND_LONG}
+
+
+@pytest.mark.parametrize("name", [EAGER, COMPILED, COMPOSITION, ONE_MAP, *ONE_MAP_ON_GPU])
+def test_first_90_records_have_every_baseline(name):
+    assert first_comparisons([name], 90) >= {(case, name) for case in SHORT_AND_LONG}
+
+
+def test_gpu_plan_first_curves_have_all_kinds_of_lengths():
+    curves = [
+        i.case
+        for i in plans.gpu_items(("triton",))
+        if i.implementations in ((EAGER, ONE_MAP, "triton"), (ONE_MAP, "triton"))
+    ]
+    assert {case.shape.length for case in curves[:16]} == {32, 512, 2048, 16384}
+    assert {case.mode for case in curves[:32]} == {FORWARD, BACKWARD}
+
+
+def test_gpu_plan_compiles_early_for_comparisons_only():
+    plan = [item for item in plans.gpu_items(("triton", "cuda")) if item.kind == TIME]
     compiling = [bool({COMPILED, COMPOSITION, FLEX_ATTENTION}.intersection(item.implementations)) for item in plan]
-    assert compiling == sorted(compiling)
+    others = [compiles for item, compiles in zip(plan, compiling) if item.case not in SHORT_AND_LONG]
+    assert others == sorted(others)
     assert {item.case.shape for item, compiles in zip(plan, compiling) if compiles} >= set(plans.GPU_SHAPES)
+
+
+def test_gpu_plan_has_no_item_twice():
+    plan = plans.gpu_items(("triton", "cuda"))
+    assert len({(item.case, item.implementations, item.kind) for item in plan}) == len(plan)
+
+
+def test_gpu_plan_has_all_curves():
+    plan = [item for item in plans.gpu_items(("triton", "cuda")) if item.kind == TIME]
     full = [i.case for i in plan if i.case.lengths == "full"]
     assert {(c.shape.length, c.shape.head_dim, c.mode) for c in full if not c.dropout} >= {
         (length, head_dim, mode)
