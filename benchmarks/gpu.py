@@ -1,7 +1,7 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
 Measures the plan of `plans.py` within a time limit. Then it prints the performance targets and a comparison of the
-measurements with the predictions of `benchmarks.static` for Triton, and draws a plot. Each case is checked before it is
+measurements with the predictions of `benchmarks.static`, and draws a plot. Each case is checked before it is
 timed. The strict self-check of the kernels covers what this check does not: gradients of gate vectors, and dropout. An
 implementation with wrong results in a case is not measured in it, and the exit status is then 1.
 """
@@ -113,39 +113,46 @@ def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
 def load_predictions(architecture: str) -> list[dict[str, object]]:
     """Reads the predictions of `benchmarks.static` for a chip; [] if there is no file for it.
 
-    The first record states the origin of the predictions.
+    The first record of each file states the origin of the predictions.
     """
-    path = PREDICTIONS / f"{architecture}.jsonl"
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    paths = [PREDICTIONS / f"{prefix}{architecture}.jsonl" for prefix in ("", "cuda_")]
+    return [
+        json.loads(line) for path in paths if path.exists() for line in path.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """Compares measured times with predictions: a line for each case that has a prediction.
+    """Compares measured times of the backends with predictions: a line for each record of a time.
 
-    The case whose prediction is closest to the measured time comes first. The last line has the largest error. If no
-    case has a prediction, the only line states this.
+    Rates are by FLOP_CONVENTION. The case whose prediction is closest to the measured time comes first, cases without
+    a prediction come last. Then a line has the largest error, or states that there are no predictions.
     """
+    found = load_predictions(architecture)
+    chips = {one["chip"] for one in found if "chip" in one}
     calls = {
-        (Shape(*found["shape"]), found["pass"], found.get("gate", LAMBDA)): found["predicted_ms"]
-        for found in load_predictions(architecture)
-        if "shape" in found
+        (one["backend"], Shape(*one["shape"]), one["pass"], one.get("gate", LAMBDA)): one["predicted_ms"]
+        for one in found
+        if "shape" in one
     }
-    lines = []
+    compared, others = [], []
     for one in measured:
-        if not isinstance(one, records.TimeRecord) or (one.implementation, one.dtype) != ("triton", plans.GPU_DTYPE):
+        if not isinstance(one, records.TimeRecord) or one.implementation not in BACKENDS:
             continue
-        predicted = calls.get((one.case.shape, one.mode, one.gate))
-        if predicted is None or one.dropout or one.lengths != FULL:
+        predicted = None
+        if (one.dtype, one.lengths, one.dropout) == (plans.GPU_DTYPE, FULL, 0.0):
+            predicted = calls.get((one.implementation, one.case.shape, one.mode, one.gate))
+        text = f"{one.implementation}, {one.case}: measured {one.median_ms:.4g} ms ({one.gflops / 1e3:.3g} TFLOP/s)"
+        if predicted is None:
+            others.append(f"{text}, no prediction")
             continue
         ratio = one.median_ms / predicted
-        text = f"{one.case}: measured {one.median_ms:.4g} ms, predicted {predicted:.4g} ms"
-        lines.append((max(ratio, 1 / ratio), text))
-    if not lines:
-        return [f"no prediction for {architecture} to compare with these records"]
-    worst = max(deviation for deviation, _ in lines)
-    return [*(line for _, line in sorted(lines)), f"predictions without a GPU: wrong by a factor of up to {worst:.2f}"]
+        text = f"{text}, predicted {predicted:.4g} ms ({ratio * one.gflops / 1e3:.3g} TFLOP/s)"
+        compared.append((max(ratio, 1 / ratio), text))
+    if not compared:
+        return [*others, f"no prediction for {architecture} to compare with these records"]
+    worst = max(deviation for deviation, _ in compared)
+    last = f"predictions for {', '.join(sorted(chips))}, made without a GPU: wrong by a factor of up to {worst:.2f}"
+    return [*(line for _, line in sorted(compared)), *others, last]
 
 
 if __name__ == "__main__":
