@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("bench-gpu: expected an NVIDIA GPU, got none. Run it on a machine with one.", file=sys.stderr)
+        print("bench-gpu: expected an NVIDIA or AMD GPU, got none. Run it on a machine with one.", file=sys.stderr)
         return 2
     torch.cuda.set_device(0)
     device = torch.device("cuda", 0)

@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(found) or f"{options.check}: the format is valid")
         return int(bool(found))
     if not torch.cuda.is_available():
-        print("gpu-report: expected an NVIDIA GPU, got none. Run it on a machine with one.", file=sys.stderr)
+        print("gpu-report: expected an NVIDIA or AMD GPU, got none. Run it on a machine with one.", file=sys.stderr)
         return 2
     try:
         archive = collect(options.out, torch.cuda.get_device_name())

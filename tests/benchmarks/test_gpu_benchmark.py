@@ -522,5 +522,5 @@ def test_available_on_omits_unsupported_backends(monkeypatch):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_gpu_benchmark_without_a_gpu_exits(tmp_path, capsys):
     assert gpu.main(["--out", str(tmp_path / "rows")]) == 2
-    assert "expected an NVIDIA GPU" in capsys.readouterr().err
+    assert "expected an NVIDIA or AMD GPU" in capsys.readouterr().err
     assert not (tmp_path / "rows").exists()

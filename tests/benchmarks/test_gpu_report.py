@@ -1,6 +1,7 @@
 """The report of a GPU, with a simulated device and steps."""
 
 import json
+import re
 import sys
 import tarfile
 from dataclasses import replace
@@ -15,7 +16,7 @@ from benchmarks.cases import SENTENCES, Case
 
 GPU = "Some GPU 9000"
 ON_GPU = replace(ORIGIN, machine=ORIGIN.machine | {"cuda_devices": [{"name": GPU}]})
-RESULTS = Path(gpu_report.__file__).parent / "results" / "gpu"
+RESULTS = Path(gpu_report.__file__).parent / "results"
 
 
 def python(code):
@@ -118,12 +119,17 @@ def test_check_of_records_of_another_gpu_fails(fake_gpu, tmp_path):
 
 
 def test_committed_reports_have_the_format():
-    assert {path.name: gpu_report.problems(path) for path in RESULTS.glob("*/")} == {
-        path.name: [] for path in RESULTS.glob("*/")
-    }
+    reports = sorted(RESULTS.glob("gpu/*/"))
+    assert {path.name: gpu_report.problems(path) for path in reports} == {path.name: [] for path in reports}
+
+
+def test_table_of_results_lists_every_folder():
+    text = (RESULTS / "README.md").read_text(encoding="utf-8")
+    listed = {name for line in re.findall(r"^\| (`[^|]*) \|", text, re.M) for name in re.findall(r"`([\w-]+)/`", line)}
+    assert listed == {path.name for path in RESULTS.iterdir() if path.is_dir()}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_report_without_a_gpu_exits(tmp_path, capsys):
     assert gpu_report.main(["--out", str(tmp_path / "report")]) == 2
-    assert "expected an NVIDIA GPU" in capsys.readouterr().err
+    assert "expected an NVIDIA or AMD GPU" in capsys.readouterr().err
