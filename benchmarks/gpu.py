@@ -18,7 +18,7 @@ import torch
 
 import qacg_kernels as qk
 from benchmarks import plans, plot, records
-from benchmarks.cases import FLOP_CONVENTION, FULL, LAMBDA, Shape
+from benchmarks.cases import BACKWARD, FLOP_CONVENTION, FULL, LAMBDA, Shape
 from benchmarks.command import INTERRUPTED
 from benchmarks.measure import timing
 from benchmarks.measure.session import Budget, Session
@@ -140,7 +140,9 @@ def beside_predictions(measured: Sequence[records.Record], architecture: str) ->
             continue
         predicted = None
         if (one.dtype, one.lengths, one.dropout) == (plans.GPU_DTYPE, FULL, 0.0):
-            predicted = calls.get((one.implementation, one.case.shape, one.mode, one.gate))
+            # In training, Triton's backward follows the forward of `hopper`.
+            backend = "triton" if (one.implementation, one.mode) == ("hopper", BACKWARD) else one.implementation
+            predicted = calls.get((backend, one.case.shape, one.mode, one.gate))
         text = f"{one.implementation}, {one.case}: measured {one.median_ms:.4g} ms ({one.gflops / 1e3:.3g} TFLOP/s)"
         if predicted is None:
             others.append(f"{text}, no prediction")

@@ -2,8 +2,9 @@
 
 `python -m benchmarks.static` compiles a kernel for every entry of a tile table, or with `--backend cuda` every kernel
 of csrc/cuda that uses tensor cores. It disassembles them, counts the instructions, and simulates a multiprocessor's
-scheduler. The rates are predictions; ratios are more reliable than absolute values. Another version of Triton, such as
-that of `make check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
+scheduler. From these estimates it predicts whole calls. The rates are predictions; ratios are more reliable than
+absolute values. Another version of Triton, such as that of `make check-triton TRITON=3.6.0`, is used if its folder
+comes first in PYTHONPATH.
 """
 
 import argparse
@@ -86,7 +87,7 @@ def _print(options: argparse.Namespace) -> int:
         return 0
     lines = [json.dumps(heading)]
     if options.backend == "cuda":
-        records = map(report.cuda_record, cuda_kernels.estimate_kernels(options.arch, options.head_dims))
+        records = report.cuda_records(options.arch, options.head_dims)
     else:
         calls = report.calls(table, options.bits, options.head_dims) if options.mask == "none" else ()
         records = itertools.chain(report.entry_records(table, keys, options.mask), calls)

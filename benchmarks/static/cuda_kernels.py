@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -13,10 +14,12 @@ from typing import NamedTuple
 
 from qacg_models.utils.atomic_files import staged_file
 
+from benchmarks.cases import BACKWARD, FORWARD, Shape
 from benchmarks.static import kernel, sass_trace
 from benchmarks.static.calibrate import calibration, rate
 from benchmarks.static.compile import CUOBJDUMP, NVDISASM, Resources
 from benchmarks.static.hardware import CHIPS, SCHEDULERS
+from benchmarks.static.operator import Predicted, predict_kernel
 from benchmarks.static.sass import Instruction, loads_in_flight, parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +41,14 @@ PRODUCTS = {
 # Stages of tiles in shared memory; other kernels have two.
 STAGES = {"forward_short": 1, "hopper_forward": 3, "narrow_backward_keys": 1}
 _SHORT = "forward_short"
+# Kernels of a call with a lambda tensor, by backend and pass. The backward of `hopper` is Triton's.
+CALLS = {
+    ("cuda", FORWARD): ("forward",),
+    ("cuda", BACKWARD): ("backward_rows", "backward_keys"),
+    ("hopper", FORWARD): ("hopper_forward",),
+}
+# Number of (B, H, L, D) tensors that a kernel reads or writes, in the call's dtype.
+_TRAFFIC = {_SHORT: 6, "forward": 6, "hopper_forward": 6, "backward_rows": 9, "backward_keys": 9}
 # Keys of a call whose rows fit into one tile, and of two calls with several tiles.
 _SHORT_LENGTH, _LENGTHS = 128, (256, 768)
 
@@ -131,6 +142,39 @@ def _estimate_uncached(
     clocks = estimate.iteration if iterates else estimate.outside
     tflops = calibration().factor * rate(architecture, work.flops * estimate.resident, clocks)
     return EstimatedKernel(name, head_dim, busy, call, estimate, tflops)
+
+
+def predict_call(
+    architecture: str, kernels: dict[tuple[str, int], EstimatedKernel], backend: str, shape: Shape, pass_: str
+) -> Predicted | None:
+    """Predicts a call with a lambda tensor and without dropout in a 16-bit type; None without a kernel for it.
+
+    Args:
+        architecture: the chip.
+        kernels: the kernels of calls without dropout, by name and head size.
+        backend: "cuda" or "hopper".
+        shape: the sizes of the call.
+        pass_: FORWARD or BACKWARD.
+    """
+    names = CALLS.get((backend, pass_), ())
+    if names == ("forward",) and shape.length <= _SHORT_LENGTH and (_SHORT, shape.head_dim) in kernels:
+        names = (_SHORT,)
+    found = [kernels.get((name, shape.head_dim)) for name in names]
+    if not found or None in found:
+        return None
+    parts = [_predict_in_call(architecture, one, shape) for one in found]
+    return Predicted(sum(p.seconds for p in parts), max(parts).bound, sum(p.products for p in parts))
+
+
+def _predict_in_call(architecture: str, one: EstimatedKernel, shape: Shape) -> Predicted:
+    # A block of backward_keys has a tile of keys and loops over the queries; the other kernels do the opposite.
+    of_block, walked = one.call.rows, one.call.keys
+    if one.name == "backward_keys":
+        of_block, walked = walked, of_block
+    heads = shape.batch * shape.heads
+    blocks, iterations = heads * math.ceil(shape.length / of_block), math.ceil(shape.length / walked)
+    moved = 2 * _TRAFFIC[one.name] * heads * shape.length * shape.head_dim
+    return predict_kernel(architecture, one.estimate, blocks, iterations, moved, PRODUCTS[one.name])
 
 
 @functools.cache

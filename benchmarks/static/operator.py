@@ -67,15 +67,34 @@ def predict(table: Table, shape: Shape, pass_: str, bits: int, busy: bool, gate:
 
 
 def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Predicted:
-    chip, estimate = CHIPS[architecture], kernel.estimate_launch(launch, architecture)
+    estimate = kernel.estimate_launch(launch, architecture)
     programs = launch.programs * (1 if launch.role == kernel.FEW_PROGRAMS else shape.batch)
-    waves = math.ceil(programs / (chip.multiprocessors * estimate.resident))
-    computing = waves * estimate.clocks(_iterations(launch, shape)) / (chip.gigahertz * 1e9 * calibration().factor)
     narrow, wide = _TRAFFIC[launch.role]
     elements = shape.batch * shape.heads * shape.length * shape.head_dim
-    moving = elements * (narrow * bits // 8 + wide * 4) / (_REACHED * chip.memory_bytes)
+    moved = elements * (narrow * bits // 8 + wide * 4)
+    products = kernel.PRODUCTS.get(launch.role, 0)
+    return predict_kernel(architecture, estimate, programs, _iterations(launch, shape), moved, products)
+
+
+def predict_kernel(
+    architecture: str, estimate: kernel.Estimate, programs: int, iterations: int, moved: float, products: int
+) -> Predicted:
+    """Predicts a kernel, which its warps or the memory limit.
+
+    Args:
+        architecture: the chip.
+        estimate: the analysis of the kernel.
+        programs: number of blocks of the launch.
+        iterations: number of iterations of the kernel's loop.
+        moved: bytes that the kernel reads from memory and writes to it.
+        products: number of its matrix products.
+    """
+    chip = CHIPS[architecture]
+    waves = math.ceil(programs / (chip.multiprocessors * estimate.resident))
+    computing = waves * estimate.clocks(iterations) / (chip.gigahertz * 1e9 * calibration().factor)
+    moving = moved / (_REACHED * chip.memory_bytes)
     bound = estimate.bound if computing > moving else "memory"
-    return Predicted(max(computing, moving) + _LAUNCH_SECONDS, bound, kernel.PRODUCTS.get(launch.role, 0))
+    return Predicted(max(computing, moving) + _LAUNCH_SECONDS, bound, products)
 
 
 def _iterations(launch: Launch, shape: Shape) -> int:

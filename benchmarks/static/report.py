@@ -3,13 +3,21 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from benchmarks.cases import GATES, VECTORS, Shape
+from benchmarks.cases import GATES, LAMBDA, VECTORS, Shape
 from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
 from benchmarks.static import cuda_kernels, hardware, kernel
 from benchmarks.static.cuda_kernels import STAGES, EstimatedKernel
 from benchmarks.static.kernel import Estimate
 from benchmarks.static.launches import is_used
-from benchmarks.static.operator import PASSES, EstimatedEntry, call_rates, counted_rate, estimate_entry, predict
+from benchmarks.static.operator import (
+    PASSES,
+    EstimatedEntry,
+    Predicted,
+    call_rates,
+    counted_rate,
+    estimate_entry,
+    predict,
+)
 from qacg_kernels.backends.triton.tile_tables import Key, Table
 
 Record = dict[str, object]
@@ -93,20 +101,41 @@ def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iter
         if BITS not in widths or shape.head_dim not in head_dims or (gate == VECTORS and shape not in GPU_SHAPES):
             continue
         found = predict(table, shape, pass_, BITS, busy=False, gate=gate)
-        counted, executed = call_rates(found, shape, pass_)
-        yield {
-            "backend": BACKEND,
-            "shape": list(shape),
-            "pass": pass_,
-            "bits": BITS,
-            "head_dim": shape.head_dim,
-            "busy": False,
-            "gate": gate,
-            "bound": found.bound,
-            "predicted_ms": _figure(1e3 * found.seconds),
-            "counted_tflops": _figure(counted),
-            "executed_tflops": _figure(executed),
-        }
+        yield _call_record(BACKEND, shape, pass_, gate, found)
+
+
+def cuda_records(architecture: str, head_dims: Sequence[int]) -> Iterator[Record]:
+    """Yields a record of each kernel of csrc/cuda, then of each call of `cuda` and `hopper` in bfloat16.
+
+    The calls are combinations of `shapes()` and PASSES, with a lambda tensor. Calls whose kernels have no estimate are
+    left out.
+    """
+    kernels = {}
+    for one in cuda_kernels.estimate_kernels(architecture, head_dims):
+        yield cuda_record(one)
+        if not one.busy:
+            kernels[one.name, one.head_dim] = one
+    for (backend, pass_), shape in itertools.product(cuda_kernels.CALLS, shapes()):
+        found = cuda_kernels.predict_call(architecture, kernels, backend, shape, pass_)
+        if found is not None:
+            yield _call_record(backend, shape, pass_, LAMBDA, found)
+
+
+def _call_record(backend: str, shape: Shape, pass_: str, gate: str, found: Predicted) -> Record:
+    counted, executed = call_rates(found, shape, pass_)
+    return {
+        "backend": backend,
+        "shape": list(shape),
+        "pass": pass_,
+        "bits": BITS,
+        "head_dim": shape.head_dim,
+        "busy": False,
+        "gate": gate,
+        "bound": found.bound,
+        "predicted_ms": _figure(1e3 * found.seconds),
+        "counted_tflops": _figure(counted),
+        "executed_tflops": _figure(executed),
+    }
 
 
 def _figure(number: float) -> float:
@@ -119,8 +148,8 @@ def sentence(record: Record) -> str:
     if "shape" in record:
         shape = Shape(*record["shape"])
         return (
-            f"{shape} {record['bits']} bits {record['pass']}, gate {record['gate']}: {record['predicted_ms']} ms, "
-            f"{_rates(record)}, bound by {record['bound']}"
+            f"{record['backend']}, {shape} {record['bits']} bits {record['pass']}, gate {record['gate']}: "
+            f"{record['predicted_ms']} ms, {_rates(record)}, bound by {record['bound']}"
         )
     m, n = record["tile"]
     of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in hardware.UNITS)

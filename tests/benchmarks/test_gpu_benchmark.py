@@ -479,6 +479,21 @@ def test_predictions_are_compared_with_measurements(predictions):
     ]
 
 
+def test_backward_of_hopper_has_the_prediction_of_triton(predictions, tmp_path):
+    path = tmp_path / "sm_90.jsonl"
+    backward = {"backend": "triton", "shape": list(LONG), "pass": BACKWARD, "predicted_ms": 3.0}
+    path.write_text(path.read_text() + "\n" + json.dumps(backward))
+    shown = gpu.beside_predictions([time_on_gpu(LONG, 3.0, "hopper", mode=BACKWARD)], "sm_90")
+    assert "predicted 3 ms" in shown[0]
+
+
+@pytest.mark.parametrize(("name", "mode"), [(name, mode) for name in gpu.BACKENDS for mode in (FORWARD, BACKWARD)])
+@pytest.mark.parametrize("head_dim", plans.GPU_HEAD_DIMS)
+def test_committed_predictions_have_all_backends(name, mode, head_dim):
+    shown = gpu.beside_predictions([time_on_gpu(plans.gpu_shape(4096, head_dim), 3.0, name, mode=mode)], "sm_90")
+    assert ", predicted " in shown[0]
+
+
 @pytest.mark.parametrize("changes", [{"dropout": 0.1}, {"lengths": PADDED}, {"gate": VECTORS}, {"mode": BACKWARD}])
 def test_measurement_without_a_prediction_states_it(predictions, changes):
     line, end = gpu.beside_predictions([time_on_gpu(LONG, 2.0, **changes)], "sm_90")

@@ -343,6 +343,49 @@ def test_call_rates_count_flops_and_products(pass_, products, counted, executed)
     assert rates == pytest.approx((counted, executed))
 
 
+def cuda_kernels_of(*names):
+    """Estimates of 1,000 clocks, and 100 clocks per iteration, for kernels with tiles of 64 rows and 32 keys."""
+    from benchmarks.static import cuda_kernels
+    from benchmarks.static.kernel import Estimate
+
+    estimate = Estimate(4, 100, 0, 1024, 1, 0, {}, False, 0, 1.0, "mufu", 1000.0, 100.0)
+    call = cuda_kernels.Call(128, 1024, 64, 32, b"")
+    return {(name, 64): cuda_kernels.EstimatedKernel(name, 64, False, call, estimate, 1.0) for name in names}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("name", "pass_", "length", "clocks", "products"),
+    [
+        ("cuda", "forward", 128, 1400, 3),  # forward_short
+        ("cuda", "forward", 1280, 1000 + 40 * 100, 4),
+        ("hopper", "forward", 128, 1000 + 4 * 100, 4),
+        ("cuda", "backward", 1280, 2 * 1000 + (40 + 20) * 100, 11),
+    ],
+)
+def test_cuda_call_is_the_sum_of_its_kernels(monkeypatch, name, pass_, length, clocks, products):
+    from benchmarks.cases import Shape
+    from benchmarks.static import cuda_kernels, operator
+    from benchmarks.static.calibrate import Calibration
+
+    monkeypatch.setattr(operator, "calibration", lambda: Calibration(1.0, {}))
+    kernels = cuda_kernels_of("forward", "forward_short", "hopper_forward", "backward_rows", "backward_keys")
+    found = cuda_kernels.predict_call("sm_90", kernels, name, Shape(1, 1, length, 64), pass_)
+    launches = 2 if pass_ == "backward" else 1
+    assert found.seconds == pytest.approx(clocks / 1.6e9 + launches * 2.5e-6)
+    assert found.products == products
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(("name", "pass_"), [("hopper", "forward"), ("hopper", "backward")])
+def test_cuda_call_without_its_kernel_has_no_prediction(name, pass_):
+    from benchmarks.cases import Shape
+    from benchmarks.static import cuda_kernels
+
+    kernels = cuda_kernels_of("forward", "backward_rows", "backward_keys")
+    assert cuda_kernels.predict_call("sm_80", kernels, name, Shape(1, 1, 512, 64), pass_) is None
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize("kernel_name", ["whole_row_forward", "whole_row_backward", "key_gradients", "query_gradients"])
 def test_work_of_every_tile_table_kernel(kernel_name):
