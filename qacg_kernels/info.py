@@ -73,7 +73,7 @@ def render(facts: dict[str, object]) -> str:
     else:
         lines.append(f"cuda          {cuda['version'] or 'torch was built without CUDA'}")
         for index, device in enumerate(cuda["devices"]):
-            lines.append(f"  device {index}    {device['name']}, sm_{device['capability']}, {device['memory_gib']} GiB")
+            lines.append(f"  device {index}    {device['name']}, {device['architecture']}, {device['memory_gib']} GiB")
     return "\n".join(lines)
 
 
@@ -149,10 +149,12 @@ def _cuda() -> dict[str, object]:
     devices = []
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         properties = torch.cuda.get_device_properties(index)
+        capability = f"{properties.major}{properties.minor}"
         devices.append(
             {
                 "name": properties.name,
-                "capability": f"{properties.major}{properties.minor}",
+                "architecture": properties.gcnArchName.split(":")[0] if torch.version.hip else f"sm_{capability}",
+                "capability": capability,
                 "memory_gib": round(properties.total_memory / 2**30, 1),
             }
         )

@@ -2,6 +2,7 @@
 
 import json
 import platform
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,6 +67,19 @@ def test_instruction_sets_appear_for_each_dtype(monkeypatch):
     text = info.render(info.collect())
     assert "float32 on avx512: the newest" in text
     assert "bfloat16 on avx512_bf16: the faster" in text
+
+
+@pytest.mark.parametrize(("hip", "architecture"), [(None, "sm_94"), ("6.4", "gfx942")])
+def test_device_line_names_the_architecture(monkeypatch, hip, architecture):
+    properties = SimpleNamespace(
+        name="Some GPU", major=9, minor=4, total_memory=2**37, gcnArchName="gfx942:sramecc+:xnack-"
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    facts = info.collect() | {"backends": {}}
+    assert f"Some GPU, {architecture}, 128.0 GiB" in info.render(facts)
 
 
 @pytest.mark.parametrize("probe", ["_cpu_model", "_usable_cores", "_backends", "_cuda", "_package_version"])
