@@ -177,7 +177,7 @@ def test_loads_in_flight_without_a_loop_are_zero(monkeypatch):
     assert estimated_cuda_kernel(monkeypatch, "forward_short", lines).loads_in_flight == 0
 
 
-@pytest.mark.parametrize("file", ["sm_90.jsonl", "cuda_sm_90.jsonl"])
+@pytest.mark.parametrize("file", ["sm_80.jsonl", "sm_90.jsonl", "cuda_sm_80.jsonl", "cuda_sm_90.jsonl"])
 def test_static_records_with_one_stage_load_nothing_ahead(file):
     lines = (RECORDS / file).read_text(encoding="utf-8").splitlines()
     single = [record for record in map(json.loads, lines) if record.get("stages") == 1]
