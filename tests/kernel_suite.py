@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--files", nargs="+", default=list(FILES), metavar="NAME", help="files of tests/kernels")
     options = parser.parse_args(arguments)
     if options.device != "cpu" and not torch.cuda.is_available():
-        print("test-gpu: expected an NVIDIA GPU, got none. Run it on a machine with one.", file=sys.stderr)
+        print("test-gpu: expected an NVIDIA or AMD GPU, got none. Run it on a machine with one.", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(triton_cache())}

@@ -147,7 +147,7 @@ def test_recorder_writes_the_collected_tests(tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_suite_without_a_gpu_exits(tmp_path, capsys):
     assert kernel_suite.main(["--out", str(tmp_path / "rows")]) == 2
-    assert "expected an NVIDIA GPU, got none" in capsys.readouterr().err
+    assert "expected an NVIDIA or AMD GPU, got none" in capsys.readouterr().err
     assert not (tmp_path / "rows").exists()
 
 

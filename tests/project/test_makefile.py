@@ -31,13 +31,21 @@ def installations(tmp_path):
     python.write_text(PYTHON)
     python.chmod(0o755)
 
-    def run(goal, status=0, gpu="Makefile", **variables):
+    def run(goal, status=0, nvidia="Makefile", amd="", **variables):
         environment = {n: v for n, v in os.environ.items() if n not in ("QACG_BUILD_CUDA", "MAKEFLAGS")} | variables
-        command = ["make", goal, "VENV=", f"PYTHON={python}", "OUT=out", f"GPU_DEVICES={gpu}"]
+        command = [
+            "make",
+            goal,
+            "VENV=",
+            f"PYTHON={python}",
+            "OUT=out",
+            f"NVIDIA_DEVICES={nvidia}",
+            f"AMD_DEVICES={amd}",
+        ]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stderr
         if status:
-            assert f"make {goal}: expected an NVIDIA GPU, got none" in done.stdout
+            assert f"make {goal}: expected an NVIDIA or AMD GPU, got none" in done.stdout
         record = tmp_path / "installations"
         return record.read_text().split() if record.exists() else []
 
@@ -53,7 +61,7 @@ def test_gpu_target_builds_the_cuda_library_once(goal, installations):
 
 @pytest.mark.parametrize("goal", ["test-gpu", "bench-gpu", "sanitize-gpu", "gpu-report"])
 def test_gpu_target_without_gpu_installs_nothing(goal, installations):
-    assert installations(goal, status=2, gpu="no/such/device") == []
+    assert installations(goal, status=2, nvidia="no/such/device") == []
 
 
 def test_gpu_target_installs_again_with_the_library(installations):
@@ -70,6 +78,10 @@ def test_removed_cuda_library_is_built_again(installations, tmp_path):
 
 def test_gpu_target_runs_without_the_library_on_request(installations):
     assert installations("test-gpu", QACG_BUILD_CUDA="0") == ["0"]
+
+
+def test_gpu_target_on_an_amd_gpu_builds_no_cuda_library(installations):
+    assert installations("gpu-report", nvidia="no/such/device", amd="Makefile") == ["0"]
 
 
 def test_selected_tests_exist():
