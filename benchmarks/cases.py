@@ -30,6 +30,8 @@ MAIN_DTYPES = ("float32", "bfloat16")  # of the suite and of whole steps
 # FLOP per (batch, head, query, key, feature), by pass.
 QUASI_ATTENTION_FLOPS = {FORWARD: 6, TRAINING_FORWARD: 6, BACKWARD: 16, FORWARD_BACKWARD: 22}
 SOFTMAX_ATTENTION_FLOPS = {FORWARD: 4, TRAINING_FORWARD: 4, BACKWARD: 10, FORWARD_BACKWARD: 14}
+# FLOP that the tiled kernels of a GPU execute. Rates count QUASI_ATTENTION_FLOPS; these are shown beside them.
+TILED_FLOPS = {FORWARD: 8, BACKWARD: 22}
 FLOP_CONVENTION = (
     "flops_per_entry x B x H x L x S x D; quasi-attention 6 forward (three products; a tiled forward executes 8) "
     "and 16 backward (eight products), softmax attention 4 and 10; the count is the same for every implementation, "

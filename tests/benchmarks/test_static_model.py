@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.static import hardware, sass, sass_trace, scheduler
 from benchmarks.static.sass import parse
+from qacg_kernels.backends.triton.tile_tables import shipped
 
 RECORDS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "static"
 HOPPER = hardware.CHIPS["sm_90"]
@@ -183,6 +184,32 @@ def test_static_records_with_one_stage_load_nothing_ahead(file):
     single = [record for record in map(json.loads, lines) if record.get("stages") == 1]
     assert single
     assert {record["loads_in_flight"] for record in single} == {0}
+
+
+def test_static_record_has_the_tiles_of_the_shipped_table():
+    """If it fails, renew the record: `python -m benchmarks.static --bits 16 --head-dims 64 128 --out FILE`."""
+    entries = shipped("sm_90").by_key
+    records = map(json.loads, (RECORDS / "sm_90.jsonl").read_text(encoding="utf-8").splitlines())
+    recorded = {
+        tuple(one[name] for name in ("kernel", "bits", "head_dim", "busy")): (*one["tile"], one["warps"], one["stages"])
+        for one in records
+        if "tile" in one
+    }
+    assert recorded
+    present = {key: entries[key] for key in recorded}
+    assert recorded == {key: (one.block_m, one.block_n, one.num_warps, one.num_stages) for key, one in present.items()}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_products_of_tiled_kernels_execute_the_tiled_flops():
+    from benchmarks.cases import BACKWARD, FORWARD, TILED_FLOPS
+    from benchmarks.static import cuda_kernels, kernel
+
+    triton, cuda = kernel.PRODUCTS, cuda_kernels.PRODUCTS
+    assert 2 * triton["tiled_forward"] == TILED_FLOPS[FORWARD]
+    assert 2 * (triton["key_gradients"] + triton["query_gradients"]) == TILED_FLOPS[BACKWARD]
+    assert 2 * cuda["hopper_forward"] == TILED_FLOPS[FORWARD]
+    assert 2 * (cuda["backward_keys"] + cuda["backward_rows"]) == TILED_FLOPS[BACKWARD]
 
 
 def test_clocks_wait_at_a_barrier_for_the_block():
