@@ -1,7 +1,8 @@
 """Plots records: `python -m benchmarks.plot speed-ups FILES -o speed.svg`, or `rates` for a GPU. Requires matplotlib.
 
 `speed-ups` draws bars of the speed-up over eager, one panel per dtype, pass and dropout. `rates` draws TFLOP/s over
-length, one panel per head size and pass. A dotted line is the rate of a large matrix product in the same run.
+length, counted by FLOP_CONVENTION, one panel per head size and pass. A dotted line is the rate of a large matrix
+product in the same run.
 """
 
 import argparse
@@ -161,7 +162,7 @@ _PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
 
 
 def draw_rates(measured: Sequence[records.Record], path: str) -> None:
-    """Draws TFLOP/s over length, one panel per head size and pass; the suffix of `path` is the format.
+    """Draws counted TFLOP/s over length, one panel per head size and pass; the suffix of `path` is the format.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -184,7 +185,7 @@ def draw_rates(measured: Sequence[records.Record], path: str) -> None:
         for axis, mode in zip(line, _PASSES):
             _draw_lines(axis, [one for one in times if (one.head_dim, one.mode) == (head_dim, mode)])
             axis.set_title(f"D = {head_dim}, {mode}", fontsize=9)
-        line[0].set_ylabel("TFLOP/s")
+        line[0].set_ylabel("counted TFLOP/s")
     shown = [name for name in _STYLES if any(one.implementation == name for one in times)]
     lines = [plt.Line2D([], [], color=_STYLES[n][0], marker=_STYLES[n][1], markersize=4) for n in shown]
     figure.legend(lines, shown, loc="upper center", ncols=len(shown), frameon=False, fontsize=8)
@@ -193,7 +194,8 @@ def draw_rates(measured: Sequence[records.Record], path: str) -> None:
     where = devices[0]["name"] if isinstance(devices, list) and devices else machine["cpu"]
     footer = (
         f"{where}, {times[0].dtype}, torch {times[0].origin.versions['torch']}, commit {times[0].origin.commit}, "
-        f"{times[0].origin.measured_at[:10]}; dotted: a large matrix product on the same GPU"
+        f"{times[0].origin.measured_at[:10]}; FLOP of two maps counted 6 L S D forward, 16 backward; dotted: a large "
+        "matrix product on the same GPU"
     )
     figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color="#555555")
     figure.tight_layout(rect=(0, 0.04, 1, 0.95))
@@ -220,7 +222,7 @@ def _draw_lines(axis, here: list[records.TimeRecord]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description="Draws plots of records.")
     parser.add_argument(
-        "kind", choices=("speed-ups", "rates"), help="what to draw: the speed-up over eager, or TFLOP/s"
+        "kind", choices=("speed-ups", "rates"), help="what to draw: the speed-up over eager, or counted TFLOP/s"
     )
     parser.add_argument("files", nargs="+", help="files of records of one machine and commit")
     parser.add_argument("-o", "--output", help="an .svg, .png or .pdf file (default: KIND.svg)")

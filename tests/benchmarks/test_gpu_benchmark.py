@@ -267,9 +267,9 @@ def test_gpu_targets_of_all_kinds():
         overhead(Case(plans.GPU_OVERHEAD_SHAPE, plans.GPU_DTYPE, FORWARD, 0.0, device), "triton", 30.0, 29, 31),
     ]
     by_what = {v.what: v for v in results_of("triton", measured)}
-    rate = by_what[f"{long}, triton, executed 8 L S D"]
+    rate = by_what[f"{long}, triton, counted 6 L S D"]
     assert rate.met
-    assert rate.measured == "410 TFLOP/s (307.5 counted, 51% of the matrix peak)"
+    assert rate.measured == "307.5 TFLOP/s, 38% of the matrix peak (410 executed, 51%)"
     assert not by_what[f"{sentences}, triton vs eager"].met  # 5.9 < 6
     assert by_what[f"{sentences}, triton vs sdpa-one-map"].met  # 1 / 0.72 < 1.4
     assert by_what[f"{replace(sentences, lengths=PACKED)}, triton vs padded"].met
@@ -278,25 +278,26 @@ def test_gpu_targets_of_all_kinds():
     assert gpu.on_device(list(by_what.values()), "NVIDIA H100")[0].target.endswith("(H200)")
 
 
-@pytest.mark.parametrize(("rate", "met"), [(521, False), (522, True)])
+@pytest.mark.parametrize(("rate", "met"), [(391, False), (392, True)])
 def test_long_calls_at_64_compare_with_flash_attention_3(rate, met):
     case = Case(plans.gpu_shape(8192, 64), plans.GPU_DTYPE, FORWARD, 0.0, "cuda")
-    measured = [time_of(case, "cuda", 8 * case.products / rate / 1e9)]
-    result = result_of(f"{case}, cuda, executed 8 L S D", measured, "cuda")
-    assert (result.target, result.met) == ("at least 522 TFLOP/s", met)
+    measured = [time_of(case, "cuda", 6 * case.products / rate / 1e9)]
+    result = result_of(f"{case}, cuda, counted 6 L S D", measured, "cuda")
+    assert (result.target, result.met) == ("at least 391.4 TFLOP/s", met)  # 1.05 x 497 with 8 L S D
     backward = result_of(f"{replace(case, mode=BACKWARD)}, cuda, counted 16 L S D", measured, "cuda")
-    assert (backward.target, backward.measured) == ("at least 498 TFLOP/s", "not measured")
+    assert (backward.target, backward.measured) == ("at least 497.7 TFLOP/s", "not measured")
 
 
-@pytest.mark.parametrize(("mode", "kind", "of_one_map"), [(FORWARD, "executed", 2.0), (BACKWARD, "counted", 1.6)])
-@pytest.mark.parametrize(("share", "met"), [(0.94, False), (0.96, True)])
-def test_long_calls_at_128_compare_with_the_best_sdpa(mode, kind, of_one_map, share, met):
-    """Two maps need twice the products of one map in the forward, and 16 instead of 10 in the backward."""
+@pytest.mark.parametrize(("mode", "least", "slowest"), [(FORWARD, 0.7125, 2.0 / 0.95), (BACKWARD, 0.95, 1.6 / 0.95)])
+@pytest.mark.parametrize(("factor", "met"), [(1.01, False), (0.99, True)])
+def test_long_calls_at_128_compare_with_the_best_sdpa(mode, least, slowest, factor, met):
+    """Two maps execute twice the FLOP of one map in the forward; in the backward 16 are counted instead of 10."""
     case = Case(plans.gpu_shape(16384, 128), plans.GPU_DTYPE, mode, 0.0, "cuda")
-    measured = [time_of(case, ONE_MAP, 1.0), time_of(case, "triton", of_one_map / share)]
-    result = result_of(f"{case}, triton's {kind} rate vs {ONE_MAP}'s", measured)
+    measured = [time_of(case, ONE_MAP, 1.0), time_of(case, "triton", factor * slowest)]
+    result = result_of(f"{case}, triton's rate vs {ONE_MAP}'s", measured)
     assert result.met is met
-    assert result.measured.startswith(f"{share:.2f}x (")
+    assert result.target == f"at least {least:g}x"
+    assert result.measured == f"{least / factor:.2f}x"
     without = result_of(result.what, measured[1:])
     assert without.measured == "not measured"
     assert not without.met
