@@ -52,8 +52,8 @@ PACKED_STACK = 176  # for packed calls in 16 bits; Triton 3.6.0 uses all of it
 # Head sizes whose 16-bit tiles use wgmma on Hopper.
 WGMMA_HEAD_DIMS = (64, 128)
 TILED = ("tiled_forward", "key_gradients", "query_gradients")
-# On Hopper, tiles of 128 keys with head size 128 spill, but use wgmma: the prediction with dropout is 185 TFLOP/s, and
-# 75 for mma.sync tiles without spills.
+# On Hopper, tiles of 128 keys with head size 128 spill, but use wgmma: the prediction with dropout is 185 executed
+# TFLOP/s, and 75 for mma.sync tiles without spills.
 WIDE_KEYS_STACK = 320
 
 ONE_QUERY = "one query"
