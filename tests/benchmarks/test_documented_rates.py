@@ -1,0 +1,83 @@
+"""The rates in documents are those of the records, counted by FLOP_CONVENTION, with the executed rate beside them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cases import BACKWARD, FORWARD, QUASI_ATTENTION_FLOPS, TILED_FLOPS, Shape
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+PASSES = (FORWARD, BACKWARD)
+NOTES = ROOT / "qacg_kernels" / "backends" / "triton" / "NOTES.md"
+
+
+def rates(shape, mode, microseconds):
+    """Counted and executed TFLOP/s of a call of tiled rows."""
+    entries = shape.batch * shape.heads * shape.length**2 * shape.head_dim
+    flops = (QUASI_ATTENTION_FLOPS[mode], TILED_FLOPS[mode])
+    return tuple(count * entries / microseconds / 1e6 for count in flops)
+
+
+def measured_times():
+    """Microseconds on the H200 by shape, implementation and pass."""
+    line = r"\((\d+), (\d+), (\d+), (\d+)\) (\w+) lambda +fwd +([\d.]+) us.*bwd +([\d.]+) us"
+    found = re.findall(line, (RESULTS / "h200" / "rates.txt").read_text(encoding="utf-8"))
+    return {
+        (Shape(*map(int, sizes)), backend, mode): float(time)
+        for *sizes, backend, forward, backward in found
+        for mode, time in zip(PASSES, (forward, backward))
+    }
+
+
+def documented_cells():
+    """Each cell of the H200 table that has a time and two rates: shape, implementation, pass, and these numbers."""
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split("## Operators on an H200")[1]
+    text = text[text.index("\n| (B,H,L,D)") :].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    header = rows[0]
+    for sizes, mode, *cells in rows:
+        for backend, cell in zip(header[2:], cells):
+            if numbers := re.fullmatch(r"([\d,]+) \((\d+), (\d+)\)", cell):
+                shape = Shape(*map(int, sizes.strip("()").split(",")))
+                yield pytest.param(
+                    shape,
+                    backend,
+                    mode,
+                    [int(n.replace(",", "")) for n in numbers.groups()],
+                    id=f"{sizes}-{mode}-{backend}",
+                )
+
+
+@pytest.mark.parametrize(("shape", "implementation", "mode", "numbers"), list(documented_cells()))
+def test_h200_table_states_counted_and_executed_rates(shape, implementation, mode, numbers):
+    time = measured_times()[shape, implementation, mode]
+    assert numbers[0] == pytest.approx(time, abs=0.6)
+    assert numbers[1:] == pytest.approx(rates(shape, mode, time), abs=0.6)
+
+
+def noted_rates(name):
+    """The counted and executed rates of a line of the first table of Triton's NOTES.md, at head sizes 64 and 128."""
+    line = re.search(rf"^\| {name} \| (\d+) \((\d+)\) \| (\d+) \((\d+)\) \|$", NOTES.read_text(encoding="utf-8"), re.M)
+    numbers = list(map(int, line.groups()))
+    return {64: numbers[:2], 128: numbers[2:]}
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("mode", PASSES)
+def test_triton_notes_state_the_measured_rates(mode, head_dim):
+    shape = Shape(4, 768 // head_dim, 4096, head_dim)
+    measured = rates(shape, mode, measured_times()[shape, "triton", mode])
+    assert noted_rates(mode)[head_dim] == pytest.approx(measured, abs=0.6)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("mode", PASSES)
+def test_triton_notes_state_the_predicted_rates(mode, head_dim):
+    shape = [4, 768 // head_dim, 4096, head_dim]
+    lines = (RESULTS / "static" / "sm_90.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [one for one in map(json.loads, lines) if (one.get("shape"), one.get("pass")) == (shape, mode)]
+    predicted = [found[0]["counted_tflops"], found[0]["executed_tflops"]]
+    assert noted_rates(f"{mode}, model")[head_dim] == predicted
