@@ -207,12 +207,13 @@ $(READY): $(SOURCES)
 	touch $@
 
 # With the CUDA library, which an installation that does not ask for it takes away. The installation takes minutes, so a
-# machine without a GPU is reported first. /dev/dxg is the GPU in Windows' subsystem for Linux, /dev/kfd one of AMD.
-NVIDIA_DEVICES ?= /dev/nvidiactl /dev/dxg
+# machine without a GPU is reported first. After a start without a display, /dev/nvidiactl exists only once a program has
+# used the GPU, so the driver counts too. /dev/dxg is the GPU in Windows' subsystem for Linux, /dev/kfd one of AMD.
+NVIDIA_DEVICES ?= /dev/nvidiactl /proc/driver/nvidia/version /dev/dxg
 AMD_DEVICES ?= /dev/kfd
-$(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.so),,always)
+$(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.so),,$(if $(wildcard $(NVIDIA_DEVICES)),always))
 	@test -n "$(wildcard $(NVIDIA_DEVICES) $(AMD_DEVICES))" || \
-		{ echo "make $(MAKECMDGOALS): expected an NVIDIA or AMD GPU, got none. Run it on a machine with one."; exit 2; }
+		{ echo "make $(MAKECMDGOALS): expected an NVIDIA or AMD GPU, got none of $(NVIDIA_DEVICES) $(AMD_DEVICES). Run it on a machine with one."; exit 2; }
 	export QACG_BUILD_CUDA=$${QACG_BUILD_CUDA:-$(if $(wildcard $(NVIDIA_DEVICES)),1,0)}; $(install)
 	touch $(READY) $@
 

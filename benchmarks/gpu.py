@@ -122,7 +122,7 @@ def load_predictions(architecture: str) -> list[dict[str, object]]:
 
 
 def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """Compares measured times of the backends with predictions: a line for each record of a time.
+    """Compares measured times of the backends with predictions: a line for each case, with its newest record.
 
     Rates are by FLOP_CONVENTION. The case whose prediction is closest to the measured time comes first, cases without
     a prediction come last. Then a line has the largest error, or states that there are no predictions.
@@ -134,10 +134,9 @@ def beside_predictions(measured: Sequence[records.Record], architecture: str) ->
         for one in found
         if "shape" in one
     }
+    times = (one for one in measured if isinstance(one, records.TimeRecord) and one.implementation in BACKENDS)
     compared, others = [], []
-    for one in measured:
-        if not isinstance(one, records.TimeRecord) or one.implementation not in BACKENDS:
-            continue
+    for one in {(one.implementation, one.case): one for one in times}.values():
         predicted = None
         if (one.dtype, one.lengths, one.dropout) == (plans.GPU_DTYPE, FULL, 0.0):
             # In training, Triton's backward follows the forward of `hopper`.

@@ -51,6 +51,13 @@ def documented_cells():
                 )
 
 
+def test_h200_table_has_rates_of_all_backends():
+    """The next test has a case for each cell that `documented_cells` finds, so it would not notice a missing one."""
+    found = {(implementation, mode) for _, implementation, mode, _ in (cell.values for cell in documented_cells())}
+    forwards = {(name, FORWARD) for name in ("triton", "cuda", "hopper")}
+    assert found == forwards | {("triton", BACKWARD), ("cuda", BACKWARD)}
+
+
 @pytest.mark.parametrize(("shape", "implementation", "mode", "numbers"), list(documented_cells()))
 def test_h200_table_states_counted_and_executed_rates(shape, implementation, mode, numbers):
     time = measured_times()[shape, implementation, mode]

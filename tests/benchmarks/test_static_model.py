@@ -186,10 +186,11 @@ def test_static_records_with_one_stage_load_nothing_ahead(file):
     assert {record["loads_in_flight"] for record in single} == {0}
 
 
-def test_static_record_has_the_tiles_of_the_shipped_table():
-    """If it fails, renew the record: `python -m benchmarks.static --bits 16 --head-dims 64 128 --out FILE`."""
-    entries = shipped("sm_90").by_key
-    records = map(json.loads, (RECORDS / "sm_90.jsonl").read_text(encoding="utf-8").splitlines())
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_static_record_has_the_tiles_of_the_shipped_table(architecture):
+    """If it fails, renew it: `python -m benchmarks.static --arch ARCH --bits 16 --head-dims 64 128 --out FILE`."""
+    entries = shipped(architecture).by_key
+    records = map(json.loads, (RECORDS / f"{architecture}.jsonl").read_text(encoding="utf-8").splitlines())
     recorded = {
         tuple(one[name] for name in ("kernel", "bits", "head_dim", "busy")): (*one["tile"], one["warps"], one["stages"])
         for one in records

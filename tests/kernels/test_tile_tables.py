@@ -290,6 +290,16 @@ def test_tf32_is_not_used_in_builds_for_rocm(hip, expected, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("architecture", "tiled", "single_tile"),
+    [("sm_80", 64, 0), ("sm_89", 64, 0), ("sm_90", 128, 128), ("sm_100", 128, 128), ("sm_120", 64, 0)],
+)
+def test_most_features_in_tf32_follow_the_architecture(architecture, tiled, single_tile):
+    table = replace(tile_tables.shipped("sm_80"), architecture=architecture)
+    assert table.most_features_in_tf32("tiled_forward") == tiled
+    assert table.most_features_in_tf32("whole_row_forward") == single_tile
+
+
+@pytest.mark.parametrize(
     ("architecture", "head_dim", "tiled_by_parts", "single_tile_by_parts", "bits"),
     [
         ("sm_90", 64, False, False, 16),

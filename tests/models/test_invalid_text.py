@@ -234,10 +234,10 @@ def test_suggest_of_an_endless_file_prints_one_line(endless, tmp_path, capsys):
     assert line.startswith("qacg suggest: ") and "at most 16 MiB" in line
 
 
-@pytest.mark.parametrize("text", ["[" + "1, " * 700, "[" + "1,\n" * 700])
+@pytest.mark.parametrize("text", ["[" + "1, " * 700, "[" + "1,\n" * 700, "[" + '"\u00e9",\n' * 400])
 def test_json_array_too_large_raises(tmp_path, monkeypatch, text):
     path = tmp_path / "train.json"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     monkeypatch.setattr(lines, "MOST_FILE_BYTES", 2 << 10)
     with pytest.raises(DataError, match=r"expected (lines|a JSON array) of at most 0 MiB"):
         list(lines.json_array(path))

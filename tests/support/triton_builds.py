@@ -155,6 +155,7 @@ def selected_builds() -> list[Build]:
     groups = (
         (("sm_80", "sm_90"), KERNELS, (torch.bfloat16,), (64,), _OTHERS),
         (OWN_TABLE, KERNELS, (torch.float32,), HEAD_DIMS[-1:], (_KEY_MASK,)),
+        (("sm_80",), TILED, (torch.float32,), (64,), _TF32),
     )
     builds += [Build(*parts) for group in groups for parts in itertools.product(*group)]
     return [*builds, Build("sm_90", "small kernels", torch.bfloat16, 64, "row gate, all at once")]

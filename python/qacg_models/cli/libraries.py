@@ -55,6 +55,7 @@ def load_libraries(*, alone: bool) -> None:
     """
     let_threads_sleep()
     if "transformers.modeling_utils" not in sys.modules:
+        # If torchao is not hidden, transformers imports it, and it prints warnings.
         with _collector_off(), _hidden(_UNUSED if alone else ()), quiet(*_UNUSED, "torch.utils._pytree"):
             importlib.import_module("transformers.modeling_layers")
     from transformers.utils import logging

@@ -184,12 +184,12 @@ class Table:
     def most_features_in_tf32(self, kernel: str) -> int:
         """Returns the largest head size for which the TF32 products of a kernel have whole tiles as operands.
 
-        GPUs from sm_90 on read operands from shared memory. Older ones keep operands in registers, where those of
-        single-tile rows or of more than 64 features do not fit.
+        GPUs of sm_90 and sm_100 read operands from shared memory. Older ones and sm_120 keep operands in registers,
+        where those of single-tile rows or of more than 64 features do not fit.
         """
         if is_amd(self.architecture):
             return 0
-        if _number(self.architecture) >= _number("sm_90"):
+        if _number("sm_90") <= _number(self.architecture) < _number("sm_120"):
             return HEAD_DIMS[1]
         return 0 if kernel.startswith("whole_row") else HEAD_DIMS[0]
 
@@ -391,7 +391,7 @@ _on_trial: list[Table] = []
 
 @contextlib.contextmanager
 def trial(table: Table) -> Iterator[None]:
-    """A context in which every Triton call uses the tile sizes of `table`, on any device."""
+    """A context manager: every Triton call uses the tile sizes of `table`, on any device."""
     _on_trial.append(table)
     try:
         yield
