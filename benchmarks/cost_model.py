@@ -91,7 +91,8 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
     """Fits the non-negative constants to measured times, by least squares of the relative error.
 
     Args:
-        measured: records of one implementation, dtype, pass and thread count, with full lengths and without dropout.
+        measured: records with full lengths and without dropout, all of the same implementation, dtype, pass, device,
+            thread count and FLOP per entry.
 
     Raises:
         ValueError: there are too few cases or lengths, or the records differ in implementation, dtype, pass, device,
@@ -103,8 +104,8 @@ def fit(measured: Sequence[records.TimeRecord]) -> Model:
     }
     if len(kinds) > 1 or any(one.dropout or one.lengths != FULL for one in measured):
         raise ValueError(
-            "records: expected one implementation, dtype, mode, device, thread count and FLOP per entry, with lengths "
-            f"'full' and without dropout, got {sorted(map(str, kinds))}"
+            "records: expected the same implementation, dtype, mode, device, thread count and FLOP per entry in all "
+            f"records, the lengths 'full' and no dropout, got {sorted(map(str, kinds))}"
         )
     latest = {one.case: one for one in measured}
     why = too_few(latest)

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_common_options(parser)
     parser.add_argument(
-        "--sizes", choices=SIZES, nargs="+", help="sizes of the model (default: all but tiny, with --quick tiny)"
+        "--sizes", choices=SIZES, nargs="+", help="sizes of the model (default: all but tiny; with --quick: only tiny)"
     )
     parser.add_argument("--modes", choices=MODES, nargs="+", default=list(MODES), help="kinds of steps (default: both)")
     parser.add_argument(

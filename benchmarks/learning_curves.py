@@ -170,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--baseline-only",
         action="store_true",
-        help="train no model; fit the baseline again for the stored records of --texts",
+        help="train no model; fit the baseline again for the stored records whose kind of text is in --texts",
     )
     options = parser.parse_args(arguments)
     published = [kind for kind in options.texts if kind in PUBLISHED]

@@ -428,7 +428,7 @@ def threads_of(record: Record) -> int:
 
 
 def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """Keeps the records with the most threads of their machine."""
+    """Returns, for each machine, the records with the largest number of threads on that machine."""
     most: dict[str, int] = {}
     for record in records:
         machine = record.origin.machine["cpu"]

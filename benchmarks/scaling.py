@@ -50,7 +50,7 @@ def select(measured: Sequence[records.Record], implementation: str, dtype: str) 
 
 
 def with_most_threads(measured: Iterable[records.TimeRecord]) -> list[records.TimeRecord]:
-    """The latest record of each case, among the records with the most threads."""
+    """The latest record of each case, among the records with the largest number of threads on their machine."""
     return list({one.case: one for one in records.at_most_threads(list(measured))}.values())
 
 

@@ -164,9 +164,9 @@ def main(arguments: list[str] | None = None) -> int:
         "files", nargs="+", help="files of records of one machine and commit; only those with the most threads are used"
     )
     parser.add_argument("--machines", action="store_true", help="print one table with the times of several machines")
-    parser.add_argument("--dtypes", nargs="+", help="only times of these dtypes")
-    parser.add_argument("--modes", nargs="+", help="only times of these passes")
-    parser.add_argument("--dropouts", nargs="+", type=float, help="only times with these dropout probabilities")
+    parser.add_argument("--dtypes", nargs="+", help="print only the times of these dtypes")
+    parser.add_argument("--modes", nargs="+", help="print only the times of these passes")
+    parser.add_argument("--dropouts", nargs="+", type=float, help="print only the times with these dropout rates")
     options = parser.parse_args(arguments)
 
     def print_table() -> int:

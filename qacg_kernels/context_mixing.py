@@ -42,10 +42,10 @@ class FusedContextMixing(ContextAttention):
             hidden_states: (B, L, hidden_size).
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
-                broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to the scores.
-                A floating mask is converted to the dtype of the queries: that of hidden_states, unless autocast changes
-                it. A value hides the key if, before or after this conversion, it is at or below half the lowest finite
-                number of its dtype (of float32 if the dtype is float64).
+                broadcast to (B, H, L, L). It is either boolean, with True where attention is allowed, or floating-point
+                and added to the scores. A floating mask is converted to the dtype of the queries (that of
+                hidden_states, unless autocast changes it). A value hides the key if, before or after this conversion,
+                it is at or below half the lowest finite number of its dtype (of float32 if the dtype is float64).
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), one context per token.
             C_embed: another name of `context` in published code; pass exactly one of the three names.

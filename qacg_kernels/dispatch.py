@@ -35,7 +35,7 @@ BACKENDS = tuple(_BY_NAME)  # in order of preference
 NAMES = (AUTO, *BACKENDS)
 
 VARIABLE = "QACG_BACKEND"
-# The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is not set or empty.
+# The meaning of "auto" in this process: QACG_BACKEND at import, or "auto" itself if it is unset or empty.
 _ASKED_FOR = os.environ.get(VARIABLE) or AUTO
 QUIET = "QACG_QUIET"
 

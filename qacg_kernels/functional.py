@@ -112,8 +112,7 @@ def quasi_attention(
         ValueError: an argument has the wrong device, shape or value, or return_lambda is set with a column gate. Or
             QACG_BACKEND or QACG_SELF_CHECK has an unknown value.
         RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
-            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
-            on a GPU.
+            With QACG_SELF_CHECK=strict, a kernel fails its check, or "auto" finds no fused kernel for a call on a GPU.
         NotImplementedError: an input has a tangent (forward-mode differentiation). The backward raises this error for a
             second derivative.
 
@@ -227,8 +226,7 @@ def quasi_attention_varlen(
         ValueError: an argument has the wrong device, shape or value, or return_lambda is set with a column gate. Or
             QACG_BACKEND or QACG_SELF_CHECK has an unknown value.
         RuntimeError: the backend named by the argument or by QACG_BACKEND does not support this call (see `explain`).
-            With QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
-            on a GPU.
+            With QACG_SELF_CHECK=strict, a kernel fails its check, or "auto" finds no fused kernel for a call on a GPU.
         NotImplementedError: an input has a tangent (forward-mode differentiation). The backward raises this error for a
             second derivative.
 

@@ -364,10 +364,10 @@ class FusedQuasiAttention(ContextAttention):
             hidden_states: (B, L, hidden_size); packed, with `cu_seqlens`, (T, hidden_size).
             attention_mask: None, a key mask or a score mask. A key mask is (B, L), boolean or integer, with True or 1
                 where a key is visible. A score mask has three dimensions that broadcast to (B, L, L), or four that
-                broadcast to (B, H, L, L); it is boolean, True where attention is allowed, or added to both scores.
-                A floating mask is converted to the dtype of the queries: that of hidden_states, unless autocast changes
-                it. A value hides the key if, before or after this conversion, it is at or below half the lowest finite
-                number of its dtype (of float32 if the dtype is float64).
+                broadcast to (B, H, L, L). It is either boolean, with True where attention is allowed, or floating-point
+                and added to both scores. A floating mask is converted to the dtype of the queries (that of
+                hidden_states, unless autocast changes it). A value hides the key if, before or after this conversion,
+                it is at or below half the lowest finite number of its dtype (of float32 if the dtype is float64).
             device: not used. If it is not None, its type must be that of hidden_states. The published models pass it.
             context: (B, L, hidden_size), packed (T, hidden_size).
             C_embed: another name of `context` in published code; pass exactly one of the three names.
@@ -390,8 +390,7 @@ class FusedQuasiAttention(ContextAttention):
             ValueError: an argument has the wrong shape, device or value, or does not apply to packed sequences. Or the
                 mask has an unsupported dtype or requires gradients.
             RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call. With
-                QACG_SELF_CHECK=strict, also if a kernel fails its check, or if "auto" finds no fused kernel for a call
-                on a GPU.
+                QACG_SELF_CHECK=strict, a kernel fails its check, or "auto" finds no fused kernel for a call on a GPU.
         """
         check_order(hidden_states, attention_mask, device, (context, C_embed, context_embedded))
         context = one_context(context, C_embed, context_embedded)

@@ -241,7 +241,7 @@ def _check_unused(where: str, chosen: dict[str, Any]) -> None:
 
 @contextmanager
 def _quiet(module: nn.Module):
-    """A context in which a module and its submodules are in evaluation mode and have no forward hooks or pre-hooks."""
+    """A context manager: a module and its submodules are in evaluation mode and have no forward hooks or pre-hooks."""
     saved = [(m, m.training, m._forward_hooks, m._forward_pre_hooks) for m in module.modules()]
     try:
         for m, *_ in saved:

@@ -17,7 +17,7 @@ TFIDF, MAJORITY = "tfidf", "majority"
 BASELINES = {TFIDF: "TF-IDF, logistic regression", MAJORITY: "majority"}
 
 
-# Variants of the contestant CHECKED with other weights of the quasi-attention map, and their names in tables.
+# Variants of QACG-BERT (CHECKED) with other weights of the quasi-attention map, and their names in tables.
 VARIANTS = {"lambda-0": "no quasi-attention map", CHECKED: "as published"} | {
     name: one.title for name, one in HYPOTHESES.items()
 }
@@ -152,7 +152,7 @@ def compare(data: str, results: Sequence[Result], folder: Path) -> Comparison | 
 
 
 def compare_variants(results: Sequence[Result], folder: Path) -> Comparison | None:
-    """Compares the variants of the contestant CHECKED, over the seeds that every variant has.
+    """Compares the variants of QACG-BERT (CHECKED), over the seeds for which every variant has a result.
 
     Returns None if no seed has results of all variants.
 

@@ -105,7 +105,7 @@ CHECKED = "qacg-bert"
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A variant of the contestant CHECKED, which tests a possible reason why the quasi-attention map does not help.
+    """A variant of QACG-BERT (CHECKED), which tests a possible reason why the quasi-attention map does not help.
 
     Attributes:
         title: its name in tables.

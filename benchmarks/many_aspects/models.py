@@ -128,8 +128,8 @@ class AspectModel(nn.Module):
     def _name_vectors(self) -> Tensor:
         """Returns a vector for each aspect, (contexts, hidden_size).
 
-        It is the mean of the hidden states of the name's tokens and [SEP], scaled to the mean norm of the token states
-        of all names.
+        The vector is the mean hidden state of the tokens of the aspect's name and [SEP]. All vectors are scaled to the
+        same norm: the mean norm of the hidden states of these tokens, over the names of all aspects.
         """
         states = self._aspect_states()
         means = self.aspects.packing.total(states) / self.aspects.packing.lengths().unsqueeze(1)

@@ -87,8 +87,9 @@ class Answers:
         opposites: the classes of positive and of negative sentiment.
 
     Attributes:
-        texts: the text of each row about the aspect. The argument `weights` of a method has a weight for each of these
-            rows.
+        texts: the text of each row about the aspect.
+
+    The argument `weights` of a method has the weight of each row about the aspect, in the order of `texts`.
     """
 
     def __init__(self, rows: Sequence[Example], scores: np.ndarray, aspect: str, opposites: tuple[int, int]):
@@ -123,7 +124,11 @@ class Answers:
         return self._found(weights) - self._elsewhere(weights)
 
     def sentiment(self, weights: np.ndarray) -> float:
-        """The area for positive against negative sentiment, over the rows that have one of these two labels."""
+        """The area under the ROC curve that separates texts with positive sentiment from texts with negative sentiment.
+
+        The score of a text is its log probability of positive sentiment, minus that of negative sentiment. Texts with
+        another label are left out.
+        """
         return self._positive(weights[self._kept])
 
     def values(self) -> list[float]:

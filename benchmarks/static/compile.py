@@ -131,7 +131,7 @@ class Description(NamedTuple):
 
 @contextlib.contextmanager
 def describing() -> Iterator[dict[str, list[Description]]]:
-    """A context in which Triton neither compiles nor launches kernels, but describes them.
+    """A context manager: Triton describes kernels, and neither compiles nor launches them.
 
     Yields:
         A dictionary that is filled with the Descriptions of all launches, in order, by the names of their functions.

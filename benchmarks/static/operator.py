@@ -79,7 +79,7 @@ def _seconds(launch: Launch, architecture: str, shape: Shape, bits: int) -> Pred
 def predict_kernel(
     architecture: str, estimate: kernel.Estimate, programs: int, iterations: int, moved: float, products: int
 ) -> Predicted:
-    """Predicts a kernel, which its warps or the memory limit.
+    """Predicts the time of a kernel, which is limited by its warps or by the memory bandwidth.
 
     Args:
         architecture: the chip.

@@ -32,7 +32,11 @@ SKIPPED = Instruction("SKIPPED", "")
 
 
 class UnknownPathError(RuntimeError):
-    """The path of a thread does not follow from the parameters of the call; the message has the instruction."""
+    """The instructions that a thread issues cannot be determined.
+
+    Either a branch does not follow from the parameters of the call, and the message has the branch. Or the thread does
+    not reach EXIT within the limit of instructions, and the message has the thread.
+    """
 
 
 def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) -> list[int]:

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--minutes", type=float, default=math.inf, help="no case is started after this many minutes (default: no limit)"
     )
     parser.add_argument("--corners", action="store_true", help="measure the targets for few queries or keys instead")
-    parser.add_argument("--stretch", action="store_true", help="measure the stretch targets too")
+    parser.add_argument("--stretch", action="store_true", help="also measure the stretch targets")
     parser.add_argument(
         "--records", nargs="+", metavar="FILE", help="only compare these records, of one machine and commit"
     )

@@ -102,12 +102,12 @@ def _has_tangent(t: object) -> bool:
 
 
 class _Validated(threading.local):
-    """A context in which operator calls of this thread are already validated, so that Python kernels skip the checks.
+    """A context manager that marks this thread's operator calls as validated, so that Python kernels skip the checks.
 
     Attributes:
-        active: whether this thread is in the context.
+        active: whether this thread is in the block of the context manager.
         error: an exception that Python code raised when a compiled kernel called it. The kernel passes on its text
-            only, so the exception itself is raised again when the context ends.
+            only, so the exception itself is raised again at the end of the block.
     """
 
     active = False
@@ -178,7 +178,12 @@ def of_backward(arguments: Sequence[Any]) -> tuple[Problem, Saved]:
 
 
 def without_none(results: Sequence[Tensor | None], query: Tensor) -> Sequence[Tensor]:
-    """Returns the results of a forward that follow `out`, with empty tensors instead of None, as operators require."""
+    """Returns `results` with an empty tensor in place of each None, which operators neither accept nor return.
+
+    Args:
+        results: the results of a forward except the first, `out`; in the schema's order.
+        query: the query of the call, which determines dtypes and device of the empty tensors.
+    """
     if all(t is not None for t in results):
         return results
     dtypes = [query.dtype] * 2 + [row_dtype(query)] * 4

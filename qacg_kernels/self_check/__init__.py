@@ -55,7 +55,7 @@ class SelfCheckError(RuntimeError):
 
 
 def requested_mode() -> str:
-    """The value of QACG_SELF_CHECK, FIRST if it is not set or empty.
+    """The value of QACG_SELF_CHECK, FIRST if it is unset or empty.
 
     Raises:
         ValueError: the value is not one of CHOICES.

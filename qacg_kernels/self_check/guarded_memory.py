@@ -22,7 +22,9 @@ _ZONE = 1 << 14
 
 
 class GuardedMemory(TorchDispatchMode):
-    """A context in which every uninitialised tensor, also if C++ code allocates it, lies between two guard zones.
+    """A context manager that places every new uninitialised tensor between two guard zones.
+
+    This includes the tensors that C++ code allocates.
 
     Example:
         >>> with GuardedMemory() as memory:

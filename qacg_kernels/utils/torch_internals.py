@@ -69,10 +69,11 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
 
 
 def below_autograd() -> contextlib.AbstractContextManager:
-    """A context that skips the operators' autograd formulas, which torch calls even if nothing is differentiated.
+    """A context manager that skips the operators' autograd formulas.
 
-    Saves 15 us in inference and 48 us in a training step of the C++ backend, whose calls go through the dispatcher.
-    Without the private name, and while tensors may have tangents, the context does nothing.
+    Torch calls these formulas even if nothing is differentiated. In the C++ backend, whose calls go through the
+    dispatcher, skipping them saves 15 us in inference and 48 us in a training step. Without the private name, and while
+    tensors may have tangents, the context manager does nothing.
     """
     if _below_autograd is None or dual_level_active():
         return contextlib.nullcontext()

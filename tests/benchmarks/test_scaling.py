@@ -67,9 +67,9 @@ def test_fit_with_too_few_or_mixed_records_raises():
     enough = measured_times([Case(shape) for shape in SHAPES])
     with pytest.raises(ValueError, match=r"lengths: expected at least two.*got \{128\}"):
         cost_model.fit([row for row in enough if row.length == 128])
-    with pytest.raises(ValueError, match="expected one implementation, dtype, mode, device"):
+    with pytest.raises(ValueError, match="expected the same implementation, dtype, mode, device"):
         cost_model.fit([*enough, replace(enough[0], dtype="bfloat16")])
-    with pytest.raises(ValueError, match="expected one implementation, dtype, mode, device"):
+    with pytest.raises(ValueError, match="expected the same implementation, dtype, mode, device"):
         cost_model.fit([*enough, replace(enough[0], dropout=0.1)])
     one_size = cost_model.fit([row for row in enough if row.head_dim == 64])
     assert "cannot separate" in str(one_size)

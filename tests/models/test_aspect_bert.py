@@ -125,7 +125,8 @@ def test_layers_that_read_the_aspect_can_be_frozen(trained, small_data):
 
 
 def test_training_starts_from_names(trained):
-    assert "aspects: their vectors start from their names (random values: --context-start random)" in trained[1]
+    line = "aspects: their initial vectors come from their names; for random vectors, set --context-start random"
+    assert line in trained[1]
 
 
 def test_prediction_shares_lower_layers(trained):

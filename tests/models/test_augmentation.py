@@ -102,7 +102,7 @@ def test_joined_texts_default_from_scratch(small_data):
     assert resolve_options(TrainingOptions(model="bert"), data).join_texts == 0
     always = replace(data, task=replace(data.task, has_absent=False))
     assert resolve_options(TrainingOptions(), always).join_texts == 0
-    with raises("InputError: join_texts: expected 0, because none of the labels"):
+    with raises("InputError: join_texts: expected 0 for data without a label for 'no opinion', got 0.2."):
         resolve_options(TrainingOptions(join_texts=0.2), always)
     with raises("InputError: join_texts: expected none for the model 'bert'"):
         TrainingOptions(model="bert", join_texts=0.2)

@@ -39,7 +39,7 @@ def test_vectors_of_aspects_are_states_of_their_names(bert, small_data, layer):
     norm = torch.cat(states).norm(dim=1).mean()
     expected = torch.stack([one.mean(0) / one.mean(0).norm() * norm for one in states])
     assert torch.allclose(vectors, expected, atol=1e-5)
-    assert lines[-1].startswith("aspects: their vectors start from their names")
+    assert lines[-1].startswith("aspects: their initial vectors come from their names")
 
 
 def test_context_layers_add_the_vector_to_the_states(bert, small_data):
@@ -85,9 +85,7 @@ def test_checkpoint_with_aspects_keeps_its_own(small_data, tmp_path):
     model, _, lines = begun(folder, small_data, context_standalone=True, context_start="names")
     assert torch.equal(model.bert.context_embeddings.weight, stored.bert.context_embeddings.weight)
     assert (model.config.quasi_scale, model.config.beta) == (1.0, 0.5)
-    assert (
-        lines[0] == "aspects: their vectors start from the weights of the checkpoint, not from the names of the aspects"
-    )
+    assert lines[0] == "aspects: their initial vectors come from the checkpoint, not from the names of the aspects"
 
 
 @pytest.mark.parametrize(

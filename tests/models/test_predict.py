@@ -223,7 +223,8 @@ def test_predict_resume_remakes_damaged_parts(ask, tmp_path):
             (parts / name).write_bytes(damaged if name == "00000001" else content)
         printed = []
         taken = bulk(ask).write(requests(), output, model_digest="m", resume=True, say=printed.append)
-        assert printed == [f"{parts / '00000001'}: is damaged: its digest does not match its content; it is made again"]
+        damage = f"{parts / '00000001'}: is damaged: its digest does not match its content"
+        assert printed == [f"{damage}; the part is predicted again"]
         assert taken == len(kept) - 2, "all but the plan and the damaged one"
         assert output.read_text(encoding="utf-8") == expected
         output.unlink()
@@ -310,7 +311,7 @@ def test_predict_resume_of_overwrite_replaces(ask, tmp_path):
         (b'{"format": ' + b"1" * 5000 + b"}", "is not JSON ...a number has more than 4300 digits"),
         (b"\xff", "is not JSON"),
         (b"[]", "plan.json: expected an object, got []"),
-        (b'{"format": 1, "model": "m"}', "lacks attention, aspects,"),
+        (b'{"format": 1, "model": "m"}', "lacks the fields attention, aspects,"),
         (b'{"format": 2, "model": "m"}', "differs in format"),
     ],
     ids=["cut", "deep", "digits", "bytes", "list", "lacking", "other"],

@@ -90,7 +90,7 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
 
     with raises("InputError: is an unfinished run. Continue it with --resume"):
         train(dataset, output, options)
-    with raises("InputError: training learning_rate: expected 0.003, as at its start, got 0.1"):
+    with raises("InputError: training learning_rate: expected 0.003, as when the run started, got 0.1"):
         train(dataset, output, replace(options, learning_rate=0.1), resume=True)
     changed = tmp_path / "changed"
     changed.mkdir()
@@ -118,11 +118,11 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
     monkeypatch.setattr(run, "join_group", lambda: None)
     for module in (run, output_lock):
         monkeypatch.setattr(module, "run_on_main", lambda action: action())
-    with raises("InputError: expected 1 process, as at its start, got 2. Resume it without torchrun"):
+    with raises("InputError: expected 1 process, as when the run started, got 2. Resume the run without torchrun"):
         train(dataset, output, options, resume=True)
     monkeypatch.delenv("WORLD_SIZE")
     (work / "choices.json").write_bytes(kept.replace(b'"processes": 1', b'"processes": 2'))
-    with raises("InputError: expected 2 processes, as at its start, got 1. Resume it with ... 2,"):
+    with raises("InputError: expected 2 processes, as when the run started, got 1. Resume the run with ... 2,"):
         train(dataset, output, options, resume=True)
     short = replace(options, max_steps=2)
     train(dataset, output, short, overwrite=True)

@@ -101,7 +101,7 @@ def test_record_paths_cover_nested_fields():
 @pytest.mark.parametrize("path", NEEDED, ids=written)
 def test_record_missing_field_raises(path, tmp_path):
     printed = record_error(tmp_path, changed(path, dict.pop))
-    assert f"lacks {path[-1]}, so it is incomplete" in printed
+    assert f"lacks the field {path[-1]}" in printed
     assert printed.startswith(written(path[:-1])), "the object that lacks the field is named"
 
 
@@ -120,7 +120,7 @@ def test_record_field_of_another_type_raises(path, tmp_path):
 @pytest.mark.parametrize("path", NEEDED, ids=written)
 def test_record_misspelt_field_raises(path, tmp_path):
     printed = record_error(tmp_path, changed(path, lambda inside, name: inside.update({f"{name}e": inside.pop(name)})))
-    assert f"lacks {path[-1]}, so" in printed
+    assert f"lacks the field {path[-1]}" in printed
 
 
 @pytest.mark.parametrize("inside", [(), ("task",), ("selected",), ("options",), ("data_options",), ("data", "dev")])

@@ -107,7 +107,7 @@ def test_pipeline_of_bert_has_contexts_too(tmp_path):
         (lambda pipe: pipe(" "), InputError, "text: expected a sentence"),
         (lambda pipe: pipe("fine", aspects=["view"]), InputError, r"aspects: expected aspects of the model .*'view'"),
         (lambda pipe: pipe("fine", aspects=[]), InputError, "aspects: expected at least one name"),
-        (lambda pipe: pipe("fine", topics=["food"]), TypeError, "topics: expected only the parameter aspects"),
+        (lambda pipe: pipe("fine", topics=["food"]), TypeError, "topics: expected only the parameter 'aspects'"),
         (lambda pipe: pipe({"text": "fine"}), TypeError, "text: expected str, got dict"),
     ],
 )

@@ -9,7 +9,9 @@ from qacg_models.data import DataError
 
 
 def raises(error: str):
-    """Returns a context that expects an error, as in `with raises("ValueError: heads: expected at least 1, got 0"):`.
+    """Returns a context manager that expects an error.
+
+    For example, `with raises("ValueError: heads: expected at least 1, got 0"):`.
 
     Args:
         error: the error's type and a part of its message; "..." stands for any text.

@@ -122,7 +122,7 @@ class Trials:
         path = work / file
         WAYS[way](path, self.random)
         outcome, wrong = self.end(subject, place)
-        notices = (" set aside as ", "encoding the rows again", "it is made again")
+        notices = (" set aside as ", "encoding the rows again", "the part is predicted again")
         reported = [line for line in outcome.out.splitlines() if any(notice in line for notice in notices)]
         # If the file of digests is damaged, the error names its folder.
         named = path.parent if path.name == "digests.json" else path

@@ -29,7 +29,7 @@ def interrupt_at(patch, owner, name, call=1, *, after=False, error=Interrupted):
 
 @contextmanager
 def interrupted(owner, name, call=1, *, after=False):
-    """A context in which the `call`-th call of `owner.name` raises `Interrupted`; this must end the block."""
+    """A context manager: the `call`-th call of `owner.name` raises `Interrupted`, which must end the block."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
         interrupt_at(patch, owner, name, call, after=after)
         yield

@@ -17,7 +17,7 @@ GRADIENTS = tuple(f"grad {name}" for name in Gradients._fields)
 
 @contextlib.contextmanager
 def unchecked_cpu(fault: Fault | None = None, backward: bool = False) -> Iterator[list[str]]:
-    """A context with the self-check of the "cpu" operators turned on.
+    """A context manager with the self-check of the "cpu" operators turned on.
 
     Args:
         fault: called after every launch of the forward, or of the backward.

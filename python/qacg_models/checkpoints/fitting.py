@@ -45,10 +45,10 @@ def fit(
         package; and the report.
 
     Raises:
-        CheckpointError: the checkpoint lacks a backbone tensor, or some tensors of another part (PARTS) but not all; it
-            has backbone tensors or nonzero gate biases that the model lacks; or a tensor has another shape, is not of a
-            floating-point dtype, or contains NaN or infinity. `permissions` can allow missing tensors and some changes
-            of shape.
+        CheckpointError: the checkpoint does not fit the model. Tensors are missing: at least one of the backbone, or
+            some but not all of another part (PARTS). Tensors are left over: backbone tensors, or nonzero biases for
+            gates that have no bias in the model. Or a tensor has another shape, is not of a floating-point dtype, or
+            contains NaN or infinity. `permissions` can allow missing tensors and some changes of shape.
     """
     report = Report(str(source.path), source.layout.describe(), model, unused=list(source.unused))
     state: dict[str, Tensor] = {}
@@ -152,7 +152,7 @@ def _repeated(projection: Tensor, heads: int) -> Tensor:
 
 
 def _gate(tensor: Tensor, shape: torch.Size) -> tuple[Tensor | None, str]:
-    """Converts a layer of the gate between one row for all heads and one row per head.
+    """Converts a weight or bias of the gate between two forms: one row that all heads share, and one row per head.
 
     Returns:
         The tensor and a note of the change; or None and advice for the error ("" without advice).

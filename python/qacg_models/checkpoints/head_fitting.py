@@ -47,8 +47,9 @@ def fit_head(
         The tensors that the checkpoint has, by their names in this package, and the report.
 
     Raises:
-        CheckpointError: the encoder or the head is incomplete, the checkpoint has encoder tensors that the model lacks,
-            or a tensor does not fit; the message names it.
+        CheckpointError: the encoder or the head is incomplete; the checkpoint has encoder tensors that the model lacks;
+            two tensors are for the same tensor of the model; or a tensor has another shape, is not of a floating-point
+            dtype, or contains NaN or infinity. The message names the tensors.
     """
     layout = HeadLayout.of(
         found, {name.removeprefix(base) for name in expected if name.startswith(base)}, base, aliases

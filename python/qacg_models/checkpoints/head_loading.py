@@ -107,7 +107,8 @@ class HeadCheckpointLoading(ReportedLoading):
                 that replace the fields of the configuration file.
 
         Returns:
-            A pair: the model in evaluation mode, and the loading info of transformers, with the report under "report".
+            A pair: the model in evaluation mode; and the loading info of transformers, a dictionary, with the report
+            about every tensor under the key "report".
 
         Raises:
             CheckpointError: the checkpoint does not fit; the message names the file and the field or tensor.
@@ -152,8 +153,9 @@ class HeadCheckpointLoading(ReportedLoading):
             The tensors that the checkpoint has, by their names in this package, and the report.
 
         Raises:
-            CheckpointError: the encoder or the head is incomplete, the checkpoint has encoder tensors that the model
-                lacks, or a tensor does not fit; the message names it.
+            CheckpointError: the encoder or the head is incomplete; the checkpoint has encoder tensors that the model
+                lacks; two tensors are for the same tensor of the model; or a tensor has another shape, is not of a
+                floating-point dtype, or contains NaN or infinity. The message names the tensors.
         """
         with torch.device("meta"):
             skeleton = cls(copy.deepcopy(config), *model_args)

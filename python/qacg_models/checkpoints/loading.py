@@ -63,7 +63,7 @@ def prepare(
         model_options: arguments of the constructor in addition to the configuration.
 
     Raises:
-        CheckpointError: the configuration or a tensor does not fit; the message names it.
+        CheckpointError: the configuration or a tensor does not fit; the message names the field or tensor.
     """
     notes: list[str] = []
     if config is None:
@@ -188,10 +188,11 @@ class CheckpointLoading(ReportedLoading):
             **kwargs: options of transformers' from_pretrained, and arguments of the constructor.
 
         Returns:
-            A pair: the model in evaluation mode, and the loading info of transformers, with the report under "report".
+            A pair: the model in evaluation mode; and the loading info of transformers, a dictionary, with the report
+            about every tensor under the key "report".
 
         Raises:
-            CheckpointError: the configuration or a tensor does not fit; the message names it.
+            CheckpointError: the configuration or a tensor does not fit; the message names the field or tensor.
         """
         names = list(inspect.signature(cls.__init__).parameters)[2:]  # after self and config
         model_options = dict(zip(names, model_args)) | {name: kwargs[name] for name in names if name in kwargs}

@@ -47,7 +47,7 @@ class ReportedLoading:
 
         Args:
             read: function that is called as `read(path, *model_args, use_safetensors=..., variant=..., **kwargs)`. It
-                returns the model, and the loading info with the report under "report".
+                returns the model and the loading info, a dictionary with the report under the key "report".
 
         Returns:
             The model; with output_loading_info the pair of the model and the loading info.

@@ -53,8 +53,8 @@ class CGBertConfig(GatedContextConfig):
             other = rest.pop("A_prob_dropout_prob")
             if rest.setdefault("attention_probs_dropout_prob", other) != other:
                 raise ValueError(
-                    f"A_prob_dropout_prob: expected {rest['attention_probs_dropout_prob']} as in "
-                    f"attention_probs_dropout_prob, another name of this field, got {other}"
+                    f"A_prob_dropout_prob: expected {rest['attention_probs_dropout_prob']}, the value of "
+                    f"attention_probs_dropout_prob, got {other}. The two names are of the same field. Omit one of them."
                 )
         super().__init__(context_projection=context_projection, lambda_bias=lambda_bias, **rest)
 

@@ -1,4 +1,7 @@
-"""Conversion of models with a head over any encoder, to folders of this package or the format of published BertSum."""
+"""Conversion of the checkpoint of a model that has a head over any encoder.
+
+The result is a folder of this package or, for a BertSum over BERT, a checkpoint for the released code of BertSum.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -50,10 +50,11 @@ class Dataset:
             spaces.
         sources: the folder or files passed to `load_data`.
         options: the options with which the files were read.
-        notes: decisions made while reading, one line each.
-        skipped: the notes about skipped rows.
-        dev_origin: how the training file was divided into training and dev rows, and what the dev metric estimates;
-            empty if the file was not divided.
+        notes: log lines about how the files were read, such as the format, the skipped rows and the division of the
+            training file.
+        skipped: the lines of `notes` about skipped rows, one for each file with such rows.
+        dev_origin: a note for users: where the dev rows come from, and in which case the dev metric estimates the
+            metric on new texts. Empty if the training file was not divided.
         indices: for DataFrames, the frame's index by split name; entry N - 1 of the index belongs to the row whose
             `line` is N. Empty for files.
     """

@@ -49,7 +49,7 @@ class Example:
 
     @property
     def group(self) -> tuple[str, str]:
-        """(id, target), equal for the rows that metrics by group evaluate together."""
+        """The pair (id, target). Rows with the same pair form a group, which metrics such as strict accuracy rate."""
         return self.id, self.target
 
 

@@ -134,8 +134,8 @@ def find_format(path: Path, name: str = "auto") -> Format:
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
-        DataError: `path` does not exist; no format fits its files; formats that fit are not all for one task; or
-            two files are for the same split.
+        DataError: `path` does not exist; no format fits its files; its files have several formats, which do not all
+            have the same task; or two files are for the same split.
     """
     if not path.exists():
         raise DataError(path, None, "no such folder or file")

@@ -28,7 +28,9 @@ class DataOptions:
         "auto", "format of the data; auto: detect it from file names and, for .tsv, from the header", metavar="FORMAT"
     )
     dev_fraction: float = _data(
-        0.1, "share of the training sentences used as dev if there is no dev file and no column split with dev rows"
+        0.1,
+        "share of the training sentences used as dev if there is no dev file, and no row is marked dev in a column"
+        " 'split'",
     )
     dev_seed: int = _data(0, "seed of the division into training and dev sentences")
 

@@ -74,7 +74,7 @@ def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str
     splits["train"] = marked.where(lambda texts: [normalized(text) not in held_out for text in texts], "sentence")
     if not splits["train"]:
         reason = f"{SPLIT_COLUMN}: expected training rows with texts that are not in dev or test, got none"
-        raise DataError(paths[0], None, f"{reason}; mark other texts as train")
+        raise DataError(paths[0], None, f"{reason}; mark rows with other texts as train")
     return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
 
 

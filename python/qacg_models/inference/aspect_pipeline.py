@@ -57,7 +57,7 @@ class AspectSentimentPipeline(ChunkPipeline):
     def _sanitize_parameters(self, aspects: Sequence[str] | None = None, **unknown: Any) -> tuple[dict, dict, dict]:
         if unknown:
             name = next(iter(unknown))
-            raise TypeError(f"{name}: expected only the parameter aspects, got an unknown parameter. Omit {name}.")
+            raise TypeError(f"{name}: expected only the parameter 'aspects', got an unknown parameter. Omit {name}.")
         return ({} if aspects is None else {"aspects": aspects}), {}, {}
 
     def preprocess(self, inputs: str, aspects: Sequence[str] | None = None) -> Iterator[dict]:

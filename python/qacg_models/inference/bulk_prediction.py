@@ -46,8 +46,9 @@ class TextProgress(Protocol):
     def advance(self, texts: float) -> None:
         """Called with the number of texts in a finished batch, or in a window of another process.
 
-        The number of a batch is an estimate, and can be fractional: the batch's share of the rows of its window, times
-        the number of texts in the window.
+        A batch can have only some of the rows of a text. So its number of texts is a float: the batch's share of the
+        rows of its window, times the number of texts in the window that are not skipped. The number of skipped texts
+        is reported in a separate call.
         """
 
     def skip(self, texts: int) -> None:
@@ -102,9 +103,10 @@ class BulkPrediction:
 
         Args:
             texts: the texts of the window.
-            seen: called after every batch with the estimated number of its texts: the batch's share of all rows, times
-                the number of texts that are not skipped. If there are skipped texts, `seen` is also called once with
-                their number. None: a progress bar is shown for more than 8,192 rows.
+            seen: called after every batch with a number of texts: the batch's share of all rows, times the number of
+                texts that are not skipped. It can be fractional, because a batch can have only some of the rows of a
+                text. If there are skipped texts, `seen` is also called once with their number. None: a progress bar is
+                shown for more than 8,192 rows.
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
@@ -131,9 +133,9 @@ class BulkPrediction:
 
         Args:
             texts: the texts; `skipped` must be False for all of them.
-            seen: called after every batch with the estimated number of its texts: the batch's share of all rows, times
-                the number of texts. The estimates add up to the number of texts. None: a progress bar is shown for more
-                than 8,192 rows.
+            seen: called after every batch with a number of texts: the batch's share of all rows, times the number of
+                texts. It can be fractional, because a batch can have only some of the rows of a text. The sum over all
+                batches is the number of texts. None: a progress bar is shown for more than 8,192 rows.
 
         Raises:
             DataError: a text, its aspect or its target cannot be used.
@@ -351,7 +353,7 @@ def _is_reusable(part: Path, digest: str, say: Callable[[str], None]) -> bool:
     try:
         texts_digest, _ = _read_part(part)
     except InputError as error:
-        say(f"{error}; it is made again")
+        say(f"{error}; the part is predicted again")
         return False
     return texts_digest == digest
 
@@ -382,7 +384,7 @@ def _join(parts: Path, count: int, output: Path, header: str) -> None:
             try:
                 joined.writelines(_read_part(_part(parts, index))[1])
             except InputError as error:
-                raise InputError(f"{error}; pass --resume to make it again") from None
+                raise InputError(f"{error}; pass --resume to predict this part again") from None
     (parts / DONE).touch()
     os.replace(parts / JOINED, output)
     remove_folder(parts)

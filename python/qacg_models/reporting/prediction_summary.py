@@ -135,7 +135,7 @@ class Summary:
         """Returns the share of every label.
 
         Args:
-            counts: number of predictions by label, at least one in all.
+            counts: number of predictions by label; their sum is at least 1.
         """
         total = counts.total()
         return [Share(name, counts[name], total, *wilson_interval(counts[name], total)) for name in self.labels]

@@ -77,7 +77,7 @@ class Calibration:
 
     Raises:
         InputError: `temperatures` is empty or has a value outside [LEAST, MOST] of `metrics.temperature`; `fit` and
-            `skipped` are both None; or `skipped` is set and the temperatures are not a single 1.
+            `skipped` are both None; or `skipped` is set and `temperatures` is not (1.0,).
     """
 
     temperatures: tuple[float, ...] = (1.0,)
@@ -93,7 +93,10 @@ class Calibration:
         if self.fit is None and self.skipped is None:
             raise InputError("fit, skipped: expected the fit, or the reason why there is none, got neither")
         if self.skipped is not None and self.temperatures != (1.0,):
-            raise InputError(f"temperatures: expected a single 1 if skipped is set, got {self.format_temperatures()}")
+            raise InputError(
+                "temperatures: expected one temperature of 1, because skipped is set, got"
+                f" {self.format_temperatures()}. Omit temperatures or skipped."
+            )
 
     def describe(self) -> str:
         """Returns a line with the temperatures, or why there are none, and the results of the fit, if there was one."""

@@ -297,8 +297,8 @@ class TrainingOptions:
             )
         if self.schedule == "linear" and not self._counted:
             raise InputError(
-                "schedule: expected epochs or max_steps with 'linear', whose rate is 0 at the last step, got"
-                " neither. Set one."
+                "schedule: expected epochs or max_steps with 'linear', got neither. With 'linear', the learning rate"
+                " decays to 0 at the last step, so the number of steps is required. Set epochs or max_steps."
             )
         if self.fsdp and (self.schedule == "steady" or not self._counted):
             raise InputError(

@@ -160,7 +160,7 @@ class TrainingRecord:
             raise InputError(f"format: expected {RECORD_FORMAT}, got {found!r}. Train the model again.")
         given = {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
-            raise InputError("lacks task, so it is incomplete")
+            raise InputError("lacks the field task")
         task = convert_json(Task, given["task"], "task")
 
         def metrics_of_task(value: object, path: str) -> Metrics:

@@ -37,8 +37,9 @@ def has_contexts(source: Source) -> bool:
 def start_from_names(model: ContextBertForSequenceClassification, tokenizer: PreTrainedTokenizerFast) -> None:
     """Replaces the random weights through which a model reads aspects, in the layers from `context_from_layer` on.
 
-    - The vector of an aspect is the average hidden state of its name's tokens at the input of layer
-      `context_from_layer`, scaled to the average norm of such states over the names of all aspects.
+    - The vector of an aspect is the mean hidden state of the tokens of its name, at the input of layer
+      `context_from_layer`. All vectors are scaled to the same norm: the mean norm of these hidden states, over the
+      names of all aspects.
     - Each context layer of QACG-BERT is set to add that vector to the hidden states (c = X + Ec).
     - The projections of context queries and context keys in QACG-BERT become copies of those of queries and keys.
 

@@ -93,7 +93,7 @@ def begin_model(
     new_contexts = not has_contexts(source)
     from_names = options.context_start == "names" and new_contexts
     if options.context_start == "names" and not from_names:
-        say("aspects: their vectors start from the weights of the checkpoint, not from the names of the aspects")
+        say("aspects: their initial vectors come from the checkpoint, not from the names of the aspects")
     model, loading = kind.from_source(
         source,
         overrides=NAMES_FIELDS | fields if from_names and entry.quasi_attention else fields,
@@ -114,7 +114,7 @@ def begin_model(
         )
     if from_names:
         start_from_names(model, tokenizer)
-        say("aspects: their vectors start from their names (random values: --context-start random)")
+        say("aspects: their initial vectors come from their names; for random vectors, set --context-start random")
     if options.frozen_layers:
         _freeze(model, options, new_contexts and entry.contexts and not entry.adds_context)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")

@@ -61,8 +61,9 @@ def resolve_options(options: TrainingOptions, dataset: Dataset) -> TrainingOptio
     if not dataset.task.has_absent:
         if options.join_texts:
             raise InputError(
-                f"join_texts: expected 0, because none of the labels {', '.join(dataset.task.labels)} means no"
-                f" opinion, got {options.join_texts}. Name that label with --absent-label, or omit join_texts."
+                f"join_texts: expected 0 for data without a label for 'no opinion', got {options.join_texts}. If one of"
+                f" the labels {', '.join(dataset.task.labels)} means 'no opinion', name it with --absent-label."
+                " Otherwise omit join_texts."
             )
         options = replace(options, join_texts=0.0)
     options = _adjust_logits(_count_epochs(options, dataset), dataset).resolved()

@@ -301,16 +301,16 @@ class RunFolder:
         if processes != world_size():
             how = "without torchrun" if processes == 1 else f"with torchrun --nproc-per-node {processes}"
             raise InputError(
-                f"{self.path}: expected {processes} process{'' if processes == 1 else 'es'}, as at its start, got"
-                f" {world_size()}. Resume it {how}, or start over with --overwrite."
+                f"{self.path}: expected {processes} process{'' if processes == 1 else 'es'}, as when the run started,"
+                f" got {world_size()}. Resume the run {how}, or start over with --overwrite."
             )
         for part in sorted(choices.keys() | before.keys()):
             was, now = before.get(part, {}), choices.get(part, {})
             for name in sorted(was.keys() | now.keys()):
                 if was.get(name) != now.get(name):
                     raise InputError(
-                        f"{self.path}: {part} {name}: expected {was.get(name)!r}, as at its start, got"
-                        f" {now.get(name)!r}. Resume it with the same value, or start over with --overwrite."
+                        f"{self.path}: {part} {name}: expected {was.get(name)!r}, as when the run started, got"
+                        f" {now.get(name)!r}. Resume the run with the same value, or start over with --overwrite."
                     )
 
 

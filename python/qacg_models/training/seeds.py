@@ -56,9 +56,10 @@ def train_seeds(
         The record of every seed, in the order of `seeds`.
 
     Raises:
-        InputError: `seeds` is empty or repeats an integer; with several seeds, `output` has files other than those of
-            seeds, or has seeds and neither `overwrite` nor `resume` is set; `resume` is set and a finished seed has
-            other options or data; or `train` raises InputError for a seed.
+        InputError: `seeds` is empty or repeats an integer; `resume` is set and a finished seed has other options or
+            data; or `train` raises InputError for a seed. There are two more cases with several seeds: `output` is a
+            file, or has files that no training of several seeds writes; or `output` has files of an earlier training,
+            and neither `overwrite` nor `resume` is set.
         OSError: a folder cannot be created, renamed or deleted.
     """
     if not seeds or len(set(seeds)) < len(seeds):
@@ -161,7 +162,8 @@ def _check_output(output: Path, overwrite: bool, resume: bool) -> None:
     """Creates the folder, or checks an existing one and deletes files that killed runs left.
 
     Raises:
-        InputError: `output` is a file, has files other than those of seeds, or has seeds and neither flag is set.
+        InputError: `output` is a file, or has files that no training of several seeds writes; or `output` has files of
+            an earlier training, and neither `overwrite` nor `resume` is set.
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         output.mkdir(parents=True, exist_ok=True)

@@ -138,7 +138,7 @@ def convert_json_fields(
     given = _as_object(value, path)
     prefix = f"{path} " if path else ""
     if missing := [name for name in kinds if name not in given]:
-        raise InputError(f"{prefix}lacks {', '.join(missing)}, so it is incomplete")
+        raise InputError(f"{prefix}lacks the field{'s' if missing[1:] else ''} {', '.join(missing)}")
     if unknown := sorted(given.keys() - kinds.keys()):
         raise InputError(f"{prefix}has {', '.join(unknown)}, which this version does not support")
     return {name: convert_json(kind, given[name], _join(path, name), readers) for name, kind in kinds.items()}

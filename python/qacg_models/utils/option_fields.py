@@ -21,7 +21,7 @@ def option_group(group: str) -> Callable[..., Any]:
         Args:
             default: the default; None if the option has none, in which case `kind` is required.
             text: help text, on one line.
-            *known: allowed values; none: any value.
+            *known: allowed values; without them, every value is allowed.
             kind: type of the value; None: that of `default`; `list` is a list of names.
             metavar: placeholder of the value in the help text; None: that of the type. Ignored for a bool, and if
                 `known` is given.

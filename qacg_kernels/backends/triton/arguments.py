@@ -196,7 +196,7 @@ class Operand(NamedTuple):
     source: Strided
     first: int
     rows: Tensor
-    stop: int  # rows from here on count as 0
+    stop: int  # rows at and beyond this index count as 0
     tile: Tensor
 
 

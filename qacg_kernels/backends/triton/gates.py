@@ -86,7 +86,7 @@ def _chunks(call, ROWS: tl.constexpr):
 def _sum_rows(x, context, logit, chunk, stop, readable, place, target, call, ROWS: tl.constexpr, config: tl.constexpr):
     """Stores the sums of one chunk at `target`, over its rows below `stop`.
 
-    Features of rows from `readable` on count as 0.
+    Features of rows at and beyond `readable` count as 0.
     """
     features = tl.arange(0, config.block_d)
     # The loop adds tiles; the sum over rows comes after it, because each such sum uses shuffles and shared memory.

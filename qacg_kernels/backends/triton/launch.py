@@ -184,7 +184,7 @@ _launch: Launch = run
 
 @contextlib.contextmanager
 def through(other: Launch) -> Iterator[None]:
-    """A context in which every launch calls `other`, with the arguments of `run`, instead of launching a kernel."""
+    """A context manager: every launch calls `other`, with the arguments of `run`, instead of launching a kernel."""
     global _launch  # noqa: PLW0603
     before, _launch = _launch, other
     try:

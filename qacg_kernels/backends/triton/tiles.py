@@ -123,7 +123,7 @@ def store_tile(t, place, rows, present, tile, call, config: tl.constexpr):
 
 @triton.jit
 def operand(t, place, first, rows, stop, call, config: tl.constexpr, CHECKED: tl.constexpr = True):
-    """Returns rows of a tensor as an Operand. `rows` are first, first + 1, ...; those from `stop` on count as 0.
+    """Returns rows of a tensor as an Operand. `rows` are first, first + 1, ...; those at and beyond `stop` count as 0.
 
     Without CHECKED, all rows must be below `stop`.
     """

@@ -24,7 +24,7 @@ MAX_ASPECTS = 10  # with more aspects, the default sheet has too few rows for ea
 HELP = "propose aspects for texts without labels, and write a sheet to label for qacg train"
 DESCRIPTION = (
     "Proposes aspects, which are clusters of frequent English or German nouns. Writes a CSV with a row for each chosen "
-    "sentence and aspect, without a label. Rows marked dev in the column split are a random sample of sentences "
+    "sentence and aspect, without a label. Rows marked dev in the column 'split' are a random sample of sentences "
     "and aspects: the metrics of qacg train on these rows estimate the metrics on new texts. With a "
     "model (--with), the new rows have the model's aspects, and labelled rows (--labelled) are kept. The new training "
     "rows are then those with the model's least certain predictions, and the random ones of --random-rows."
@@ -248,8 +248,8 @@ def _columns_of(model: AspectPredictor) -> Columns:
     columns = model.trained.data_options.columns()
     if columns.wide:
         raise InputError(
-            "with: expected a model that was trained on a table with a row for each text and aspect, got a model that "
-            "was trained on a wide table. Omit --with."
+            "with: expected a model trained on a table with a row for each text and aspect, got a model trained on a "
+            "wide table, which has a column for each aspect. Omit --with."
         )
     return replace(columns, id=None, target=None)
 

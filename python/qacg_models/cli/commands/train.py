@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=argparse.SUPPRESS,
         metavar="PATH",
-        help="folder with the files of the splits, or one or several files; if the files have no column split with dev "
-        "rows, a part of their sentences becomes dev",
+        help="folder with the files of the splits, or one or several files; if there is no dev file, and no row is "
+        "marked dev in a column 'split', a share of the training sentences becomes dev",
     )
     parser.add_argument("--output", default=argparse.SUPPRESS, metavar="DIR", help="folder to create for the model")
     parser.add_argument(
