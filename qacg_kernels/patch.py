@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from qacg_kernels.call.validation import finite_number
 from qacg_kernels.context_mixing import FusedContextMixing
@@ -41,7 +42,7 @@ def apply_fused_attention(
     """Replaces every context self-attention of a model by a fused one, in place.
 
     A module is replaced if it has the nine layers of either naming of `FusedQuasiAttention`. The module is first called
-    once, on three random tokens. If it returns five results, it becomes a `FusedQuasiAttention`; if it returns one
+    on three random tokens. If it returns five results, it becomes a `FusedQuasiAttention`; if it returns one
     tensor, as CG-BERT's attention does, it becomes a `FusedContextMixing`. The object stays the same, with another
     class and further attributes. So parameters, state-dict keys, device, dtype, training mode, hooks, optimizers and
     other references stay valid. Head size, number of heads, context projection, biases and dropout are read from the
@@ -67,8 +68,9 @@ def apply_fused_attention(
     Raises:
         TypeError: `model` is no module, or an option has the wrong type.
         ValueError: an option is invalid, or must be the default because a module is CG-BERT's attention. Or a module
-            has the nine layers but cannot be replaced, for example because (with verify) the outputs differ. The
-            message names the option or the module. The model is then unchanged.
+            has the nine layers but cannot be replaced, for example because it has dropout without an nn.Dropout, or
+            (with verify) because the outputs differ. The message names the option or the module. The model is then
+            unchanged.
 
     Example:
         >>> from torch import nn
@@ -88,7 +90,8 @@ def apply_fused_attention(
         if isinstance(module, FusedQuasiAttention | FusedContextMixing):
             continue
         for naming, names in NAMINGS.items():
-            if all(isinstance(getattr(module, name, None), nn.Module) for name in names.values()):
+            # Not getattr: a wrapper such as that of torch.compile has the attributes of its module, which comes later.
+            if all(module._modules.get(name) is not None for name in names.values()):
                 where = path or type(module).__name__
                 found.append(_Found(where, module, _settings(where, module, naming), _dropout_of(where, module)))
     kinds = [_try(each, chosen, verify) for each in found]
@@ -146,6 +149,9 @@ def _dropout_of(where: str, module: nn.Module) -> nn.Dropout:
     if isinstance(named, float | int):
         return nn.Dropout(named).train(module.training)
     others = [child for child in module.children() if isinstance(child, nn.Dropout)]
+    for child in module.children():
+        if isinstance(child, _DropoutNd) and not isinstance(child, nn.Dropout):
+            raise ValueError(f"{where}: expected an nn.Dropout, got {type(child).__name__}. Use an nn.Dropout")
     if len(others) > 1:
         raise ValueError(
             f"{where}: expected an nn.Dropout named 'dropout', or at most one with another name, got {len(others)} "
@@ -166,7 +172,7 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
     Raises:
         ValueError: the module cannot be replaced, or CG-BERT's attention does not have one of the `chosen` options.
     """
-    where, module, settings, _ = found
+    where, module, settings, dropout = found
     weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
     generator = torch.Generator("cpu").manual_seed(0)
     # Large inputs: with initial weights, small inputs give almost equal scores, for which all formulas agree.
@@ -181,6 +187,11 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
             raise ValueError(
                 f"{where}: expected a module that can be called as {_CALL}, got the error: {error}"
             ) from error
+        if dropout.p == 0.0 and _drops_entries(module, theirs, (tokens, mask, tokens.device, context)):
+            raise ValueError(
+                f"{where}: expected dropout by an nn.Dropout of the module, got results that differ in training mode "
+                "without one. Assign an nn.Dropout with the same probability to the module's attribute 'dropout'"
+            )
         kind = FusedContextMixing if isinstance(theirs, Tensor) else FusedQuasiAttention
         if kind is FusedContextMixing:
             _check_unused(where, chosen)
@@ -201,7 +212,7 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
             raise ValueError(
                 f"{where}: expected layers that {kind.__name__} can use, got the error: {error}"
             ) from error
-    mine, theirs = (x if isinstance(x, Tensor) else x[0] for x in (mine, theirs))
+    mine, theirs = _first(mine), _first(theirs)
     if mine.shape != theirs.shape:
         raise ValueError(
             f"{where}: expected a result of shape {tuple(mine.shape)} like its input, got {tuple(theirs.shape)}"
@@ -209,6 +220,23 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
     if verify and not weight.is_meta:
         _compare(where, mine, theirs, kind)
     return kind
+
+
+def _drops_entries(module: nn.Module, in_evaluation: Tensor | tuple, arguments: tuple) -> bool:
+    """Whether a module's results change in training mode, while its submodules stay in evaluation mode."""
+    # Dropout of 0.1 changes results by 10 %, the order of additions by less than 1 %. One call may drop no entry.
+    expected = _first(in_evaluation)
+    if expected.is_meta:
+        return False
+    with torch.random.fork_rng([expected.device] if expected.is_cuda else []):
+        module.training = True
+        changes = [_first(module.forward(*arguments)) - expected for _ in range(4)]
+        module.training = False
+    return any(float(change.abs().max()) > 0.02 * float(expected.abs().max()) for change in changes)
+
+
+def _first(results: Tensor | tuple) -> Tensor:
+    return results if isinstance(results, Tensor) else results[0]
 
 
 def _compare(where: str, mine: Tensor, theirs: Tensor, kind: type[ContextAttention]) -> None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from qacg_kernels.call.validation import probability
+from qacg_kernels.utils.torch_internals import values_readable
 
 ROUNDS = 7
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -100,7 +101,7 @@ def keep_mask(
 
     Raises:
         TypeError: an argument has the wrong type, dtype or shape.
-        ValueError: dropout_p is not in [0, 1), or another number is negative.
+        ValueError: dropout_p is not in [0, 1), or another number is negative. On a GPU, `rows` are not read.
 
     Example:
         >>> mask = keep_mask(draw_dropout_seed(), dropout_p=0.1, batch=2, heads=4, query_length=10, key_length=12)
@@ -119,6 +120,8 @@ def keep_mask(
             raise ValueError(f"{name}: expected at least 0, got {size}")
     if rows is not None and (not isinstance(rows, Tensor) or rows.dtype not in _INTEGERS or rows.dim() != 1):
         raise TypeError(f"rows: expected None or a 1-D integer tensor of positions, got {rows!r}")
+    if rows is not None and rows.numel() and values_readable(rows) and rows.min() < 0:
+        raise ValueError(f"rows: expected positions of at least 0, got {int(rows.min())}")
     return unchecked_keep_mask(seed, dropout_p, batch, heads, query_length, key_length, rows, first_sequence)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 FORMS = ("row", "column")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # == of tensors has no truth value
 class GateParameters:
     """Gate vectors and biases from which lambda is computed inside the kernel.
 

@@ -43,7 +43,7 @@ def bias_of_keys(
     if keys == 0:
         return torch.zeros((1, 1, 1), dtype=dtype, device=device)
     mask, j = attn_mask.expand(-1, -1, -1, keys), torch.arange(keys, device=device)
-    of_each_query = mask.shape[2] > 1
+    of_each_query = mask.shape[2] != 1
     hidden = ~mask if mask.dtype == torch.bool else hides(mask)
     if key_lengths is not None:
         hidden = hidden | (j >= key_lengths.view(-1, 1, 1, 1))

@@ -14,6 +14,7 @@ from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys
 from qacg_kernels.utils.torch_internals import values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_MOST = torch.finfo(torch.float32).max  # kernels compute with numbers in float32
 _Optional = Tensor | None
 _GateTensors = tuple[Tensor, Tensor, Tensor, Tensor, _Optional, _Optional]
 
@@ -326,11 +327,17 @@ def _number(name: str, value: object) -> float:
 
 
 def finite_number(name: str, value: object) -> float:
-    """The value as a float; raises TypeError if it is no number, ValueError if it is not finite or requires grad."""
+    """The value as a float that float32 can store, rounded.
+
+    Raises:
+        TypeError: the value is no number.
+        ValueError: the value is infinite, NaN or beyond the range of float32, or a tensor that requires grad.
+    """
     # The usual class first, without a function call, to save launch overhead; `probability` does the same.
     number: float = value if value.__class__ is float else _number(name, value)  # type: ignore[assignment]
-    if not -math.inf < number < math.inf:
-        raise ValueError(f"{name}: expected a finite number, got {number}")
+    if not -_MOST <= number <= _MOST:
+        kind = "a number that float32 can store" if math.isfinite(number) else "a finite number"
+        raise ValueError(f"{name}: expected {kind}, got {number}")
     return number
 
 

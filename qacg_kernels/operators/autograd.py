@@ -46,7 +46,7 @@ class Attended(NamedTuple):
 
 
 def run_forward(backend: str, problem: Problem, residuals: Residuals, differentiable: bool) -> Attended:
-    """Runs a forward in the form that eager autograd, torch.compile or torch.func can differentiate.
+    """Runs a forward in the form that eager autograd, torch.compile, torch.jit.trace or torch.func can differentiate.
 
     Args:
         backend: the backend's name.
@@ -57,7 +57,7 @@ def run_forward(backend: str, problem: Problem, residuals: Residuals, differenti
     Raises:
         NotImplementedError: a tensor has a tangent (forward-mode differentiation).
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return _attended(call_forward(forward_op(backend), problem, residuals))
     if torch_internals.functorch_active():
         with validated:
@@ -121,7 +121,9 @@ def _differentiate(backend, ctx, grad_out, _softmax_out, _quasi_out, _max, _sum,
     if torch_internals.functorch_active():
         with validated:
             grads = TransformableBackward.apply(backend, ctx.options, *saved, *inputs)
-    elif torch.is_grad_enabled() or torch.compiler.is_compiling():
+    elif torch.compiler.is_compiling():
+        grads = call_backward(backward_op(backend), problem, saved)
+    elif torch.is_grad_enabled():
         with validated:  # through the operator, so that with create_graph a second derivative raises its error
             grads = call_backward(backward_op(backend), problem, saved)
     else:

@@ -102,3 +102,35 @@ def test_bad_shape_raises_while_compiling(backend, device):
 
     with pytest.raises(Exception, match=r"key: expected shape \(2, 3, 17, 16\), .* got \(2, 3, 17, 15\)"):
         call(key[..., 1:])
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, backend):
+        super().__init__()
+        self.attention = qk.FusedQuasiAttention(32, 2, dropout=0.0, backend=backend)
+
+    def forward(self, x, c):
+        return self.attention(x, None, None, c, output_lambda=False)[0]
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_traced_module_computes_new_inputs_and_gradients(grad, backend, device, tmp_path):
+    """torch.jit.trace records the operator, not the values of the example."""
+    model = Encoder(backend).to(device).eval()
+    example, other = (torch.randn(2, 2, 7, 32, device=device).unbind() for _ in range(2))
+    with torch.set_grad_enabled(grad):
+        traced = torch.jit.trace(model, example)
+    torch.jit.save(traced, tmp_path / "traced.pt")
+    traced = torch.jit.load(tmp_path / "traced.pt", map_location=device)
+    x, c = (t.requires_grad_() for t in other)
+    results = [function(x, c) for function in (traced, model)]
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*(torch.autograd.grad(result.sum(), (x, c)) for result in results))
+
+
+@pytest.mark.parametrize("gate", ["lambda", "shared"])
+def test_compiled_autograd_differentiates_an_eager_call(gate, backend, device):
+    inputs = make_inputs(Case("compiled autograd", queries=9, gate=gate), torch.float32, device)
+    expected = evaluate(inputs, through_backend(backend))
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
+        torch.testing.assert_close(evaluate(inputs, through_backend(backend)), expected)

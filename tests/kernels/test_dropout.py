@@ -173,6 +173,7 @@ def test_seed_comes_from_the_generator_of_torch(backend, device):
         ({"seed": torch.zeros(2, dtype=torch.int64)}, "TypeError: seed: expected ..., got torch.int64, shape (2,)"),
         ({"dropout_p": 2.0}, "ValueError: dropout_p: expected a probability in [0, 1), got 2.0"),
         ({"heads": -1}, "ValueError: heads: expected at least 0, got -1"),
+        ({"rows": torch.tensor([2, -1])}, "ValueError: rows: expected positions of at least 0, got -1"),
         ({"heads": 1.0}, "TypeError: heads: expected an integer, got 1.0"),
         (
             {"rows": [0, 1]},

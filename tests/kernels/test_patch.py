@@ -167,6 +167,37 @@ def test_dropout_of_the_replaced_module_is_kept(form):
         assert module.dropout is layer
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_by_a_function_only_raises(p):
+    module = DropsOtherwise(dropout=0.25)
+    del module.dropout
+    module.drop = lambda x: nn.functional.dropout(x, p, module.training)
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=r"DropsOtherwise: expected dropout by an nn.Dropout of the module"):
+        apply_fused_attention(module)
+    assert type(module) is DropsOtherwise and module.training
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_dropout_of_another_class_raises():
+    module = DropsOtherwise(dropout=0.25)
+    module.dropout = nn.AlphaDropout(0.25)
+    with pytest.raises(ValueError, match=r"DropsOtherwise: expected an nn.Dropout, got AlphaDropout"):
+        apply_fused_attention(module)
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_compiled_attention_is_replaced_inside_its_wrapper(root):
+    x, c = inputs()
+    module = strengthen(PublishedAttention()).eval()
+    compiled = torch.compile(module, backend="eager")
+    expected = compiled(x, additive(), None, c)[0]
+    model = compiled if root else nn.Sequential(compiled)
+    assert apply_fused_attention(model) == 1
+    assert isinstance(module, FusedQuasiAttention)
+    torch.testing.assert_close(compiled(x, additive(), None, c)[0], expected)
+
+
 def test_module_with_another_formula_raises_and_is_unchanged():
     model = PublishedModel(attention=ContextGuidedAttention, projection="head", bias=False)
     generator = torch.Generator().manual_seed(0)

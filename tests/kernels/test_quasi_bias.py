@@ -86,7 +86,7 @@ def test_minus_log_keys_counts_the_visible_keys(mask, is_causal, lengths):
 def test_minus_log_keys_of_a_row_without_keys_or_without_queries():
     for queries, keys in ((0, 3), (3, 0), (0, 0)):
         query, key = torch.randn(2, 1, queries, 8), torch.randn(2, 1, keys, 8)
-        for mask in (None, torch.ones(1, 1, 1, keys, dtype=torch.bool)):
+        for mask in (None, *(torch.ones(1, 1, rows, keys, dtype=torch.bool) for rows in (1, queries))):
             out = quasi_attention(
                 query, key, key, query, key, torch.rand(2, 1, queries), attn_mask=mask, is_causal=mask is not None,
                 quasi_bias=MINUS_LOG_KEYS, backend="reference",
@@ -194,6 +194,7 @@ ERRORS = {
     "name": ("log", ValueError, r"quasi_bias: expected a number, a tensor or '-log\(keys\)', got 'log'"),
     "infinite": (math.inf, ValueError, "quasi_bias: expected a finite number, got inf"),
     "nan": (math.nan, ValueError, "quasi_bias: expected a finite number, got nan"),
+    "beyond float32": (1e39, ValueError, "quasi_bias: expected a number that float32 can store, got 1e.39"),
     "shape": (torch.zeros(8), ValueError, r"quasi_bias: expected a shape that broadcasts to \(B, H, L\) = \(2, 3, 9\)"),
     "dims": (torch.zeros(1, 1, 1, 1), ValueError, r"\(B, H, L\) = \(2, 3, 9\), got shape \(1, 1, 1, 1\)"),
     "dtype": (torch.zeros(9, dtype=torch.float16), TypeError, "quasi_bias: expected dtype torch.float32, got"),

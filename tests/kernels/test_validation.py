@@ -70,6 +70,7 @@ BAD_IN_BOTH = [
     ({"scale": torch.ones(2)}, TypeError, ["scale", "Tensor", "expected a number"]),
     ({"scale": torch.ones((), requires_grad=True)}, ValueError, ["scale", "expected a number", "requires grad"]),
     ({"gate": vectors(beta=torch.ones(1, requires_grad=True))}, ValueError, ["gate.beta", "requires grad"]),
+    ({"scale": 1e39}, ValueError, ["scale", "expected a number that float32 can store, got 1e+39"]),
     ({"scale": 10**400}, ValueError, ["scale", "expected a number that a float can store"]),
     ({"is_causal": "no"}, TypeError, ["is_causal", "'no'", "expected True or False"]),
     (
@@ -288,3 +289,9 @@ def test_valid_calls_run():
         assert qk.quasi_attention(**dense_arguments() | {"gate": gate}).isfinite().all()
     for gate in (normal(T, H), vectors(), vectors(form="column")):
         assert qk.quasi_attention_varlen(**packed_arguments() | {"gate": gate}).isfinite().all()
+
+
+def test_gate_parameters_compare_by_identity():
+    gate, same = (qk.GateParameters(*(torch.ones(D) for _ in range(4))) for _ in range(2))
+    assert gate in (same, gate)
+    assert gate != same
