@@ -8,11 +8,13 @@ from dataclasses import fields, replace
 import pytest
 from errors import raises
 from qacg_models.cli import main
+from qacg_models.data.dataset import file_digest
 from qacg_models.data.options import DataOptions
 from qacg_models.data.task import SENTIHOOD
 from qacg_models.errors import InputError, ModelFolderError
+from qacg_models.reporting.result_tables import stored_split
 from qacg_models.runs.options import TrainingOptions
-from qacg_models.runs.record import RECORD_NAME, TrainingRecord, read_record, write_record
+from qacg_models.runs.record import RECORD_NAME, SplitFile, TrainingRecord, read_record, write_record
 from untrained import OWN, record_of
 
 RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
@@ -167,3 +169,25 @@ def test_record_errors_are_input_errors():
     sentihood = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
     with raises("InputError: contexts: context: expected ..., got 'price'"):
         replace(sentihood, contexts=("price",))
+
+
+def stored_record(path, rows):
+    """A record of training whose splits are parts of one file, with metrics of dev and test."""
+    digest = file_digest(path)
+    return replace(RECORD, data={split: SplitFile(count, digest) for split, count in rows.items()})
+
+
+@pytest.mark.parametrize(
+    ("rows", "split", "count", "expected"),
+    [
+        ({"train": 9, "dev": 3, "test": 3}, "test", 3, "test"),
+        ({"train": 9, "dev": 3, "test": 3}, "dev", 3, "dev"),
+        ({"train": 3, "dev": 3, "test": 3}, "train", 3, None),
+        ({"train": 9, "dev": 3}, "dev", 4, None),
+        ({"test": 3}, "reviews.csv", 3, "test"),
+    ],
+)
+def test_stored_split_is_the_evaluated_one(rows, split, count, expected, tmp_path):
+    path = tmp_path / "reviews.csv"
+    path.write_text("text")
+    assert stored_split(stored_record(path, rows), [path], split, count) == expected

@@ -145,18 +145,19 @@ def baseline_comparison(record: TrainingRecord, split: str) -> str:
     return f"{split}, against the baseline ({TFIDF}): {'; '.join(parts)}"
 
 
-def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int, result: Metrics) -> str:
+def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int, result: Metrics) -> str:
     """Returns one line about whether a new evaluation reproduces the metrics that training stored.
 
     Args:
         record: record of the training.
         paths: the evaluated files.
-        rows: number of evaluated rows, which identifies the split if several splits are parts of one file.
+        split: name of the evaluated split, or of the files if all their rows are evaluated.
+        rows: number of evaluated rows.
         result: the new metrics.
     """
-    path, split = ", ".join(map(str, paths)), stored_split(record, paths, rows)
-    if split is not None:
-        same = result.to_json() == record.metrics[split].to_json()
+    path, stored = ", ".join(map(str, paths)), stored_split(record, paths, split, rows)
+    if stored is not None:
+        same = result.to_json() == record.metrics[stored].to_json()
         return (
             "metrics are identical to those that training stored"
             if same
@@ -170,13 +171,21 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], rows: int
     return f"training stored no metrics for {path}"
 
 
-def stored_split(record: TrainingRecord, paths: Sequence[Path], rows: int) -> str | None:
-    """Returns the split that training read from `paths`, if it has `rows` rows and stored metrics; otherwise None."""
+def stored_split(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int) -> str | None:
+    """Returns the split of training that has the evaluated rows, if training stored its metrics; otherwise None.
+
+    Args:
+        record: record of the training.
+        paths: the evaluated files.
+        split: name of the evaluated split. If training read no such split from `paths`, the number of rows decides.
+        rows: number of evaluated rows.
+    """
     parts = _parts_of(record, paths)
-    return next((split for split in record.metrics if parts.get(split) == rows), None)
+    candidates = [split] if split in parts else list(parts)
+    return next((one for one in candidates if one in record.metrics and parts[one] == rows), None)
 
 
-def baselines(trained: TrainedModel, paths: Sequence[Path], rows: Sequence[Example]) -> dict[str, Metrics]:
+def baselines(trained: TrainedModel, paths: Sequence[Path], split: str, rows: Sequence[Example]) -> dict[str, Metrics]:
     """Returns the metrics of the baselines on evaluated rows, by title of the baseline.
 
     The baselines are majority, and TF-IDF if training stored its metrics on these rows.
@@ -184,10 +193,11 @@ def baselines(trained: TrainedModel, paths: Sequence[Path], rows: Sequence[Examp
     Args:
         trained: the model.
         paths: the evaluated files.
+        split: name of the evaluated split, or of the files if all their rows are evaluated.
         rows: the evaluated rows, with labels.
     """
-    split = stored_split(trained.record, paths, len(rows))
-    tfidf = {} if split not in trained.record.tfidf else {TFIDF: trained.record.tfidf[split]}
+    stored = stored_split(trained.record, paths, split, len(rows))
+    tfidf = {} if stored not in trained.record.tfidf else {TFIDF: trained.record.tfidf[stored]}
     return tfidf | {MAJORITY: trained.majority(rows)}
 
 

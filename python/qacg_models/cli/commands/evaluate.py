@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         sentences = [row.sentence for row in rows]
         bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
     warnings = evaluation_warnings(split, rows, trained.task)
-    stored = compare_with_stored(trained.record, paths, len(rows), metrics)
+    stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
     if bounds:
         samples = (
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         notes.insert(0, samples)
     evaluation = Evaluation(
         described=describe_examples(split, rows, trained.task),
-        results={model: metrics} | baselines(trained, paths, rows),
+        results={model: metrics} | baselines(trained, paths, split, rows),
         bounds=bounds,
         notes=tuple(notes),
         breakdown=Breakdown.of(trained.task, rows, probabilities_of(logits, trained.calibration.temperatures)),
