@@ -354,7 +354,7 @@ def test_convert_destination_is_complete_or_unchanged(tmp_path, capsys, monkeypa
     assert run(tmp_path / "own", tmp_path / "new") == 0
     before = (tmp_path / "new" / "model.safetensors").read_bytes()
     model = qacg(tmp_path / "other", contexts=["d", "e"])
-    assert "dst: expected a new folder" in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new")
+    assert "or use --overwrite." in error_of(capsys, "convert", tmp_path / "other", tmp_path / "new")
 
     def broken(*_, **__):
         raise OSError("no space left on device")

@@ -1,5 +1,7 @@
 """A full disk, an unwritable output, an output that is the input: one line, exit status 2, no partial file."""
 
+import errno
+import io
 import json
 import os
 import shutil
@@ -133,6 +135,24 @@ def test_predict_full_standard_output_raises(model, texts):
     size, error = done.stderr.splitlines()
     assert "rows per batch" in size
     assert error == "qacg predict: standard output: cannot be written (No space left on device)"
+
+
+@pytest.mark.parametrize("function", ["write", "flush"])
+def test_predict_closed_pipe_ends_silently(function, model, capsys, monkeypatch):
+    class ClosedPipe(io.StringIO):
+        """A standard output whose reader is gone."""
+
+        def fileno(self):
+            return os.open(os.devnull, os.O_WRONLY)
+
+    def fails(*_):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    out = ClosedPipe()
+    monkeypatch.setattr(out, function, fails)
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["predict", str(model), "--text", TEXTS[0]]) == 141
+    assert "Broken pipe" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate", "analyze", "convert", "demo"])

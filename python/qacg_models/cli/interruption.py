@@ -13,7 +13,7 @@ from qacg_models.errors import InputError
 from qacg_models.utils.distributed import world_size
 
 # Exit statuses with which a shell reports SIGINT (Ctrl-C) and SIGTERM.
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 
 
 class Terminated(KeyboardInterrupt):

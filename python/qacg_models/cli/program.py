@@ -17,7 +17,14 @@ from qacg_models.cli.commands import (
     table,
     train,
 )
-from qacg_models.cli.interruption import INTERRUPTED, TERMINATED, Terminated, interrupt_on_sigterm, resume_hint
+from qacg_models.cli.interruption import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    TERMINATED,
+    Terminated,
+    interrupt_on_sigterm,
+    resume_hint,
+)
 from qacg_models.cli.libraries import check_dependencies, load_libraries
 from qacg_models.cli.standard_output import discard_output, flush_out
 from qacg_models.errors import InputError
@@ -47,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 for success, 1 if a check failed, 2 for unusable input or a file that cannot be read or
-        written, 130 after Ctrl-C, 143 after SIGTERM.
+        written, 130 after Ctrl-C, 141 if the reader of standard output closed the pipe, 143 after SIGTERM.
 
     Raises:
         SystemExit: after --help or --version (status 0), or if the arguments cannot be parsed (status 2).
@@ -69,6 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = command.run(arguments)
         flush_out()
         return status
+    except BrokenPipeError:
+        discard_output()
+        return BROKEN_PIPE
     except (InputError, OSError) as error:
         print(f"qacg {arguments.command}: {_one_line(error)}", file=sys.stderr)
         discard_output()

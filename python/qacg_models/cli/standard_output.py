@@ -1,4 +1,4 @@
-"""Writes to standard output; a full disk or a closed pipe raises InputError."""
+"""Writes to standard output; a full disk raises InputError, a closed pipe BrokenPipeError."""
 
 import os
 import sys
@@ -10,11 +10,14 @@ def write_out(text: str) -> None:
     """Writes text to standard output.
 
     Raises:
-        InputError: the write fails; the message has the reason.
+        BrokenPipeError: the reader closed the pipe, as `head` does.
+        InputError: the write fails for another reason, which the message has.
         UnicodeEncodeError: the encoding of standard output lacks a character.
     """
     try:
         sys.stdout.write(text)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise _write_error(error) from error
 
@@ -23,10 +26,13 @@ def flush_out() -> None:
     """Flushes standard output, so that a failure is reported before the process ends.
 
     Raises:
-        InputError: the write fails; the message has the reason.
+        BrokenPipeError: the reader closed the pipe, as `head` does.
+        InputError: the write fails for another reason, which the message has.
     """
     try:
         sys.stdout.flush()
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise _write_error(error) from error
 

@@ -155,7 +155,7 @@ def _check_destination(src: Path, dst: Path, overwrite: bool) -> None:
         raise CheckpointError(f"dst: expected a folder that does not contain {src}, got {dst}. Choose another folder.")
     if not overwrite:
         raise CheckpointError(
-            f"dst: expected a new folder, got {dst}, which exists. Choose another folder, or set overwrite."
+            f"dst: expected a new folder, got {dst}, which exists. Choose another folder, or use --overwrite."
         )
     if not any((dst / name).is_file() for name in CONFIG_NAMES):
         raise CheckpointError(f"dst: expected a model folder to overwrite, got {dst}. Choose another folder.")
