@@ -590,13 +590,37 @@ def test_split_column_divides_a_file(tmp_path, suffix):
 
 
 def test_split_column_drops_training_rows_of_dev_texts(tmp_path):
-    rows = ["The soup,food,good,dev", "the  Soup,price,bad,train", "Fine,food,bad,", "The soup,room,bad,dev"]
+    rows = ["The soup,food,good,dev", "the  Soup,price,good,train", "Fine,food,bad,", "The soup,price,bad,dev"]
     dataset = load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
     assert marks(dataset) == {"train": [4], "dev": [2, 5]}
     assert dataset.overlap["train", "dev"] == 0
     assert any(
         "1 training rows left out, because their text is also in dev or test" in line for line in describe(dataset)
     )
+
+
+@pytest.mark.parametrize(
+    ("held_out", "got"),
+    [
+        ("c,food,good,dev", "aspect: expected one of price, service, got 'food'"),
+        ("c,price,fair,test", "label: expected one of bad, good, got 'fair'"),
+    ],
+)
+def test_split_column_dev_only_name_raises(tmp_path, held_out, got):
+    rows = ["a,price,good,train", "b,service,bad,", held_out, "d,price,bad,dev"]
+    with raises(f"DataError: own.csv:4: {got}"):
+        load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
+
+
+def test_split_column_of_a_dev_file_gives_its_aspects(tmp_path):
+    write_marked(tmp_path / "dev.csv", ["x,food,good,dev", "y,price,bad,dev"])
+    assert load_data(tmp_path, ("dev",)).task.aspects == ("food", "price")
+
+
+def test_absent_label_prefers_the_exact_name_none(tmp_path):
+    rows = [f"text {n},food,{(' none', 'none', 'good')[n % 3]}" for n in range(30)]
+    path = write_marked(tmp_path / "own.csv", rows, "text,aspect,label")
+    assert load_data(path, ("train", "dev")).task.labels == ("none", " none", "good")
 
 
 def test_split_column_without_dev_rows_is_ignored(tmp_path):
@@ -613,9 +637,13 @@ def test_split_column_without_dev_rows_is_ignored(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "line", "reason"),
     [
-        (["x,food,good,dev", "y,food,bad,validation"], 3, "split: expected train, dev or test, got 'validation'"),
+        (["x,food,good,", "y,food,bad,validation"], 3, "split: expected train, dev or test, got 'validation'"),
         (["x,food,good,dev", "y,food,bad,dev"], None, "split: expected training rows with texts that are not in dev"),
-        (["x,food,good,dev", "X,food,bad,train"], None, "split: expected training rows with texts that are not in dev"),
+        (
+            ["x,a,good,dev", "X,a,good,", "X,a,bad,"],
+            None,
+            "split: expected training rows with texts that are not in dev",
+        ),
     ],
 )
 def test_split_column_bad_values_raise(tmp_path, rows, line, reason):
@@ -642,7 +670,7 @@ def test_split_column_that_contradicts_the_file_raises(tmp_path, marked):
 
 
 def test_split_column_and_test_file_raise(tmp_path):
-    write_marked(tmp_path / "train.csv", ["x,food,good,train", "y,food,bad,dev", "z,food,bad,test"])
+    write_marked(tmp_path / "train.csv", ["x,food,good,train", "v,food,bad,train", "y,food,bad,dev", "z,food,bad,test"])
     write_marked(tmp_path / "test.csv", ["w,food,good,"])
     with pytest.raises(DataError, match=r"one source of test rows, got the column 'split' and the file test[.]csv"):
         load_data(tmp_path)
@@ -659,7 +687,7 @@ def test_split_column_used_as_label_divides_nothing(tmp_path):
 
 @pytest.mark.parametrize("choice", [{"dev_fraction": 0.2}, {"dev_seed": 1}])
 def test_split_column_and_dev_options_raise(tmp_path, choice):
-    path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train"])
+    path = write_marked(tmp_path / "own.csv", ["x,food,good,dev", "y,food,bad,train", "z,food,good,train"])
     with raises("InputError: dev_fraction, dev_seed: expected the defaults"):
         load_data(path, ("train", "dev"), DataOptions(**choice))
 
@@ -675,7 +703,9 @@ def test_split_column_of_several_files_divides_them_together(tmp_path):
 
 
 def test_split_column_of_a_wide_table_is_no_aspect(tmp_path):
-    path = write_marked(tmp_path / "wide.csv", ["x,good,none,dev", "y,bad,good,train"], "text,food,price,split")
+    path = write_marked(
+        tmp_path / "wide.csv", ["x,good,bad,dev", "y,bad,good,train", "z,good,bad,train"], "text,food,price,split"
+    )
     dataset = load_data(path, ("train", "dev"), DataOptions(wide=True))
     assert dataset.task.aspects == ("food", "price")
-    assert {name: len(part) for name, part in dataset.splits.items()} == {"train": 2, "dev": 2}
+    assert {name: len(part) for name, part in dataset.splits.items()} == {"train": 4, "dev": 2}

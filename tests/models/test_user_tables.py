@@ -220,6 +220,37 @@ def test_json_array_on_one_line_has_numbers_of_items(tmp_path):
         rows_of(path)
 
 
+def test_jsonl_whole_floats_are_read_as_integers(tmp_path):
+    path = tmp_path / "train.jsonl"
+    records = [{"text": f"t{n}", "aspect": 3.0, "label": (0.0, 1.0, 0.5)[n % 3]} for n in range(9)]
+    path.write_text("\n".join(map(json.dumps, records)))
+    assert {row[1:] for row in rows_of(path)} == {("3", "0"), ("3", "1"), ("3", "0.5")}
+
+
+def test_labels_equal_as_numbers_warn(tmp_path):
+    labels = ("1", "1.0", "01", "nan", "2", "0", "0.0")
+    rows = [GERMAN[0], *((f"t{n}", "food", labels[n % 7]) for n in range(70))]
+    data = load_data(write_table(tmp_path / "train.csv", rows), ("train", "dev"))
+    (warning,) = (one for one in data.warnings if one.code == "similar_names")
+    assert "written in several ways" in warning.message
+    assert warning.examples == ("labels '0', '0.0'", "labels '01', '1', '1.0'")
+
+
+def test_names_with_spaces_at_the_ends_warn(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("text, aspect, label\n" + "".join(f"t{n}, food, {('good', 'bad')[n % 2]}\n" for n in range(40)))
+    data = load_data(path, ("train", "dev"))
+    (warning,) = (one for one in data.warnings if one.code == "spaces_at_ends")
+    assert warning.message.startswith("3 labels or aspects have spaces at the ends")
+    assert warning.examples == ("label ' bad'", "label ' good'", "aspect ' food'")
+
+
+def test_similar_names_with_spaces_give_one_warning(tmp_path):
+    rows = [GERMAN[0], *((f"t{n}", ("food", " food")[n % 2], ("good", "bad")[n % 3 % 2]) for n in range(40))]
+    data = load_data(write_table(tmp_path / "train.csv", rows), ("train", "dev"))
+    assert [one.code for one in data.warnings if "spaces" in one.message] == ["similar_names"]
+
+
 @pytest.mark.parametrize("value", ["null", "NaN", '"  "'])
 def test_jsonl_null_is_an_empty_cell(tmp_path, value):
     path = tmp_path / "train.jsonl"

@@ -19,7 +19,7 @@ from qacg_models.data.encodings import UTF_8, checked_encoding
 from qacg_models.data.example import DataError
 from qacg_models.data.lines import json_array, numbered_lines
 from qacg_models.data.sentihood_tsv import COLUMNS as SENTIHOOD_COLUMNS
-from qacg_models.data.tables import excel_rows, parquet_rows
+from qacg_models.data.tables import excel_rows, parquet_rows, plain_cell
 from qacg_models.errors import InputError
 from qacg_models.utils.plain_text import parse_json, unescape_formula
 
@@ -189,7 +189,7 @@ def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
 def _text(path: Path, line: int, name: str, value: object) -> str:
     """Returns a cell as text; an empty text for a blank cell, None or NaN.
 
-    Finite numbers are accepted, so that 1 and "1" are the same id or label.
+    Finite numbers are accepted, so that 1, 1.0 and "1" are the same id or label.
 
     Raises:
         DataError: the cell has another type, or is infinite.
@@ -202,7 +202,7 @@ def _text(path: Path, line: int, name: str, value: object) -> str:
         raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value!r}")
     if isinstance(value, float) and math.isinf(value):
         raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value}")
-    return str(value)
+    return str(plain_cell(value))
 
 
 def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:

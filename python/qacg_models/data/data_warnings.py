@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from qacg_models.data.example import Example
@@ -29,17 +30,19 @@ class DataWarning:
     """One finding about a split.
 
     Attributes:
-        code: `no_absent_rows`, `similar_names`, `rare_class`, `contradictory_labels`, `duplicate_rows`,
-            `few_dev_sentences` or `few_rows`. The codes do not change between releases, so that programs can compare
-            them.
+        code: `no_absent_rows`, `similar_names`, `spaces_at_ends`, `rare_class`, `contradictory_labels`,
+            `duplicate_rows`, `few_dev_sentences` or `few_rows`. The codes do not change between releases, so that
+            programs can compare them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
-        count: a number that depends on the code. `similar_names`: groups of similar names; `rare_class`: rare labels;
-            `contradictory_labels`: pairs of text and aspect with several labels; `duplicate_rows`: rows that repeat an
-            earlier row; `no_absent_rows` and `few_rows`: all rows; `few_dev_sentences`: all distinct sentences.
+        count: a number that depends on the code. `similar_names`: groups of similar names; `spaces_at_ends`: labels
+            and aspects with such spaces; `rare_class`: rare labels; `contradictory_labels`: pairs of text and aspect
+            with several labels; `duplicate_rows`: rows that repeat an earlier row; `no_absent_rows` and `few_rows`: all
+            rows; `few_dev_sentences`: all distinct sentences.
         examples: one description for each of the first SHOWN findings. `similar_names`: the names of a group;
-            `rare_class`: a label and its number of rows; `contradictory_labels` and `duplicate_rows`: context, text,
-            line numbers (or entries of a DataFrame's index) and labels. Empty for other codes.
+            `spaces_at_ends`: a label or aspect; `rare_class`: a label and its number of rows; `contradictory_labels`
+            and `duplicate_rows`: context, text, line numbers (or entries of a DataFrame's index) and labels. Empty for
+            other codes.
     """
 
     code: str
@@ -70,8 +73,9 @@ def training_warnings(
     Returns:
         The warnings, at most one about each problem of a split:
 
-        - train: no row has the label for "no opinion"; labels or aspects differ only in capitals or spaces; a label has
-          few rows; contradictory labels; duplicate rows.
+        - train: no row has the label for "no opinion"; labels or aspects differ only in capitals, spaces or the form of
+          a number; a label or aspect has spaces at its ends; a label has few rows; contradictory labels; duplicate
+          rows.
         - dev: too few sentences or, if the sentences are enough, too few rows; contradictory labels.
         - other splits: too few rows; contradictory labels.
 
@@ -84,7 +88,8 @@ def training_warnings(
     found: list[DataWarning | None] = []
     for split, rows in splits.items():
         if split == "train":
-            found += [_no_absent_rows(split, rows, task), _similar_names(split, task), _rare_classes(split, rows, task)]
+            found += [_no_absent_rows(split, rows, task), _similar_names(split, task), _spaces_at_ends(split, task)]
+            found += [_rare_classes(split, rows, task)]
             found += _repeated_rows(split, rows, task, (indices or {}).get(split), duplicates=True)
             continue
         few = _few_dev_sentences(split, rows) if split == "dev" else None
@@ -117,18 +122,47 @@ def _no_absent_rows(split: str, rows: Sequence[Example], task: Task) -> DataWarn
 
 
 def _similar_names(split: str, task: Task) -> DataWarning | None:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for kind, names in (("label", task.labels), ("aspect", task.aspects)):
-        for name in names:
-            groups.setdefault((kind, normalized(name)), []).append(name)
-    shown = [f"{kind}s {', '.join(map(repr, names))}" for (kind, _), names in groups.items() if len(names) > 1]
+    shown = [f"{kind}s {', '.join(map(repr, names))}" for kind, names in _equal_names(task) if len(names) > 1]
     if not shown:
         return None
     message = (
         f"{counted(len(shown), 'label or aspect is', 'labels or aspects are')} written in several ways, and the"
-        " model learns each way as a separate label or aspect; use the same capital letters and spaces in all rows"
+        " model learns each way as a separate label or aspect; use the same capital letters, spaces and form of numbers"
+        " in all rows"
     )
     return DataWarning("similar_names", split, message, len(shown), tuple(shown[:SHOWN]))
+
+
+def _spaces_at_ends(split: str, task: Task) -> DataWarning | None:
+    # `similar_names` reports names that are written in several ways.
+    single = [(kind, names[0]) for kind, names in _equal_names(task) if len(names) == 1]
+    shown = [f"{kind} {name!r}" for kind, name in single if name != name.strip()]
+    if not shown:
+        return None
+    message = (
+        f"{counted(len(shown), 'label or aspect has', 'labels or aspects have')} spaces at the ends, and a name without"
+        " these spaces is a different label or aspect; remove the spaces"
+    )
+    return DataWarning("spaces_at_ends", split, message, len(shown), tuple(shown[:SHOWN]))
+
+
+def _equal_names(task: Task) -> list[tuple[str, list[str]]]:
+    """Returns "label" or "aspect", and the names that are equal as numbers or differ only in case and spaces."""
+    groups: dict[tuple[str, str | Decimal], list[str]] = {}
+    for kind, names in (("label", task.labels), ("aspect", task.aspects)):
+        for name in names:
+            number = _number(name)
+            groups.setdefault((kind, normalized(name) if number is None else number), []).append(name)
+    return [(kind, names) for (kind, _), names in groups.items()]
+
+
+def _number(name: str) -> Decimal | None:
+    """Returns the finite number that a name writes, exactly; None if it writes none."""
+    try:
+        number = Decimal(name)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 def _rare_classes(split: str, rows: Sequence[Example], task: Task) -> DataWarning | None:

@@ -17,7 +17,7 @@ from qacg_models.data.options import DataOptions
 from qacg_models.data.records import discover, natural_key
 from qacg_models.data.row_problems import RowProblems, filled
 from qacg_models.data.sentences import normalized
-from qacg_models.data.splitting import split_by_column, split_dev
+from qacg_models.data.splitting import split_by_column, split_dev, training_records
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
@@ -113,7 +113,7 @@ def load_data(
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
         task: expected labels and aspects. None: the task of a published format or, for your own tables, the labels
-            and aspects in `options`. Those that `options` does not name are read from the training files (from the
+            and aspects in `options`. Those that `options` does not name are read from the training rows (from the
             first split, if train is not read).
 
     Returns:
@@ -138,7 +138,7 @@ def load_data(
     if not files:
         raise DataError(sources[0], None, f"expected at least one of the splits {', '.join(splits)}, got none")
     if task is None:
-        task = data_format.task or _discovered(data_format, next(iter(files.values())), options)
+        task = data_format.task or _discovered(data_format, next(iter(files.values())), options, divided)
     tables, contexts, left_out = _read_tables(data_format, files, task, options)
     _check_marks({split: table for split, table in tables.items() if not (divided and split == "train")}, files)
     rows: dict[str, Sequence[Example]] = {**tables}
@@ -402,16 +402,18 @@ def _divide(
     return parts, note, CUT
 
 
-def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions) -> Task:
+def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions, divided: bool) -> Task:
+    """Returns the task of files; if `divided`, rows that the column `split` marks as dev or test are left out."""
     assert data_format.records is not None, "the labels and aspects of this format are fixed, and not read from files"
     names = options.columns()
     if names.wide and names.aspect_columns is None:
         _check_same_aspects(files, names)
     skip = [RowProblems(file) if options.skip_empty else None for file in files]
+    found = chain.from_iterable(
+        filled(data_format.records(file, names), file, names, skipped) for file, skipped in zip(files, skip)
+    )
     return discover(
-        chain.from_iterable(
-            filled(data_format.records(file, names), file, names, skipped) for file, skipped in zip(files, skip)
-        ),
+        training_records(found, files[0], names) if divided else found,
         files[0],
         names,
         aspects=options.aspects,

@@ -68,8 +68,8 @@ def discover(
         columns: names of the records' fields.
         aspects, labels: names in the order of their indices; None: the names in the records, in natural order (2
             before 10).
-        absent_label: the label that means "no opinion", which gets index 0; None: the label "none", ignoring case and
-            surrounding spaces, if there is one.
+        absent_label: the label that means "no opinion", which gets index 0; None: the label "none" if there is one,
+            else the first label that differs from it only in case or surrounding spaces.
 
     Raises:
         DataError: `aspects` or `labels` is None, and there are no records. `labels` is None, and the records have fewer
@@ -96,8 +96,9 @@ def discover(
     names = list(labels or sorted(found_labels, key=natural_key))
     if len(names) < 2 and labels is None:
         reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
-        raise DataError(path, None, f"{reason}; add rows with another label")
-    absent = absent_label or next((name for name in names if name.strip().casefold() == "none"), None)
+        raise DataError(path, None, f"{reason}; add training rows with another label")
+    candidates = [name for name in names if name.strip().casefold() == "none"]
+    absent = absent_label or min(candidates, key=lambda name: name != "none", default=None)
     if absent is not None and absent not in names:
         raise InputError(f"absent_label: expected one of {', '.join(names)}, got {absent!r}")
     if absent is not None:
@@ -122,7 +123,7 @@ def _check_shared(path: Path, by_aspect: dict[str, set[str]]) -> None:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Returns a sort key that orders numbers inside texts by value: 2 before 10."""
+    """Returns a sort key that orders numbers inside texts by value: 2 before 10; keys of different texts differ."""
     key = []
     for part in re.split(r"([0-9]+)", text):
         if part and part[0] in "0123456789":
@@ -130,4 +131,4 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
             key.append((0, len(digits), digits))  # no int(), which Python limits to a few thousand digits
         elif part:
             key.append((1, 0, part))
-    return key
+    return [*key, (-1, 0, text)]  # 01 before 1

@@ -1,10 +1,10 @@
 """Division of one file into splits, by its column `split` or by hashes of its sentences."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from qacg_models.data.columns import SPLIT_COLUMN
+from qacg_models.data.columns import SPLIT_COLUMN, Columns, Record
 from qacg_models.data.example import DataError, Example
 from qacg_models.data.example_table import ExampleTable, counts, distinct
 from qacg_models.data.sentences import normalized
@@ -73,9 +73,35 @@ def split_by_column(rows: ExampleTable, paths: Sequence[Path]) -> tuple[dict[str
     marked = splits["train"]
     splits["train"] = marked.where(lambda texts: [normalized(text) not in held_out for text in texts], "sentence")
     if not splits["train"]:
-        reason = f"{SPLIT_COLUMN}: expected training rows with texts that are not in dev or test, got none"
-        raise DataError(paths[0], None, f"{reason}; mark rows with other texts as train")
+        raise _no_training_rows(paths[0])
     return {name: part for name, part in splits.items() if part}, len(marked) - len(splits["train"])
+
+
+def training_records(records: Iterable[Record], path: Path, columns: Columns) -> Iterator[Record]:
+    """Yields the records that the column `split` does not mark as dev or test.
+
+    Args:
+        records: the records of the training files.
+        path: path of the first file, for the error.
+        columns: names of the records' fields.
+
+    Raises:
+        DataError: all records are marked as dev or test.
+    """
+    left_out, kept = False, False
+    for line, record in records:
+        if columns.split and record.get(columns.split) in ("dev", "test"):
+            left_out = True
+        else:
+            kept = True
+            yield line, record
+    if left_out and not kept:
+        raise _no_training_rows(path)
+
+
+def _no_training_rows(path: Path) -> DataError:
+    reason = f"{SPLIT_COLUMN}: expected training rows with texts that are not in dev or test, got none"
+    return DataError(path, None, f"{reason}; mark rows with other texts as train")
 
 
 def _with_marks(rows: ExampleTable, marks: tuple[str, ...]) -> ExampleTable:

@@ -34,7 +34,7 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # some programs write wrong dimensions
             for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
-                yield number, [_plain(cell) for cell in cells]
+                yield number, [plain_cell(cell) for cell in cells]
     except (DataError, MemoryError):
         raise
     except Exception as error:  # zipfile, XML parsers, KeyError: a damaged workbook can cause any error
@@ -60,7 +60,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
             for batch in file.iter_batches(batch_size=4096):
                 for row in batch.to_pylist():
                     number += 1
-                    yield number, {name: _plain(value) for name, value in row.items()}
+                    yield number, {name: plain_cell(value) for name, value in row.items()}
     except (pa.ArrowException, OSError) as error:
         raise DataError(path, number or None, f"{_DAMAGED.format('a Parquet file')} ({error})") from None
 
@@ -72,7 +72,7 @@ def _check_file(path: Path) -> None:
         raise DataError(path, None, f"cannot be read ({error.strerror})") from None
 
 
-def _plain(value: object) -> object:
+def plain_cell(value: object) -> object:
     """Returns a date or time as text, a float of integer value as int, and any other value unchanged."""
     if isinstance(value, float) and value.is_integer():
         return int(value)

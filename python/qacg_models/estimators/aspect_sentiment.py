@@ -25,6 +25,7 @@ from qacg_models.data.frames import (
     shown_type,
 )
 from qacg_models.data.options import DataOptions
+from qacg_models.data.tables import plain_cell
 from qacg_models.errors import InputError
 from qacg_models.estimators.memory_data import FRAME_OPTIONS, data_options, frames_as_data, labelled_rows
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
@@ -392,7 +393,7 @@ def _sequence(texts: Any) -> Any:
 
 
 def _as_text(argument: str, value: object) -> str:
-    """Returns a text or number as text; raises TypeError for other types, and for True and False."""
+    """Returns a text or number (1.0 as 1) as text; raises TypeError for other types, and for True and False."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(f"{argument}: expected a text, got {type(value).__name__}.")
-    return str(value)
+    return str(plain_cell(value))
