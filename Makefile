@@ -46,7 +46,7 @@ PARALLEL = $(shell $(PY) -c "import xdist" 2>/dev/null && echo '-n auto --maxpro
 test: lint ## Lint (Python and C++) and the default tests, in a few minutes
 	$(PY) -m pytest $(PARALLEL)
 
-test-all: test types test-full test-emulated test-compiled test-interpreted ## Everything that needs no GPU and no other processor: half an hour on two cores
+test-all: test types test-full test-emulated test-compiled test-interpreted ## Default and full tests, the oldest Triton, sanitizers and faults; no GPU: half an hour on two cores
 test-all: check-triton-oldest check-sanitizers check-faults
 
 test-ci: test types docs test-selected check-sanitizers check-faults ## What CI runs: a fixed part of test-all; `make -k` continues after a failure
