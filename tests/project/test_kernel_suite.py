@@ -9,6 +9,7 @@ import kernel_suite
 import outcomes
 import pytest
 import torch
+from processes import run_python
 
 CPU = ("--device", "cpu", "--backends", "reference", "--out")
 
@@ -153,3 +154,12 @@ def test_suite_without_a_gpu_exits(tmp_path, capsys):
 
 def test_every_file_of_the_suite_exists():
     assert all((kernel_suite.TESTS / "kernels" / name).exists() for name in kernel_suite.FILES)
+
+
+def test_operator_tests_without_transformers_are_collected():
+    code = (
+        "import sys, pytest\n"
+        "sys.modules.update(dict.fromkeys(('qacg_models', 'transformers')))\n"
+        "sys.exit(pytest.main(['--collect-only', '-q', '-p', 'no:cacheprovider', '-m', '', 'tests/kernels']))"
+    )
+    assert "tests/kernels/test_dropout.py" in run_python("-c", code).stdout
