@@ -342,6 +342,13 @@ class _Thread:
         value = self._word(text)
         return None if value is None else _number(value)
 
+    def _hfma2(self, instruction: Instruction, parts: list[str]):
+        """Computes 0 x 0 + two immediate halves, by which nvcc sets a register to an integer; assumes 1.0 otherwise."""
+        if [part.lstrip("-") for part in parts[1:3]] != ["RZ", "RZ"] or len(parts) != 5:
+            return dict.fromkeys(instruction.writes, _ONE)
+        high, low = (self._float(part) for part in parts[3:])
+        return {} if None in (high, low) else {parts[0]: int.from_bytes(struct.pack("<ee", low, high), "little")}
+
     def _shfl(self, instruction: Instruction, parts: list[str]):
         return {parts[1]: _ONE}
 

@@ -301,6 +301,7 @@ COMPUTED = {
     "bytes of two words": (
         "MOV R1, 0x11223380", "PRMT R2, R1, 0x9810, RZ", "ISETP.EQ.AND P0, PT, R2, 0xff3380, PT",
     ),
+    "integer by halves": ("HFMA2.MMA R1, -RZ, RZ, 2, 5.9604644775390625e-08", "ISETP.EQ.AND P0, PT, R1, 0x40000001, PT"),
     "floats, assumed to be finite": ("LDG.E R1, desc[UR4][R2.64]", "FSETP.GT.AND P0, PT, |R1|, -INF , PT"),
     "predicates by a table": (
         "ISETP.EQ.AND P1, PT, RZ, RZ, PT", "ISETP.NE.AND P2, PT, RZ, RZ, PT", "PLOP3.LUT P0, PT, P1, P2, PT, 0x20, 0x0",
