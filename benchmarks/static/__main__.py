@@ -1,10 +1,10 @@
 """Predicts the rates of the Triton and CUDA kernels from their machine code, without a GPU.
 
 `python -m benchmarks.static` compiles a kernel for every entry of a tile table, or with `--backend cuda` every kernel
-of csrc/cuda that uses tensor cores. It disassembles them, counts the instructions, and simulates a multiprocessor's
-scheduler. From these estimates it predicts whole calls. The rates are predictions; ratios are more reliable than
-absolute values. Another version of Triton, such as that of `make check-triton TRITON=3.6.0`, is used if its folder
-comes first in PYTHONPATH.
+of csrc/cuda that uses tensor cores or sums the gradients of gate vectors. It disassembles them, counts the
+instructions, and simulates a multiprocessor's scheduler. From these estimates it predicts whole calls. The rates are
+predictions; ratios are more reliable than absolute values. Another version of Triton, such as that of `make
+check-triton TRITON=3.6.0`, is used if its folder comes first in PYTHONPATH.
 """
 
 import argparse

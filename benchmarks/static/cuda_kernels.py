@@ -1,4 +1,7 @@
-"""Predicts the kernels of csrc/cuda that use tensor cores: compiles them with nvcc and traces their instructions."""
+"""Predicts the kernels of csrc/cuda: compiles them with nvcc and traces their instructions.
+
+These are the kernels that use tensor cores, and those that sum the gradients of gate vectors.
+"""
 
 import functools
 import hashlib
@@ -26,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAD_DIMS = (32, 64, 128)  # head sizes with kernels; other sizes are padded to the next one
 _BUILD = ROOT / "build" / "static"
 _CALLS = Path(__file__).with_name("cuda_calls.cu")
-_SOURCES = ("kernels_mma_bfloat16.cu", "kernels_hopper_bfloat16.cu")
+_SOURCES = ("kernels_mma_bfloat16.cu", "kernels_hopper_bfloat16.cu", "kernels_plain.cu")
+ANY_SIZE = 0  # head size of kernels that are compiled once for all head sizes
 _CODE = {"sm_80": "sm_80", "sm_90": "sm_90a"}  # code for other chips has jump tables, which `trace_path` cannot read
 _PARAMETERS = {"sm_80": 0x160, "sm_90": 0x210}  # offset of a kernel's parameters in its constant bank, in bytes
 # Number of matrix products per tile. Those of the backward are for calls that saved the branch output.
@@ -49,16 +53,19 @@ CALLS = {
 }
 # Number of (B, H, L, D) tensors that a kernel reads or writes, in the call's dtype.
 _TRAFFIC = {_SHORT: 6, "forward": 6, "hopper_forward": 6, "backward_rows": 9, "backward_keys": 9}
+# The same for the kernels that sum the gradients of gate vectors. The second one reads partial sums in the L2 cache.
+_GATE_TRAFFIC = {"gate_partial_sums": 4, "gate_sums": 0}
 # Keys of a call whose rows fit into one tile, and of two calls with several tiles.
 _SHORT_LENGTH, _LENGTHS = 128, (256, 768)
 
 
 class Code(NamedTuple):
-    """The machine code of a kernel, its registers per thread, and its stack in bytes per thread."""
+    """The machine code of a kernel, its registers per thread, its stack in bytes per thread, and constant bank 2."""
 
     program: list[Instruction]
     registers: int
     stack: int
+    literals: bytes = b""
 
 
 class Call(NamedTuple):
@@ -76,6 +83,27 @@ class Call(NamedTuple):
     rows: int
     keys: int
     parameters: bytes
+
+
+class GateCall(NamedTuple):
+    """A launch of a kernel that sums gradients of gate vectors; `Call` describes the attributes.
+
+    `blocks` does not count blocks that return at once.
+    """
+
+    blocks: int
+    threads: int
+    shared: int
+    parameters: bytes
+
+
+class EstimatedSums(NamedTuple):
+    """The analysis and the time of a kernel that sums the gradients of gate vectors, in a call of this shape."""
+
+    name: str
+    shape: Shape
+    estimate: kernel.Estimate
+    predicted: Predicted
 
 
 class EstimatedKernel(NamedTuple):
@@ -124,7 +152,8 @@ def _estimate_uncached(
 
     def ways(count: int) -> list[list[int]]:
         constants = bytes(_PARAMETERS[architecture]) + calls[lengths[count] if iterates else 1].parameters
-        return [sass_trace.trace_path(found.program, constants, 32 * n) for n in range(0, max(1, warps), SCHEDULERS)]
+        trace = functools.partial(sass_trace.trace_path, found.program, constants, literals=found.literals)
+        return [trace(32 * n) for n in range(0, max(1, warps), SCHEDULERS)]
 
     issued = ways(iterations[0])[0]  # by the first warp
     # The instructions that a call with more iterations repeats; the waits before and after the loop are not among them.
@@ -142,6 +171,30 @@ def _estimate_uncached(
     clocks = estimate.iteration if iterates else estimate.outside
     tflops = calibration().factor * rate(architecture, work.flops * estimate.resident, clocks)
     return EstimatedKernel(name, head_dim, busy, call, estimate, tflops)
+
+
+def estimate_gate_sums(architecture: str, shape: Shape) -> Iterator[EstimatedSums]:
+    """Predicts the kernels that sum the gradients of gate vectors, in a backward in a 16-bit type.
+
+    All heads share the vectors, and there are no biases. The paths are those of the call's first block.
+    """
+    for name, call in _gate_calls(shape).items():
+        estimate = _estimate_gate_call(architecture, code(architecture)[name, ANY_SIZE], call)
+        moved = 2 * _GATE_TRAFFIC[name] * math.prod(shape)
+        predicted = predict_kernel(architecture, estimate, call.blocks, iterations=0, moved=moved, products=0)
+        yield EstimatedSums(name, shape, estimate, predicted)
+
+
+def _estimate_gate_call(architecture: str, found: Code, call: GateCall) -> kernel.Estimate:
+    program, warps, chip = [*found.program, sass_trace.SKIPPED], call.threads // 32, CHIPS[architecture]
+    constants = bytes(_PARAMETERS[architecture]) + call.parameters
+    trace = functools.partial(sass_trace.trace_path, found.program, constants, literals=found.literals)
+    ways = [trace(32 * n) for n in range(0, warps, SCHEDULERS)]
+    spills = sum(program[index].stem in ("LDL", "STL") for index in ways[0])
+    used = Resources(found.registers, found.stack, call.shared, 0, wgmma=False, loads_in_flight=0, spills=spills)
+    work = kernel.Work(cells=0, head_dim=0, products=0, iterates=False)
+    most = math.ceil(call.blocks / chip.multiprocessors)
+    return kernel.estimate_program(program, used, chip, warps, work, lambda iterations: ways, most_blocks=most)
 
 
 def predict_call(
@@ -186,25 +239,53 @@ def code(architecture: str) -> dict[tuple[str, int], Code]:
             continue
         path = ROOT / "csrc" / "cuda" / source
         flags = ("-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch={_CODE[architecture]}")
-        cubin = _built(path, flags, ".cubin")
-        text = subprocess.run([NVDISASM, "-c", cubin], capture_output=True, text=True, check=True).stdout
-        usage = subprocess.run([CUOBJDUMP, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
-        for section in re.split(r"\n\s*\.section\s+\.text\.", text)[1:]:
-            mangled = re.match(r"\w+", section)[0]
-            name, head_dim = re.match(r"_ZN4qacg4cuda3mma\d+(\w+?)I.*?Li(\d+)E", mangled).groups()
-            own = re.search(rf"Function {mangled}:\s+REG:(\d+) STACK:(\d+)", usage)
-            found[name, int(head_dim)] = Code(parse(section), int(own[1]), int(own[2]))
+        found |= kernels_of(_built(path, flags, ".cubin"))
+    return found
+
+
+def kernels_of(cubin: Path) -> dict[tuple[str, int], Code]:
+    """The machine code of the kernels in a cubin by name and head size."""
+    text = subprocess.run([NVDISASM, cubin], capture_output=True, text=True, check=True).stdout
+    usage = subprocess.run([CUOBJDUMP, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+    sections = dict(re.findall(r"\n\s*\.section\s+(\.[\w.]+)(.*?)(?=\n\s*\.section\s|\Z)", text, re.S))
+    found = {}
+    for mangled in (name.removeprefix(".text.") for name in sections if name.startswith(".text.")):
+        own = re.search(rf"Function {mangled}:\s+REG:(\d+) STACK:(\d+)", usage)
+        lines = re.findall(r"\.byte(.*)", sections.get(f".nv.constant2.{mangled}", ""))
+        literals = bytes(int(byte, 16) for byte in re.findall("0x[0-9a-f]+", "".join(lines)))
+        found[_name_of(mangled)] = Code(parse(sections[f".text.{mangled}"]), int(own[1]), int(own[2]), literals)
+    return found
+
+
+def _name_of(mangled: str) -> tuple[str, int]:
+    """The name and the head size of a kernel: a template in qacg::cuda::mma, or a function in qacg::cuda."""
+    if template := re.match(r"_ZN4qacg4cuda3mma\d+(\w+?)I.*?Li(\d+)E", mangled):
+        return template[1], int(template[2])
+    return re.match(r"_ZN4qacg4cuda(?:5plain)?\d+(\w+?)ENS", mangled)[1], ANY_SIZE
+
+
+def _gate_calls(shape: Shape) -> dict[str, GateCall]:
+    found = {}
+    for line in _printed(*shape):
+        name, *numbers, parameters = line.split()
+        found[name] = GateCall(*map(int, numbers), bytes.fromhex(parameters))
     return found
 
 
 def _calls(length: int, busy: bool) -> dict[tuple[str, int], Call]:
-    program = _built(_CALLS, ("-std=c++17", f"-I{ROOT / 'csrc' / 'cuda'}"), "")
-    text = subprocess.run([program, str(length), str(int(busy))], capture_output=True, text=True, check=True).stdout
     found = {}
-    for line in text.splitlines():
+    for line in _printed(length, int(busy)):
         name, head_dim, *numbers, parameters = line.split()
         found[name, int(head_dim)] = Call(*map(int, numbers), bytes.fromhex(parameters))
     return found
+
+
+def _printed(*arguments: int) -> list[str]:
+    """The lines that cuda_calls.cu prints."""
+    # The code of the default architecture would have no conversions of bfloat16. The program runs no kernel.
+    program = _built(_CALLS, ("-std=c++17", "-arch=sm_80", f"-I{ROOT / 'csrc' / 'cuda'}"), "")
+    command = [program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def _built(source: Path, flags: tuple[str, ...], suffix: str) -> Path:

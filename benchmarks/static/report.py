@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from benchmarks.cases import GATES, LAMBDA, VECTORS, Shape
+from benchmarks.cases import BACKWARD, GATES, LAMBDA, VECTORS, Shape
 from benchmarks.plans import GPU_HEAD_DIMS, GPU_LENGTHS, GPU_SHAPES, gpu_shape
 from benchmarks.static import cuda_kernels, hardware, kernel
-from benchmarks.static.cuda_kernels import STAGES, EstimatedKernel
+from benchmarks.static.cuda_kernels import STAGES, EstimatedKernel, EstimatedSums
 from benchmarks.static.kernel import Estimate
 from benchmarks.static.launches import is_used
 from benchmarks.static.operator import (
@@ -24,6 +24,7 @@ Record = dict[str, object]
 BACKEND = "triton"
 BITS = 16  # element width in the GPU benchmark
 BUSY = {"triton": ", with entry mask, dropout or column gate", "cuda": ", with dropout"}
+GATE_SUMS_SHAPES = (*GPU_SHAPES, gpu_shape(32, 64))
 FORWARD_KERNELS = ("whole_row_forward", "tiled_forward")
 
 
@@ -68,6 +69,26 @@ def cuda_record(found: EstimatedKernel) -> Record:
     return own | _estimated(found.estimate, found.name, found.tflops, cuda_kernels.PRODUCTS[found.name])
 
 
+def gate_sums_record(found: EstimatedSums) -> Record:
+    """The record of a kernel in a call of the shape `call`; `shape` is the key of whole calls."""
+    return {
+        "backend": "cuda",
+        "kernel": found.name,
+        "pass": BACKWARD,
+        "bits": BITS,
+        "head_dim": found.shape.head_dim,
+        "gate": VECTORS,
+        "call": list(found.shape),
+        "warps": found.estimate.warps,
+        "registers": found.estimate.registers,
+        "stack": found.estimate.stack,
+        "resident": found.estimate.resident,
+        "instructions": found.estimate.instructions,
+        "bound": found.predicted.bound,
+        "predicted_ms": _figure(1e3 * found.predicted.seconds),
+    }
+
+
 def _estimated(estimate: Estimate, kernel_name: str, executed: float, products: int) -> Record:
     counted = counted_rate(kernel_name, executed, products)
     return {
@@ -107,14 +128,17 @@ def calls(table: Table, widths: Sequence[int], head_dims: Sequence[int]) -> Iter
 def cuda_records(architecture: str, head_dims: Sequence[int]) -> Iterator[Record]:
     """Yields a record of each kernel of csrc/cuda, then of each call of `cuda` and `hopper` in bfloat16.
 
-    The calls are combinations of `shapes()` and PASSES, with a lambda tensor. Calls whose kernels have no estimate are
-    left out.
+    Kernels that sum the gradients of gate vectors have a record for each of GATE_SUMS_SHAPES. The calls are
+    combinations of `shapes()` and PASSES, with a lambda tensor. Calls whose kernels have no estimate are left out.
     """
     kernels = {}
     for one in cuda_kernels.estimate_kernels(architecture, head_dims):
         yield cuda_record(one)
         if not one.busy:
             kernels[one.name, one.head_dim] = one
+    for shape in GATE_SUMS_SHAPES:
+        if shape.head_dim in head_dims:
+            yield from map(gate_sums_record, cuda_kernels.estimate_gate_sums(architecture, shape))
     for (backend, pass_), shape in itertools.product(cuda_kernels.CALLS, shapes()):
         found = cuda_kernels.predict_call(architecture, kernels, backend, shape, pass_)
         if found is not None:
@@ -151,8 +175,15 @@ def sentence(record: Record) -> str:
             f"{record['backend']}, {shape} {record['bits']} bits {record['pass']}, gate {record['gate']}: "
             f"{record['predicted_ms']} ms, {_rates(record)}, bound by {record['bound']}"
         )
-    m, n = record["tile"]
     of_units = ", ".join(f"{record['instructions'][unit]} {unit}" for unit in hardware.UNITS)
+    if "call" in record:
+        return (
+            f"{record['kernel']} in {Shape(*record['call'])} {record['bits']} bits {record['pass']}, gate "
+            f"{record['gate']}: {record['predicted_ms']} ms; {record['registers']} registers, {record['resident']} "
+            f"blocks to a multiprocessor; {record['instructions']['all']} instructions per warp ({of_units}); bound by "
+            f"{record['bound']}"
+        )
+    m, n = record["tile"]
     busy = BUSY[record["backend"]] if record["busy"] else ""
     products = "wgmma" if record["wgmma"] else "mma.sync" if record["bits"] == 16 else "no tensor cores"
     return (

@@ -16,6 +16,7 @@ _ONE = 0x3F800000  # 1.0
 _LEADS_AWAY = ("BRA", "EXIT", "CALL", "RET", "BRX", "BRXU", "JMP")
 _MOST = 2_000_000  # instructions; a longer path counts as an endless loop
 _CONSTANT = re.compile(r"c\[0x0\]\[(?:(U?R\w+)\+?)?(-?0x[0-9a-f]+)?\]")
+_LITERAL = re.compile(r"c\[0x2\]\[(0x[0-9a-f]+)\]")
 _FLOATS = ("F", "MUFU", "HADD2", "HMUL2", "HFMA2", "LDS", "LDG", "LDSM", "SHFL", "HMMA", "I2F")
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "EQ": lambda a, b: a == b,
@@ -39,7 +40,7 @@ class UnknownPathError(RuntimeError):
     """
 
 
-def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) -> list[int]:
+def trace_path(program: Sequence[Instruction], constants: bytes, thread: int, literals: bytes = b"") -> list[int]:
     """Returns the indices of the instructions that a thread of the first block issues.
 
     An instruction whose predicate is false has the index len(program); a branch or exit that is not taken keeps its own
@@ -49,17 +50,20 @@ def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) ->
         program: the instructions of the kernel.
         constants: the first bytes of constant bank 0, up to the end of the kernel's parameters; the rest is 0.
         thread: index of the thread in its block.
+        literals: constant bank 2, with numbers that the compiler stores there.
 
     Raises:
         UnknownPathError: a branch depends on an unknown value, or the path does not end.
     """
-    state, found, index = _Thread(constants, thread), [], 0
+    state, found, index = _Thread(constants, thread, literals), [], 0
     while len(found) < _MOST:
         instruction = program[index]
         found.append(index)
         index += 1
         does = state.predicate(instruction.guard.removeprefix("@")) if instruction.guard else True
         if instruction.stem in _LEADS_AWAY:
+            if instruction.opcode == "BRA.DIV":  # taken by a warp of which not all threads are active
+                continue
             condition = re.match(r"(!?U?P\w+),", instruction.operands)
             goes = state.both(does, state.predicate(condition[1])) if condition else does
             if goes and instruction.stem == "EXIT":
@@ -83,8 +87,8 @@ def trace_path(program: Sequence[Instruction], constants: bytes, thread: int) ->
 class _Thread:
     """The registers and predicates of a thread by name. A value that is missing or None is unknown."""
 
-    def __init__(self, constants: bytes, thread: int) -> None:
-        self._constants, self._thread = constants, thread
+    def __init__(self, constants: bytes, thread: int, literals: bytes) -> None:
+        self._constants, self._thread, self._literals = constants, thread, literals
         self._known: dict[str, int | bool | None] = {}
 
     @staticmethod
@@ -124,6 +128,9 @@ class _Thread:
             return None if value is None else value ^ _WORD
         if re.fullmatch(r"-?0x[0-9a-f]+", text):
             return int(text, 16) & _WORD
+        if match := _LITERAL.fullmatch(text):
+            word = self._literals[int(match[1], 16) :][:4]
+            return int.from_bytes(word, "little") if len(word) == 4 else None
         if match := _CONSTANT.match(text):
             base = self._known.get(match[1]) if match[1] else 0
             return None if base is None else self._constant(base + int(match[2] or "0", 16))
@@ -341,6 +348,13 @@ class _Thread:
             return None if value is None else -value
         value = self._word(text)
         return None if value is None else _number(value)
+
+    def _hfma2(self, instruction: Instruction, parts: list[str]):
+        """Computes 0 x 0 + two immediate halves, by which nvcc sets a register to an integer; assumes 1.0 otherwise."""
+        if [part.lstrip("-") for part in parts[1:3]] != ["RZ", "RZ"] or len(parts) != 5:
+            return dict.fromkeys(instruction.writes, _ONE)
+        high, low = (self._float(part) for part in parts[3:])
+        return {} if None in (high, low) else {parts[0]: int.from_bytes(struct.pack("<ee", low, high), "little")}
 
     def _shfl(self, instruction: Instruction, parts: list[str]):
         return {parts[1]: _ONE}

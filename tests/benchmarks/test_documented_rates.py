@@ -88,3 +88,18 @@ def test_triton_notes_state_the_predicted_rates(mode, head_dim):
     found = [one for one in map(json.loads, lines) if (one.get("shape"), one.get("pass")) == (shape, mode)]
     predicted = [found[0]["counted_tflops"], found[0]["executed_tflops"]]
     assert noted_rates(f"{mode}, model")[head_dim] == predicted
+
+
+def test_cuda_notes_state_the_predicted_gate_sums():
+    section = (ROOT / "csrc" / "cuda" / "NOTES.md").read_text(encoding="utf-8").split("## The gradients of the gate")[1]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    shapes, now = rows[0][1:], next(row[1:] for row in rows if row[0] == "16, now")
+    stated = dict(zip(shapes, ([float(number) for number in cell.split(",")] for cell in now)))
+    lines = (RESULTS / "static" / "cuda_sm_90.jsonl").read_text(encoding="utf-8").splitlines()
+    predicted = {}
+    for one in map(json.loads, lines):
+        if "call" in one:
+            predicted.setdefault(str(Shape(*one["call"])), []).append(1e3 * one["predicted_ms"])
+    assert stated.keys() == predicted.keys()
+    for shape, times in predicted.items():
+        assert stated[shape] == pytest.approx(times, abs=0.06)

@@ -3,15 +3,18 @@
 import importlib.util
 import json
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
+from native import compilers
 
 from benchmarks.static import hardware, sass, sass_trace, scheduler
 from benchmarks.static.sass import parse
 from qacg_kernels.backends.triton.tile_tables import shipped
 
-RECORDS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "static"
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "benchmarks" / "results" / "static"
 HOPPER = hardware.CHIPS["sm_90"]
 
 
@@ -254,6 +257,18 @@ def test_trace_path_follows_the_parameters():
     assert sass_trace.trace_path(code, constants(2, 32), 31) == [0, 1, 2, *full * 2, 9]
 
 
+def test_trace_path_reads_literals():
+    code = program("MOV R0, c[0x2][0x4]", "ISETP.EQ.AND P0, PT, R0, 0x340, PT", "@P0 EXIT", "NOP", "EXIT")
+    assert sass_trace.trace_path(code, b"", 0, literals=struct.pack("<II", 1, 0x340)) == [0, 1, 2]
+    with pytest.raises(sass_trace.UnknownPathError):
+        sass_trace.trace_path(code, b"", 0, literals=b"")
+
+
+def test_trace_path_of_a_whole_warp_does_not_diverge():
+    code = program("BRA.DIV UR5, `(.L_x_0)", "NOP", ".L_x_0:", "EXIT")
+    assert sass_trace.trace_path(code, b"", 0) == [0, 1, 2]
+
+
 def test_trace_path_of_skipped_instructions():
     lines = ["ISETP.GE.AND P0, PT, RZ, 0x1, PT", *["@P0 MUFU.EX2 R1, R2"] * 100, "EXIT"]
     code = program(*lines)
@@ -300,6 +315,9 @@ COMPUTED = {
     ),
     "bytes of two words": (
         "MOV R1, 0x11223380", "PRMT R2, R1, 0x9810, RZ", "ISETP.EQ.AND P0, PT, R2, 0xff3380, PT",
+    ),
+    "integer by halves": (
+        "HFMA2.MMA R1, -RZ, RZ, 2, 5.9604644775390625e-08", "ISETP.EQ.AND P0, PT, R1, 0x40000001, PT",
     ),
     "floats, assumed to be finite": ("LDG.E R1, desc[UR4][R2.64]", "FSETP.GT.AND P0, PT, |R1|, -INF , PT"),
     "predicates by a table": (
@@ -412,6 +430,67 @@ def test_cuda_call_without_its_kernel_has_no_prediction(name, pass_):
 
     kernels = cuda_kernels_of("forward", "backward_rows", "backward_keys")
     assert cuda_kernels.predict_call("sm_80", kernels, name, Shape(1, 1, 512, 64), pass_) is None
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(("sequences", "bound"), [(1, "latency"), (4096, "memory")])
+def test_gate_sums_are_bound_by_warps_or_memory(monkeypatch, sequences, bound):
+    from benchmarks.cases import Shape
+    from benchmarks.static import cuda_kernels, operator
+    from benchmarks.static.calibrate import Calibration
+
+    monkeypatch.setattr(operator, "calibration", lambda: Calibration(1.0, {}))
+    waits = program("LDG.E R1, desc[UR4][R2.64]", "FADD R1, R1, R1", "EXIT")
+    code = {("gate_partial_sums", cuda_kernels.ANY_SIZE): cuda_kernels.Code(waits, registers=32, stack=0)}
+    monkeypatch.setattr(cuda_kernels, "code", lambda architecture: code)
+    monkeypatch.setattr(cuda_kernels, "_printed", lambda *sizes: [f"gate_partial_sums {sequences} 256 1024 00"])
+    (found,) = cuda_kernels.estimate_gate_sums("sm_90", Shape(sequences, 1, 128, 64))
+    assert found.predicted.bound == bound
+    clocks = hardware.GLOBAL_LATENCY if bound == "latency" else 4 * 2 * sequences * 128 * 64 / 0.9 / 4.3e12 * 1.6e9
+    assert found.predicted.seconds == pytest.approx(clocks / 1.6e9 + 2.5e-6, abs=3e-8)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_ZN4qacg4cuda3mma13forward_shortINS_8Bfloat16ELi64EEEvNS0_7ProblemE", ("forward_short", 64)),
+        ("_ZN4qacg4cuda17gate_partial_sumsENS0_7ProblemENS0_9GradientsE", ("gate_partial_sums", 0)),
+        ("_ZN4qacg4cuda5plain7forwardENS0_7ProblemE", ("forward", 0)),
+    ],
+)
+def test_kernel_name_from_mangled_name(mangled, name):
+    from benchmarks.static import cuda_kernels
+
+    assert cuda_kernels._name_of(mangled) == name
+
+
+def most_without_a_branch(code, opcode):
+    """The most instructions of this opcode between two branches or their targets."""
+    ends = {i.target for i in code} | {n + 1 for n, i in enumerate(code) if i.stem in ("BRA", "EXIT")}
+    counts = [0]
+    for index, instruction in enumerate(code):
+        if index in ends:
+            counts.append(0)
+        counts[-1] += instruction.opcode == opcode
+    return max(counts)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif(compilers.nvcc() is None, reason="nvcc, the CUDA compiler, is not on this machine")
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90a"])
+def test_gate_sums_read_sixteen_rows_at_once(gpu, tmp_path):
+    """A branch between two reads makes the warp wait for the first one."""
+    from benchmarks.static import cuda_kernels
+
+    source, cubin = tmp_path / "gates.cu", tmp_path / "gates.cubin"
+    source.write_text('#include "gate_kernels.h"\n')
+    flags = ("-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch={gpu}", f"-I{ROOT / 'csrc' / 'cuda'}")
+    subprocess.run([compilers.nvcc(), *flags, source, "-o", cubin], check=True)
+    kernels = cuda_kernels.kernels_of(cubin)
+    partial, sums = (kernels[name, cuda_kernels.ANY_SIZE].program for name in ("gate_partial_sums", "gate_sums"))
+    assert most_without_a_branch(partial, "LDG.E.U16") >= 16
+    assert most_without_a_branch(sums, "LDG.E") >= 16
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
