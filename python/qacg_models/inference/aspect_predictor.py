@@ -219,12 +219,7 @@ class AspectPredictor:
         return [[one for group in part for one in group] for part in answers]
 
     def _pieces(self, text: str) -> list[str]:
-        tokenizer, trained = self.trained.tokenizer, self.trained
-        standalone = getattr(trained.model.config, "context_standalone", False)
-        room = trained.record.max_length - tokenizer.num_special_tokens_to_add(pair=not standalone)
-        if not standalone:
-            room -= max(len(tokenizer(context, add_special_tokens=False)["input_ids"]) for context in trained.contexts)
-        return pieces(text, tokenizer, max(room, 1))
+        return pieces(text, self.trained.tokenizer, max(1, min(self.trained.text_limits.values())))
 
     def _together(self, text: str, group: Sequence[AspectPrediction]) -> AspectPrediction:
         """Returns the prediction of a document from the predictions of its sentences for the same context."""

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,16 @@ class TrainedModel:
     def data_options(self) -> DataOptions:
         """The options with which the training data was read."""
         return self.record.data_options
+
+    @cached_property
+    def text_limits(self) -> dict[str, int]:
+        """Maximum number of tokens of a text, by the name of its context; longer texts are truncated."""
+        standalone = getattr(self.model.config, "context_standalone", False)
+        room = self.record.max_length - self.tokenizer.num_special_tokens_to_add(pair=not standalone)
+        if standalone:
+            return dict.fromkeys(self.contexts, room)
+        found = self.tokenizer(list(self.contexts), add_special_tokens=False, truncation=False)
+        return {name: room - len(ids) for name, ids in zip(self.contexts, found["input_ids"])}
 
     def probabilities(self, rows: Sequence[Example], batch_size: int = 64) -> np.ndarray:
         """Returns (N, classes) float64 probabilities, in the order of `rows`, with temperature scaling.

@@ -106,7 +106,8 @@ def _write(
         writing.mkdir(parents=True)
         cut = write_features(writing / ROWS_NAME, rows, encoding)
     if cut:
-        say(f"truncated to {encoding.max_length} tokens: {counted(cut, 'row')} of {name.removeprefix('features-')}")
+        total, split = counted(len(rows), "row"), name.removeprefix("features-")
+        say(f"truncated to {encoding.max_length} tokens: {cut:,} of {total} of {split} (--max-length)")
 
 
 def evaluation_sample(rows: Sequence[Example], limit: int, seed: int) -> Sequence[Example]:

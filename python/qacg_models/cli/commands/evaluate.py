@@ -86,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluates a model, writes and prints its metrics, and compares them with those of training; returns 0."""
     from qacg_models.data import describe_examples, evaluation_warnings
     from qacg_models.inference.trained_model import probabilities_of
+    from qacg_models.inference.truncation import TruncationCount
     from qacg_models.metrics import intervals
     from qacg_models.reporting.breakdown import Breakdown
     from qacg_models.reporting.confidence import Confidence
@@ -105,9 +106,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.bootstrap:
         sentences = [row.sentence for row in rows]
         bounds[model] = intervals(judge, sentences, repeats=arguments.bootstrap, seed=arguments.bootstrap_seed)
+    truncation = TruncationCount(trained)
+    truncation.add_rows(rows)
+    cut = truncation.describe("train with a larger --max-length, or split the texts")
     warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
+    notes += [] if cut is None else [cut]
     if bounds:
         samples = (
             f"from, to: 95 % confidence interval from {arguments.bootstrap} bootstrap samples of sentences, seed "
@@ -128,6 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         "calibration": evaluation.confidence.to_json(),
         "split": split,
         "rows": len(rows),
+        "truncated_texts": truncation.cut,
         "selected_on": trained.record.selected.split,
         "stored": stored,
         "warnings": [asdict(one) for one in warnings],

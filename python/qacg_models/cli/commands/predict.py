@@ -131,8 +131,9 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
+    from qacg_models.inference.truncation import TruncationCount
     from qacg_models.utils.devices import local_device
-    from qacg_models.utils.distributed import world_size
+    from qacg_models.utils.distributed import is_main, world_size
 
     _check(arguments, world_size())
     form = _form(arguments.output)
@@ -174,16 +175,21 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.min_confidence,
     )
     bulk = BulkPrediction(ask, questions, lines, source, arguments.window, arguments.batch_size, arguments.by)
+    truncation = TruncationCount(ask.trained)
+    if arguments.by == "text" and is_main():  # sentences that are too long are divided, not truncated
+        requests = truncation.counting(requests, questions, arguments.window)
     if arguments.output is None and arguments.input is None:
         table = _table(bulk, requests)  # before other output: an unusable text raises an error here
         print_machine_line(ask.trained, arguments.batch_size)
         print(table)
-        return 0
-    print_machine_line(ask.trained, arguments.batch_size)
-    if arguments.output is not None:
-        _write(arguments, bulk, requests, count, skipped)
     else:
-        _print(bulk, requests, skipped)
+        print_machine_line(ask.trained, arguments.batch_size)
+        if arguments.output is not None:
+            _write(arguments, bulk, requests, count, skipped)
+        else:
+            _print(bulk, requests, skipped)
+    if cut := truncation.describe("--by sentence and --by document read the whole text"):
+        print(cut, file=sys.stderr if arguments.output is None else sys.stdout)
     return 0
 
 
