@@ -7,4 +7,5 @@
 | `run.yaml`, the options with which a run can be repeated | `run_config.py` |
 | `training.json`, the record of a run | `record.py` |
 | `calibration.json`, the temperatures of the probabilities | `calibration.py` |
+| `train_texts.bin`, hashes of the training texts | `training_texts.py` |
 """

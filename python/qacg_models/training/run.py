@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qacg_models.data import Dataset, file_digest, label_shares
 from qacg_models.data.collators import batch_maker, padding_share
+from qacg_models.data.example_table import distinct
 from qacg_models.errors import InputError
 from qacg_models.inference.saving import declare_task
 from qacg_models.inference.trained_card import write_card
@@ -21,6 +22,7 @@ from qacg_models.runs.calibration import write_calibration
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, Selection, SplitFile, TrainingRecord, write_record
 from qacg_models.runs.run_config import RUN_NAME, write_run_file
+from qacg_models.runs.training_texts import write_training_texts
 from qacg_models.training.arguments import step_limit
 from qacg_models.training.choose_temperatures import SPLIT, calibrate
 from qacg_models.training.encoded_splits import EncodedSplits, encode_splits
@@ -308,6 +310,7 @@ def _write_model(
         tokenizer.backend_tokenizer.no_padding()
         tokenizer.save_pretrained(model)
         write_run_file(model / RUN_NAME, run.dataset.sources, run.dataset.options, run.options, [run.options.seed])
+    write_training_texts(model, (text for (text,) in distinct(run.dataset.splits["train"], "sentence")))
     made_with = made_with | {"machine": made_with["machine"] | {"attention": attention_backends()}}
     write_record(model / RECORD_NAME, _record(run, trainer, seconds, padding, made_with))
 

@@ -1,0 +1,71 @@
+"""`train_texts.bin` in a model folder: hashes of the training texts, to recognise these texts in an evaluation.
+
+`qacg train` writes the file. A model that is saved or uploaded from Python has no such file, because whoever has it can
+test whether a given text was in the training data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+from qacg_models.data.example import text_digest
+from qacg_models.data.sentences import normalized
+from qacg_models.errors import ModelFolderError
+from qacg_models.utils.atomic_files import atomic_write_bytes
+from qacg_models.utils.cells import counted
+
+TEXTS_NAME = "train_texts.bin"
+MOST = 100_000  # stored hashes, 800 kB; of more texts, those with the smallest hashes are stored
+_BYTES = 8
+
+
+def write_training_texts(folder: Path, texts: Iterable[str]) -> None:
+    """Writes the sorted hashes of texts; capitals and repeated spaces do not count.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with atomic_write_bytes(folder / TEXTS_NAME) as handle:
+        handle.write(b"".join(sorted(_hashes(texts))[:MOST]))
+
+
+def describe_training_texts(folder: Path, texts: Iterable[str]) -> str | None:
+    """Returns a line with the number of evaluated texts that were in the training data.
+
+    If not all training texts are stored, only texts with hashes up to the largest stored hash are examined.
+
+    Args:
+        folder: the model folder.
+        texts: the evaluated texts.
+
+    Returns:
+        The line; None if the folder has no train_texts.bin, or no text can be examined.
+
+    Raises:
+        ModelFolderError: the file cannot be read, or is damaged.
+    """
+    path = folder / TEXTS_NAME
+    if not path.is_file():
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelFolderError(f"{path}: cannot be read ({error.strerror or error})") from None
+    stored = [content[start : start + _BYTES] for start in range(0, len(content), _BYTES)]
+    if not stored or len(content) % _BYTES or any(a >= b for a, b in pairwise(stored)):
+        raise ModelFolderError(f"{path}: is damaged; delete it, or train the model again")
+    asked = _hashes(texts)
+    examined = asked if len(stored) < MOST else {one for one in asked if one <= stored[-1]}
+    if not examined:
+        return None
+    found = len(examined & set(stored))
+    sample = "" if len(examined) == len(asked) else f" (a sample of the {len(asked):,} evaluated texts)"
+    were = "was" if 1 in (found, len(examined)) else "were"
+    consequence = "; the metrics on them are optimistic" if found else ""
+    return f"{found:,} of {counted(len(examined), 'text')}{sample} {were} in the training data{consequence}"
+
+
+def _hashes(texts: Iterable[str]) -> set[bytes]:
+    return {text_digest(normalized(text))[:_BYTES] for text in texts}
