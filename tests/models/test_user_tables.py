@@ -309,8 +309,8 @@ def test_wide_empty_cells_are_named_by_their_column(tmp_path):
 
 def test_wide_bad_cell_is_named_by_its_column(tmp_path):
     path = tmp_path / "train.jsonl"
-    path.write_text(json.dumps({"text": "dear", "food": True, "price": "bad"}))
-    with raises("DataError: :1: 'food': expected a text or a finite number, got True"):
+    path.write_text(json.dumps({"text": "dear", "food": ["good"], "price": "bad"}))
+    with raises("DataError: :1: 'food': expected a text, a finite number or a boolean, got ['good']"):
         rows_of(path, wide=True)
 
 
@@ -488,6 +488,24 @@ def test_parquet_of_pandas_has_whole_numbers_and_nothing(tmp_path):
     with raises("DataError: parquet:2: has an empty 'label'"):
         rows_of(tmp_path / "own.parquet")
     assert rows_of(tmp_path / "own.parquet", skip_empty=True) == [("a", "x", "1"), ("c", "x", "2")]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".jsonl", ".parquet", ".xlsx"])
+def test_boolean_labels_are_equal_in_all_formats(tmp_path, suffix):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "b"], "aspect": ["x", "x"], "label": [True, False]})
+    path = tmp_path / f"train{suffix}"
+    if suffix == ".xlsx":
+        pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
+    write = {
+        ".csv": lambda: frame.to_csv(path, index=False),
+        ".json": lambda: frame.to_json(path, orient="records"),
+        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
+        ".parquet": lambda: parquet.write_table(pa.Table.from_pandas(frame), path),
+        ".xlsx": lambda: frame.to_excel(path, index=False),
+    }
+    write[suffix]()
+    assert rows_of(path) == [("a", "x", "True"), ("b", "x", "False")]
 
 
 def test_excel_gives_the_rows_of_the_sheet(tmp_path):

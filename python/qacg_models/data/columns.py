@@ -189,7 +189,8 @@ def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
 def _text(path: Path, line: int, name: str, value: object) -> str:
     """Returns a cell as text; an empty text for a blank cell, None or NaN.
 
-    Finite numbers are accepted, so that 1, 1.0 and "1" are the same id or label.
+    Finite numbers are accepted, so that 1, 1.0 and "1" are the same id or label. Booleans are the texts "True" and
+    "False", which pandas writes to a CSV.
 
     Raises:
         DataError: the cell has another type, or is infinite.
@@ -198,8 +199,8 @@ def _text(path: Path, line: int, name: str, value: object) -> str:
         return value if value.strip() else ""
     if value is None or (isinstance(value, float) and math.isnan(value)):  # how other programs store an empty cell
         return ""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value!r}")
+    if not isinstance(value, int | float):  # a bool is an int
+        raise DataError(path, line, f"{name!r}: expected a text, a finite number or a boolean, got {value!r}")
     if isinstance(value, float) and math.isinf(value):
         raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value}")
     return str(plain_cell(value))
