@@ -63,8 +63,9 @@ def test_plan_without_patience_names_the_time_limit_only(dataset):
     assert plan(chosen, 240, "dev").startswith("training: at most 5 minutes (--minutes); dev")
 
 
-def test_selection_note_of_one_evaluation_names_the_last_step(dataset, tmp_path):
-    options = replace(OPEN, patience=None, eval_every=3, max_steps=3)
+@pytest.mark.parametrize("eval_every", [3, 50])
+def test_selection_note_of_one_evaluation_names_the_last_step(dataset, tmp_path, eval_every):
+    options = replace(OPEN, patience=None, eval_every=eval_every, max_steps=3)
     record = trained(dataset, tmp_path / "m", options).record
     value = f"{record.selected.value:.1%}"
     assert (
@@ -112,6 +113,18 @@ def test_train_stops_when_dev_stops_improving(dataset, tmp_path, monkeypatch):
     assert (record.steps, record.selected.step, record.ended) == (35, 25, "patience")
     assert record.options.epochs is None and record.options.schedule == "steady", "the run can be repeated"
     assert "the last one" not in selection_note(record)
+
+
+def test_selection_note_of_one_epoch_names_the_last_step(dataset, tmp_path):
+    options = replace(OPEN, patience=None, eval_every=0, epochs=1)
+    note = selection_note(trained(dataset, tmp_path / "m", options).record)
+    assert note.startswith("weights of the last step, 15, without checkpoint selection")
+
+
+def test_selection_note_of_a_perfect_checkpoint_has_no_advice(dataset, tmp_path, monkeypatch):
+    set_dev_results(monkeypatch, 0.9, 1, losses=(1.0, 0.9))
+    record = trained(dataset, tmp_path / "m", replace(OPEN, max_steps=10)).record
+    assert selection_note(record) == "checkpoint of step 10 of 10, selected by strict accuracy on dev (100.0%)"
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 """Resumed runs: a killed run gives the model of an uninterrupted one; damaged files are set aside, never used."""
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -74,6 +75,19 @@ def test_resume_ignores_a_half_written_checkpoint(dataset, tmp_path, undisturbed
     assert any((work / ".writing").iterdir())
     assert len(RunFolder(tmp_path / "model").checkpoints()) == OPTIONS.keep_checkpoints
     assert_same_run(train(dataset, tmp_path / "model", OPTIONS, resume=True), undisturbed)
+
+
+def test_resume_prints_no_warning_about_the_best_checkpoint(dataset, tmp_path, caplog):
+    options = replace(OPTIONS, eval_every=7)  # the best checkpoint is one of those that are stored
+    with interrupted(AspectTrainer, "_save_checkpoint", 3):
+        train(dataset, tmp_path / "model", options)
+    library = logging.getLogger("transformers")
+    library.addHandler(caplog.handler)  # its records do not reach the root logger
+    try:
+        train(dataset, tmp_path / "model", options, resume=True)
+    finally:
+        library.removeHandler(caplog.handler)
+    assert "best checkpoint" not in caplog.text
 
 
 @pytest.mark.full

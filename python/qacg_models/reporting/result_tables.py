@@ -83,7 +83,7 @@ def selection_note(record: TrainingRecord) -> str:
             f"weights of the last step, {record.steps}, without checkpoint selection ({metric} on {selected.split}:"
             f" {selected.value:.1%})"
         )
-    elif selected.step == record.steps and record.ended in _ENDINGS:
+    elif selected.step == record.steps and selected.value < 1 and record.ended in _ENDINGS:
         note += f"; this was the last checkpoint, and the metric on {selected.split} was still improving"
         note += f" {_ENDINGS[record.ended]}"
     if selected.split == "test" and record.has_selection:

@@ -10,7 +10,7 @@ from qacg_models.errors import InputError
 from qacg_models.metrics import titles_of
 from qacg_models.models.auto import BACKBONES
 from qacg_models.reporting.result_tables import MAJORITY, TFIDF
-from qacg_models.runs.record import TrainingRecord
+from qacg_models.runs.record import TrainingRecord, has_selection
 from qacg_models.utils.cells import counted, markdown_table, mean_and_deviation
 from qacg_models.utils.plain_text import parse_json, read_text
 
@@ -201,7 +201,7 @@ def _source(rows: Sequence[dict]) -> str:
 
 def _selection(rows: Sequence[dict]) -> str:
     """Returns sentences about the splits that selected checkpoints, and about runs without selection."""
-    selected = [row for row in rows if _has_selection(row)]
+    selected = [row for row in rows if has_selection(row["options"], row["selected"]["step"], row.get("steps"))]
     if not selected:
         return "Weights of the last step, without checkpoint selection."
     splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))
@@ -211,11 +211,6 @@ def _selection(rows: Sequence[dict]) -> str:
     if "test" in splits:
         parts.append("Metrics on test are optimistic if the checkpoint was selected on test.")
     return " ".join(parts)
-
-
-def _has_selection(row: dict) -> bool:
-    """Returns whether evaluations selected the checkpoint of a run; True for old records, which have no `steps`."""
-    return not row["options"].get("eval_every") == row["selected"]["step"] == row.get("steps")
 
 
 def _short(commit: str | None) -> str:

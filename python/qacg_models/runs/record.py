@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from qacg_models.configs.limits import MOST, limit
 from qacg_models.data.data_warnings import DataWarning
@@ -139,7 +141,7 @@ class TrainingRecord:
     @property
     def has_selection(self) -> bool:
         """Whether evaluations selected the checkpoint; False if only the last step was evaluated."""
-        return not self.options.eval_every == self.selected.step == self.steps
+        return has_selection(vars(self.options), self.selected.step, self.steps)
 
     def to_json(self) -> dict:
         """Returns the record as values that JSON supports."""
@@ -167,6 +169,22 @@ class TrainingRecord:
             return METRIC_CLASSES[task.metrics].from_json(value, path)
 
         return convert_json(cls, given, "", {Metrics: metrics_of_task})
+
+
+def has_selection(options: Mapping[str, Any], selected: int, steps: int | None) -> bool:
+    """Returns whether evaluations selected the checkpoint; False if only the last step was evaluated.
+
+    Args:
+        options: the options of training, by name.
+        selected: step of the checkpoint.
+        steps: number of steps of the training; None if it is unknown.
+    """
+    if steps is None or selected < steps:
+        return True
+    if options.get("eval_every"):
+        return steps > options["eval_every"]
+    # Evaluations are once per epoch. The number of steps of an epoch is not known here.
+    return options.get("epochs") != 1 or options.get("max_steps") is not None
 
 
 def read_record(folder: Path | str) -> TrainingRecord:

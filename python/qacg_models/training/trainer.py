@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers.trainer import TRAINER_STATE_NAME
 
 from qacg_models.data.collators import slice_batch
 from qacg_models.runs.options import TrainingOptions
@@ -103,7 +104,11 @@ class AspectTrainer(Trainer):
                 super()._save_checkpoint(model, trial)
             finally:
                 self.saving_to = None
+            # The Trainer stores a path in the temporary folder, and warns in a resumed run that it does not exist. The
+            # best weights are in a folder of their own (`_determine_best_metric`).
+            self.state.best_model_checkpoint = None
             if is_main():
+                self.state.save_to_json(path / TRAINER_STATE_NAME)
                 if self.average is not None:
                     self.average.save(path)
                 RunState(self.seconds(), self.micro_batches.count).write(path)
