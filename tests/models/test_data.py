@@ -23,6 +23,7 @@ from qacg_models.data.formats import find_format
 from qacg_models.data.sentihood_json import prepared
 from qacg_models.data.splitting import split_dev
 from qacg_models.data.task import SEMEVAL, SENTIHOOD
+from untrained import OWN
 
 
 def read_sentihood(path):
@@ -610,6 +611,22 @@ def test_split_column_dev_only_name_raises(tmp_path, held_out, got):
     rows = ["a,price,good,train", "b,service,bad,", held_out, "d,price,bad,dev"]
     with raises(f"DataError: own.csv:4: {got}"):
         load_data(write_marked(tmp_path / "own.csv", rows), ("train", "dev"))
+
+
+def test_split_column_dev_only_target_raises(tmp_path):
+    rows = ["a,food,good,,x", "b,food,bad,train,x", "c,food,good,dev,y", "d,food,bad,dev,x"]
+    path = write_marked(tmp_path / "own.csv", rows, "text,aspect,label,split,who")
+    options = DataOptions(target_column="who")
+    with raises("DataError: own.csv:4: context: expected one of the training contexts (x - food), got 'y - food'"):
+        load_data(path, ("train", "dev"), options)
+    write_marked(path, [row for row in rows if not row.startswith("c")], "text,aspect,label,split,who")
+    assert load_data(path, ("train", "dev"), options).contexts == ("x - food",)
+
+
+def test_split_column_without_training_rows_and_task_raises(tmp_path):
+    path = write_marked(tmp_path / "own.csv", ["a,food,good,dev", "b,food,bad,dev"])
+    with raises("DataError: own.csv: split: expected training rows with texts that are not in dev or test, got none"):
+        load_data(path, ("train", "dev"), task=OWN)
 
 
 def test_split_column_of_a_dev_file_gives_its_aspects(tmp_path):

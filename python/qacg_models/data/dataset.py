@@ -139,7 +139,7 @@ def load_data(
         raise DataError(sources[0], None, f"expected at least one of the splits {', '.join(splits)}, got none")
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options, divided)
-    tables, contexts, left_out = _read_tables(data_format, files, task, options)
+    tables, contexts, left_out = _read_tables(data_format, files, task, options, divided)
     _check_marks({split: table for split, table in tables.items() if not (divided and split == "train")}, files)
     rows: dict[str, Sequence[Example]] = {**tables}
     notes, dev_origin = [*_notes(data_format, task, files), *left_out], ""
@@ -311,18 +311,31 @@ def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Pa
 
 
 def _read_tables(
-    data_format: Format, files: dict[str, tuple[Path, ...]], task: Task, options: DataOptions
+    data_format: Format, files: dict[str, tuple[Path, ...]], task: Task, options: DataOptions, divided: bool
 ) -> tuple[dict[str, ExampleTable], tuple[str, ...], tuple[str, ...]]:
-    """Returns the rows of each split, the contexts, and a line for each file with skipped rows."""
+    """Returns the rows of each split, the contexts, and a line for each file with skipped rows.
+
+    The contexts are those of the training files. If `divided`, rows that the column `split` marks as dev or test are
+    left out.
+    """
     names = options.columns()
     skipped = {file: RowProblems(file) for parts in files.values() for file in parts} if options.skip_empty else {}
     tables = {
         split: ExampleTable(_examples(data_format, parts, task, names, skipped)) for split, parts in files.items()
     }
-    contexts = context_names([tables["train"]] if "train" in tables else tables.values(), task)
+    contexts = context_names(_training_tables(tables, divided), task)
     for split, parts in files.items():
-        check_contexts(tables[split], contexts, parts[0])  # only train can have several files
+        check_contexts(tables[split], contexts, ", ".join(map(str, parts)))
     return tables, contexts, tuple(skipped_notes(skipped.values()))
+
+
+def _training_tables(tables: dict[str, ExampleTable], divided: bool) -> list[ExampleTable]:
+    """Returns the tables that define the contexts (`_read_tables`); all tables if none has training rows."""
+    if "train" not in tables:
+        return [*tables.values()]
+    rows = tables["train"]
+    marked = rows.where(lambda marks: [mark not in ("dev", "test") for mark in marks], "split") if divided else rows
+    return [marked if marked else rows]  # without training rows, `split_by_column` raises an error
 
 
 def _examples(
