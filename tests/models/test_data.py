@@ -438,6 +438,12 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
         DataOptions(text_column="label")
 
 
+def test_find_format_unknown_name_raises(tmp_path):
+    names = "auto, sentihood-tsv, sentihood-json, semeval-csv, semeval-xml or columns"
+    with raises(f"ValueError: name: expected {names}, got 'csv'"):
+        find_format(tmp_path, "csv")
+
+
 @pytest.mark.parametrize(
     "text,line,reason",
     [

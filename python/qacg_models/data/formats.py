@@ -134,9 +134,12 @@ def find_format(path: Path, name: str = "auto") -> Format:
         name: one of NAMES; or "auto" for detection by file names and suffixes and, for .tsv, by the header.
 
     Raises:
+        ValueError: `name` is neither "auto" nor one of NAMES.
         DataError: `path` does not exist; no format fits its files; its files have several formats, which do not all
             have the same task; or two files are for the same split.
     """
+    if name not in ("auto", *NAMES):
+        raise ValueError(f"name: expected auto, {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
     if name != "auto":
