@@ -210,6 +210,15 @@ def test_classification_matches_an_independent_count():
     assert plain.macro_f1 == figures.macro_f1
 
 
+def test_macro_f1_leaves_out_labels_without_gold_rows():
+    gold = np.where(GOLD == 1, 2, GOLD)
+    guess = PROBABILITIES.argmax(axis=1)
+    assert (guess == 1).any(), "the label without gold rows is predicted"
+    figures = ClassificationJudge([*range(len(gold))], gold, PROBABILITIES, has_absent=True)()
+    assert figures.macro_f1 == pytest.approx(f1_score(gold, guess, labels=np.unique(gold), average="macro"))
+    assert figures.macro_f1 > f1_score(gold, guess, average="macro")
+
+
 def test_auc_with_weights_and_ties():
     score = RNG.integers(0, 6, 200) / 5
     truth, weights = RNG.random(200) < 0.3, RNG.integers(0, 4, 200).astype(float)

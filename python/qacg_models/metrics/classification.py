@@ -1,7 +1,8 @@
 """Metrics of data with the user's labels and aspects; sentences need not have a row for every aspect.
 
 - accuracy: share of rows that are predicted correctly;
-- macro-F1: mean F1 of the labels that occur as true labels;
+- macro-F1: mean F1 of the labels that occur as true labels, as `f1_score(gold, predicted, labels=np.unique(gold),
+  average="macro")` of scikit-learn; labels that are only predicted are not averaged;
 - strict accuracy: share of groups (a sentence, or a sentence and a target) whose rows are all predicted correctly.
 
 If a label means "no opinion", there are two more:
