@@ -82,12 +82,27 @@ def rows_by_table(rows, corner):
     return tables
 
 
-def test_summary_months_are_in_order(model, reviews):
+def test_summary_months_are_in_order(model, reviews, capsys):
     assert predict(model, "--output", "out.csv", "--summary", "page.html", "--date-column", "day") == 0
     page = Path("page.html").read_text(encoding="utf-8")
     months = [row[0] for row in rows_by_table(Tree(page).rows, "month")[0]]
     assert months == ["2024-01", "2024-02", "2024-03", "2024-04", NO_DATE]
     assert "3 predictions have a date that could not be read" in page
+    assert "no readable date in the column 'day': 3 of 90 predictions, such as 'yesterday';" in capsys.readouterr().out
+
+
+def test_summary_readable_dates_print_no_notice(model, reviews, capsys):
+    reviews.write_text(reviews.read_text(encoding="utf-8").replace("yesterday", "9.1.2024"), encoding="utf-8")
+    assert predict(model, "--output", "out.csv", "--summary", "page.html", "--date-column", "day") == 0
+    assert "no readable date" not in capsys.readouterr().out
+
+
+def test_summary_of_many_months_counts_unreadable_dates():
+    months = [f"{2000 + number // 12}-{number % 12 + 1:02}" for number in range(MOST_GROUPS)]
+    summary = Summary(OWN.labels, date_column="day")
+    for day in (*months, "", "soon", "later"):
+        summary.add(Prediction("text", "food", "good", 0.9, False, {"day": day}))
+    assert (summary.undated, summary.first_undated) == (3, "soon")
 
 
 def test_summary_sentences_are_the_most_probable(model, reviews):

@@ -87,6 +87,8 @@ class Summary:
             MOST_GROUPS keys; all further values or months are counted under the additional key OTHER.
         skipped: number of texts without a prediction.
         uncertain: number of predictions marked as uncertain.
+        undated: number of predictions without a readable date.
+        first_undated: the first cell of the date column that cannot be read; empty if there is none.
     """
 
     labels: tuple[str, ...]
@@ -98,6 +100,8 @@ class Summary:
     by_month: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     skipped: int = 0
     uncertain: int = 0
+    undated: int = 0
+    first_undated: str = ""
     _telling: dict[tuple[str, str], list[tuple[float, str]]] = field(default_factory=dict)
 
     def add(self, one: Prediction) -> None:
@@ -113,7 +117,11 @@ class Summary:
         if self.group_column is not None:
             self._count(self.by_group, one.others[self.group_column].strip() or EMPTY, one)
         if self.date_column is not None:
-            self._count(self.by_month, month_of(one.others[self.date_column]) or NO_DATE, one)
+            month = month_of(one.others[self.date_column])
+            if month is None:
+                self.undated += 1
+                self.first_undated = self.first_undated or one.others[self.date_column].strip()
+            self._count(self.by_month, month or NO_DATE, one)
         best = self._telling.setdefault((one.context, one.label), [])
         entry = (one.probability, one.text[:_LONGEST])
         if any(text == entry[1] for _, text in best):

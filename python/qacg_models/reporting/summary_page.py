@@ -107,10 +107,9 @@ def _months(summary: Summary) -> Section:
     section = Section(f"By month of {summary.date_column}")
     order = sorted(summary.by_month, key=lambda value: (value in (OTHER, NO_DATE), value))
     _add_tables(section, summary, summary.by_month, order, "month")
-    if unread := summary.by_month.get(NO_DATE):
-        count = sum(one.total() for one in unread.values())
+    if summary.undated:
         section.text(
-            f"{counted(count, 'prediction has', 'predictions have')} a date that could not be read. Readable:"
+            f"{counted(summary.undated, 'prediction has', 'predictions have')} a date that could not be read. Readable:"
             " 2024-05-31, 2024-05 and 31.05.2024.",
             "note",
         )

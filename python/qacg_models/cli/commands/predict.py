@@ -237,6 +237,12 @@ def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
     source = "the texts of --text" if arguments.input is None else arguments.input.name
     write_summary(arguments.summary, summary, source, arguments.by)
     print(f"summary in {arguments.summary} (open it in a browser)")
+    if summary.undated:
+        got = f", such as {summary.first_undated!r}" if summary.first_undated else ""
+        print(
+            f"no readable date in the column {arguments.date_column!r}: {summary.undated:,} of"
+            f" {counted(summary.total, 'prediction')}{got}; write dates as 2024-05-31, 2024-05 or 31.05.2024"
+        )
 
 
 def _columns(arguments: argparse.Namespace):
