@@ -438,6 +438,15 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
         DataOptions(text_column="label")
 
 
+@pytest.mark.parametrize("name", ["train.csv.gz", "train.jsonl.GZ", "train.csv.zip"])
+def test_find_format_compressed_file_raises(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"\x1f\x8b")
+    for given, chosen in ((path, "auto"), (path, "columns"), (tmp_path, "auto")):
+        with raises(f"DataError: {name}: expected a file that is not compressed, got {path.suffix}; decompress it"):
+            find_format(given, chosen)
+
+
 def test_find_format_unknown_name_raises(tmp_path):
     names = "auto, sentihood-tsv, sentihood-json, semeval-csv, semeval-xml or columns"
     with raises(f"ValueError: name: expected {names}, got 'csv'"):

@@ -273,6 +273,14 @@ def test_predict_half_deleted_parts_are_ignored(ask, tmp_path):
         bulk(ask).write(requests(), output, model_digest="n", resume=True)
 
 
+@pytest.mark.parametrize("flags", [[], ["--input-format", "csv"]])
+def test_predict_compressed_input_raises(model, tmp_path, capsys, flags):
+    source = tmp_path / "texts.csv.gz"
+    source.write_bytes(b"\x1f\x8b")
+    assert run(model, "--input", source, *flags, "--text-column", "text") == 2
+    assert "expected a file that is not compressed, got .gz; decompress it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("choice", [{}, {"resume": True}, {"overwrite": True}])
 def test_predict_second_run_raises(ask, tmp_path, choice):
     output, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.parts" / "00000000"

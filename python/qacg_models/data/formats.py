@@ -7,6 +7,7 @@ from pathlib import Path
 from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
 from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError, Example, checked
+from qacg_models.data.lines import check_uncompressed
 from qacg_models.data.records import examples_of
 from qacg_models.data.row_problems import RowProblems, filled
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
@@ -135,13 +136,15 @@ def find_format(path: Path, name: str = "auto") -> Format:
 
     Raises:
         ValueError: `name` is neither "auto" nor one of NAMES.
-        DataError: `path` does not exist; no format fits its files; its files have several formats, which do not all
-            have the same task; or two files are for the same split.
+        DataError: `path` does not exist; it is compressed; no format fits its files; its files have several formats,
+            which do not all have the same task; or two files are for the same split.
     """
     if name not in ("auto", *NAMES):
         raise ValueError(f"name: expected auto, {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
     if not path.exists():
         raise DataError(path, None, "no such folder or file")
+    if path.is_file():
+        check_uncompressed(path)
     if name != "auto":
         return next(one for one in FORMATS if one.name == name)
     if path.is_file():
@@ -152,6 +155,8 @@ def find_format(path: Path, name: str = "auto") -> Format:
         if any((file := one.file(path, split)) is not None and one.recognises(file) for split in SPLITS)
     ]
     if not found:
+        for file in sorted(path.iterdir()):
+            check_uncompressed(file)
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
         reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")

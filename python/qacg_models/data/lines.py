@@ -14,6 +14,13 @@ _SPACE = re.compile(r"\s*")
 
 
 STANDARD_INPUT = Path("-")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+
+def check_uncompressed(path: Path) -> None:
+    """Raises DataError, with advice, for a path with the suffix of a compressed file."""
+    if path.suffix.lower() in COMPRESSED:
+        raise DataError(path, None, f"expected a file that is not compressed, got {path.suffix}; decompress it")
 
 
 def open_file(path: Path, encoding: str = UTF_8):

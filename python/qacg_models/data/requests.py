@@ -6,7 +6,7 @@ from pathlib import Path
 
 from qacg_models.data.columns import TABLES, Columns, records
 from qacg_models.data.example import DataError
-from qacg_models.data.lines import STANDARD_INPUT, numbered_lines, open_file
+from qacg_models.data.lines import STANDARD_INPUT, check_uncompressed, numbered_lines, open_file
 from qacg_models.data.row_problems import RowProblems, filled
 from qacg_models.errors import InputError
 
@@ -44,9 +44,11 @@ def format_of(path: Path, data_format: str = "auto") -> str:
         data_format: one of FORMATS; "auto": the suffix of `path`.
 
     Raises:
-        DataError: the file cannot be opened, or `data_format` (the suffix, if "auto") is not in FORMATS.
+        DataError: the file cannot be opened or is compressed, or `data_format` (the suffix, if "auto") is not in
+            FORMATS.
         InputError: standard input has a binary format.
     """
+    check_uncompressed(path)
     if data_format == "auto":
         data_format = path.suffix.lower().removeprefix(".")
     if data_format not in FORMATS:
