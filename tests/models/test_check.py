@@ -5,6 +5,7 @@ import json
 import random
 import statistics
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from errors import error_cases, raises
 from qacg_models.checking.expected_quality import CURVES, expected_quality
 from qacg_models.checking.thorough import model_doubts
+from qacg_models.checking.token_check import LEARNED, TokenCheck
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.metrics.doubts import baseline_doubts, find_doubts
@@ -127,6 +129,22 @@ def test_check_foreign_vocabulary_warns(tmp_path, capsys):
     write(tmp_path / "de.csv", [(text, "food", ("gut", "schlecht")[n % 2]) for n, text in enumerate(texts)])
     assert main(["check", str(tmp_path / "de.csv"), "--from", str(start), "--max-length", "48"]) == 0
     assert "the vocabulary does not suit the language of the texts" in capsys.readouterr().out
+
+
+def test_check_chinese_texts_count_characters_as_words(tmp_path, capsys):
+    texts = ["菜很好吃", "服务员态度很差", "价格太贵了", "汤是冷的"]
+    rows = [(f"{texts[n % 4]} {n}", "food", ("good", "bad")[n % 2]) for n in range(60)]
+    write(tmp_path / "zh.csv", rows)
+    assert main(["check", str(tmp_path / "zh.csv"), "--from", "scratch"]) == 0
+    out = capsys.readouterr().out
+    assert ": 1.00 tokens per word" in out
+    assert "does not suit" not in out
+
+
+def test_check_learned_vocabulary_is_not_advised_again():
+    check = TokenCheck("start", LEARNED, 9, 128, 0, 9, words=10, pieces=30, unknown=0)
+    assert check.lines()[-1].endswith("start from a checkpoint of this language (--from)")
+    assert replace(check, vocabulary="minilm").lines()[-1].endswith("or from random weights (--from scratch)")
 
 
 @pytest.mark.full

@@ -271,6 +271,12 @@ def test_speed_rows_have_the_measurements():
         assert both.eager_mb > 3 * 2 * 300 * 300 * 4 / 1e6
 
 
+def test_text_table_of_chinese_cells_is_aligned():
+    _, _, chinese, latin = text_table(["text", "label"], [["汤是冷的", "bad"], ["the soup", "good"]]).splitlines()
+    assert chinese == "汤是冷的  bad"
+    assert latin == "the soup  good"
+
+
 def test_resident_is_the_field_in_bytes(monkeypatch):
     set_process_status(monkeypatch, "Name:\tpython\nVmHWM:\t  4096 kB\nVmRSS:\t    17 kB\n")
     assert qacg_models.demos.speed._resident("VmHWM") == 4096 * 1024

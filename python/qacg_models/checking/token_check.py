@@ -14,7 +14,9 @@ from qacg_models.utils.cells import counted
 
 EXAMINED = 20_000  # maximum number of examined texts
 MOST_PIECES = 2.0  # tokens per word above which a vocabulary does not suit the texts; English reviews have 1.1 to 1.3
-_WORD = re.compile(r"[^\W\d_]+")
+LEARNED = "learned from the texts"
+_HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters, which BERT's tokenizer separates like words
+_WORD = re.compile(rf"[{_HAN}]|[^\W\d_{_HAN}]+")
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,12 @@ class TokenCheck:
 
     Attributes:
         start: a line that names what training starts from (a checkpoint or random weights), and the reason.
-        vocabulary: tokenizer or checkpoint whose vocabulary is used, or "learned from the texts".
+        vocabulary: tokenizer or checkpoint whose vocabulary is used, or LEARNED.
         texts: number of examined texts.
         max_length: maximum length of the model in tokens.
         cut: number of texts that are truncated, because they are longer than `max_length`.
         longest: length of the longest text in tokens.
-        words: number of words in the examined texts.
+        words: number of words in the examined texts; a Chinese character is a word.
         pieces: number of tokens of the words.
         unknown: number of these tokens that are the unknown token.
     """
@@ -61,9 +63,10 @@ class TokenCheck:
                 f" truncated ({self.cut / self.texts:.1%} of the texts); pass a larger --max-length, or split the texts"
             )
         if per_word > MOST_PIECES or unknown > 0.01:
+            scratch = "" if self.vocabulary == LEARNED else ", or from random weights (--from scratch)"
             found.append(
                 "warning: the vocabulary does not suit the language of the texts; start from a checkpoint of this"
-                " language (--from), or from random weights (--from scratch)"
+                f" language (--from){scratch}"
             )
         return found
 
@@ -93,7 +96,7 @@ def check_tokens(dataset: Dataset, options: TrainingOptions) -> TokenCheck:
     named = chosen.tokenizer or chosen.from_checkpoint
     return TokenCheck(
         start=start,
-        vocabulary="learned from the texts" if named in (None, SCRATCH) else str(named),
+        vocabulary=LEARNED if named in (None, SCRATCH) else str(named),
         texts=len(texts),
         max_length=resolved.max_length,
         cut=sum(length > resolved.max_length for length in lengths),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from types import MappingProxyType
@@ -21,15 +22,22 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         rows: the cells of each row.
     """
     cells = [header, *rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     numbers = _number_columns(header, rows)
 
     def line(row: Sequence[str]) -> str:
-        padded = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numbers)]
+        spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths)]
+        padded = [space + cell if right else cell + space for cell, space, right in zip(row, spaces, numbers)]
         return "  ".join(padded).rstrip()
 
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([line(header), rule, *(line(row) for row in rows)])
+
+
+def _width(text: str) -> int:
+    """Returns the width of a text on the terminal, where a Chinese character is as wide as two Latin letters."""
+    marks = sum(bool(unicodedata.combining(letter)) for letter in text)
+    return len(text) - marks + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Sequence[str] = ()) -> str:
