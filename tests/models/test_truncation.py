@@ -77,6 +77,13 @@ def test_predict_short_texts_prints_no_truncation(model, capsys):
     assert "truncated" not in capsys.readouterr().err
 
 
+def test_predict_table_clips_long_texts(model, capsys):
+    assert main(["predict", str(model), "--text", LONG]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith(f"{LONG[:77]}...  food ")
+    assert all(len(line) < 160 for line in lines)
+
+
 def test_evaluate_prints_the_number_of_truncated_texts(model, tmp_path, capsys):
     with (tmp_path / "rows.csv").open("w", newline="") as handle:
         rows = [[text, aspect, "good"] for text in (SHORT, LONG) for aspect in OWN.aspects]

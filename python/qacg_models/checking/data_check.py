@@ -23,7 +23,7 @@ from qacg_models.metrics.doubts import Doubt
 from qacg_models.reporting.tables import text_table
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.utils.atomic_files import atomic_write
-from qacg_models.utils.cells import counted
+from qacg_models.utils.cells import clipped, counted
 from qacg_models.utils.plain_text import escape_formula
 
 FIELDS = ("line", "text", "aspect", "label", "suggested", "probability", "probability of label")
@@ -67,7 +67,7 @@ class DataCheck:
         if self.doubts and shown:
             cells = [self._cells(one) for one in self.doubts[:shown]]
             for row in cells:
-                row[1] = row[1] if len(row[1]) <= _TEXT else f"{row[1][: _TEXT - 3]}..."
+                row[1] = clipped(row[1], _TEXT)
             parts.append(text_table(FIELDS, cells))
         return "\n".join(parts)
 

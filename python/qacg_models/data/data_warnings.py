@@ -12,7 +12,7 @@ from qacg_models.data.example import Example
 from qacg_models.data.example_table import column_values, counts, distinct
 from qacg_models.data.sentences import normalized
 from qacg_models.data.task import Task
-from qacg_models.utils.cells import counted
+from qacg_models.utils.cells import clipped, counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -258,7 +258,7 @@ def _shown(rows: Sequence[Example], numbers: np.ndarray, task: Task, index: Sequ
     """Returns the context and text that rows share, then line (or index) and label of the first SHOWN rows."""
     group = [rows[int(number)] for number in sorted(numbers)[:SHOWN]]
     text = " ".join(group[0].sentence.split())
-    text = text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
+    text = clipped(text, _TEXT)
     places = [f"line {row.line}" if index is None else f"index {index[row.line - 1]!r}" for row in group]
     named = (f"{place} {task.labels[row.label]!r}" for place, row in zip(places, group) if row.label is not None)
     return f"{group[0].context!r} of {text!r}: {', '.join(named)}"

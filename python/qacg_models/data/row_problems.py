@@ -6,6 +6,7 @@ from pathlib import Path
 
 from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError
+from qacg_models.utils.cells import clipped
 
 LISTED = 20  # maximum number of lines in an error message
 MOST_KINDS = 1000  # maximum number of different problems that are counted, to limit memory
@@ -44,7 +45,7 @@ class RowProblems:
         """
         (problem, (first, *same)), *others = self._lines.items()
         parts = [f"{problem} (also {_lines(same)})" if same else problem]
-        parts += [f"{_lines(lines)}: {_shortened(other)}" for other, lines in others]
+        parts += [f"{_lines(lines)}: {clipped(other, LONGEST)}" for other, lines in others]
         if self.total > self._listed:
             parts.append(f"and {self.total - self._listed:,} more")
         return DataError(self.path, first, "; ".join([*parts, advice]))
@@ -89,10 +90,6 @@ def filled(
         raise problems.error(f"{advice}, or pass --skip-empty to leave such rows out")
     if problems.total and not whole:
         raise DataError(path, None, f"expected at least one row without an empty cell, got none ({problems.summary()})")
-
-
-def _shortened(problem: str) -> str:
-    return problem if len(problem) <= LONGEST else f"{problem[: LONGEST - 3]}..."
 
 
 def _lines(lines: list[int]) -> str:

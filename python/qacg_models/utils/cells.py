@@ -16,6 +16,11 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
+def clipped(text: str, most: int = 80) -> str:
+    """Returns a text of at most `most` characters: the text, or its beginning with "..."."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def percent(share: float | None) -> str:
     """Formats a share in per cent, with one decimal and without the % sign; "n/a" for NaN and None."""
     return "n/a" if share is None or math.isnan(share) else f"{100 * share:.1f}"

@@ -20,7 +20,7 @@ from qacg_models.cli.interruption import with_resume
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
-from qacg_models.utils.cells import counted
+from qacg_models.utils.cells import clipped, counted
 from qacg_models.utils.output_lock import parts_path
 
 if TYPE_CHECKING:
@@ -390,7 +390,7 @@ def _table(bulk: BulkPrediction, requests: Iterator[Request]) -> str:
             context = bulk.ask.trained.task.context(answer.target, answer.aspect)
             marks = [] if bulk.lines.min_confidence is None else [bulk.lines.certainty(answer)]
             shares = (f"{p:.3f}" for p in answer.probabilities.values())
-            rows.append([answer.text, context, answer.label, *marks, *shares])
+            rows.append([clipped(answer.text), context, answer.label, *marks, *shares])
     least = bulk.lines.min_confidence
     header = ["text", "aspect", "label", *([] if least is None else ["certainty"])]
     table = text_table([*header, *(f"p({label})" for label in bulk.ask.labels)], rows)

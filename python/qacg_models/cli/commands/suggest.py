@@ -12,7 +12,7 @@ from qacg_models.cli.flags import check_range
 from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.errors import InputError
 from qacg_models.suggestion import ASPECTS
-from qacg_models.utils.cells import counted
+from qacg_models.utils.cells import clipped, counted
 
 if TYPE_CHECKING:
     from qacg_models.data.columns import Columns
@@ -213,7 +213,7 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
         if one.phrases:
             print(f"   phrases: {', '.join(one.phrases)}")
         for place in one.picked[:2]:
-            print(f"   - {sentences[place]}")
+            print(f"   - {clipped(sentences[place], 200)}")
     if len(proposals) < (arguments.aspects or 0):
         nouns = counted(len(proposals), "noun is", "nouns are")
         print(f"requested {counted(arguments.aspects, 'aspect')}; only {nouns} frequent enough.")
