@@ -311,13 +311,11 @@ def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, i
 
 
 def _number(name: str, value: object) -> float:
-    """The value as a float; raises TypeError if it is no number, and ValueError if it is too large or requires grad."""
-    if isinstance(value, Tensor) and value.requires_grad:
-        raise ValueError(
-            f"{name}: expected a number without gradient, got a tensor that requires grad. Pass {name}.detach()"
-        )
+    """The value as a float; raises TypeError if it is no number, and ValueError if it is too large."""
+    if isinstance(value, Tensor):  # float() would synchronise with a GPU, and torch.compile cannot trace the checks
+        raise TypeError(f"{name}: expected a number, got a tensor. Pass {name}.item(), which has no gradient")
     try:
-        if isinstance(value, (str, bytes)) or (isinstance(value, Tensor) and value.numel() != 1):
+        if isinstance(value, (str, bytes)):
             raise TypeError
         return float(value)  # type: ignore[arg-type]
     except TypeError:
@@ -331,7 +329,7 @@ def finite_number(name: str, value: object) -> float:
 
     Raises:
         TypeError: the value is no number.
-        ValueError: the value is infinite, NaN or beyond the range of float32, or a tensor that requires grad.
+        ValueError: the value is infinite, NaN or beyond the range of float32.
     """
     # The usual class first, without a function call, to save launch overhead; `probability` does the same.
     number: float = value if value.__class__ is float else _number(name, value)  # type: ignore[assignment]
@@ -356,7 +354,7 @@ def checked_quasi_bias(bias: object) -> float | Literal["-log(keys)"]:
 
 
 def probability(name: str, value: object) -> float:
-    """The value as a float; raises TypeError if it is no number, ValueError if it is not in [0, 1) or requires grad."""
+    """The value as a float; raises TypeError if it is no number, and ValueError if it is not in [0, 1)."""
     number: float = value if value.__class__ is float else _number(name, value)  # type: ignore[assignment]
     if not 0.0 <= number < 1.0:
         raise ValueError(f"{name}: expected a probability in [0, 1), got {number}")
