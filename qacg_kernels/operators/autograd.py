@@ -96,7 +96,11 @@ def _backward_below_autograd(backend: str, problem: Problem, saved: Saved) -> Gr
 
 def _save(ctx, problem: Problem, o: ForwardOutputs) -> None:
     """Saves in `ctx` what `_differentiate` reads: inputs, results and options of a call."""
-    ctx.save_for_backward(*problem.tensors(), *o[1:])
+    tensors = problem.tensors()
+    differentiable, others = tensors[: len(DIFFERENTIABLE)], tensors[len(DIFFERENTIABLE) :]
+    # Autograd saves no tensor of inference mode, such as a mask or a length that a program keeps from evaluation.
+    others = [t.clone() if t is not None and t.is_inference() else t for t in others]
+    ctx.save_for_backward(*differentiable, *others, *o[1:])
     ctx.options = problem.options()
     ctx.set_materialize_grads(False)
 

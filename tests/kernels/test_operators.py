@@ -1,5 +1,7 @@
 """The torch.library operators: schema, fake implementations, autograd, raw calls, autocast."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from full_members import member, members
@@ -118,6 +120,24 @@ def test_call_does_not_change_its_inputs(backend, dtype, device):
     before = {name: t.clone() for name, t in everything.items() if isinstance(t, torch.Tensor)}
     evaluate(inputs, through_backend(backend))
     assert_same_bits({name: everything[name] for name in before}, before)
+
+
+INFERENCE_CASES = (
+    Case("inference: mask, lengths", mask="boolean_keys", key_lengths=(9, 17), dropout_p=0.2, quasi_bias="per_query"),
+    Case("inference: additive mask", gate="shared", bias="shared", mask="additive"),
+    Case("inference: packed", sequences=(3, 0, 5), gate="shared", dropout_p=0.2),
+)
+
+
+@pytest.mark.parametrize("case", INFERENCE_CASES, **ids)
+def test_options_of_inference_mode_can_be_used_in_training(case, backend, device):
+    """Programs keep masks and lengths that an evaluation made; torch's attention also accepts boolean ones."""
+    inputs = make_inputs(case, torch.float32, device)
+    expected = evaluate(inputs, through_backend(backend))
+    with torch.inference_mode():
+        options = {name: t.clone() if isinstance(t, torch.Tensor) else t for name, t in inputs.options.items()}
+    assert any(isinstance(t, torch.Tensor) and t.is_inference() for t in options.values())
+    assert_same_bits(evaluate(replace(inputs, options=options), through_backend(backend)), expected)
 
 
 def test_output_with_heads_inside_may_be_changed_in_place():
