@@ -128,6 +128,24 @@ def test_driver_older_than_library_names_the_remedy(monkeypatch):
     assert "got one for 12.8. Update the driver, or compile the library with nvcc 12: QACG_BUILD_CUDA=1" in reason
 
 
+@pytest.mark.parametrize(
+    ("capability", "driver", "supported"),
+    [((10, 3), 13000, True), ((11, 0), 13000, False), ((11, 0), 13010, True), ((11, 0), 14000, True)],
+)
+def test_driver_older_than_ptx_supports_machine_code_only(capability, driver, supported, machine, monkeypatch):
+    machine(capability, "8.0", "9.0a", "10.0+PTX", "12.0")
+    monkeypatch.setattr(cuda, "_versions", (driver, 13010))
+    assert (reasons(cuda) == []) == supported
+
+
+def test_driver_older_than_ptx_names_the_remedies(machine, monkeypatch):
+    machine((11, 0), "8.0", "10.0+PTX")
+    monkeypatch.setattr(cuda, "_versions", (13000, 13010))
+    (reason,) = reasons(cuda)
+    assert reason.startswith("driver: expected one for CUDA 13.1 or newer, since for compute capability 11.0")
+    assert "got one for 13.0. Update the driver; to build it for this GPU, run TORCH_CUDA_ARCH_LIST=11.0 " in reason
+
+
 def test_cuda_library_of_other_version_is_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(cuda, "_missing", [])
     monkeypatch.setattr(cuda, "library", lambda name: tmp_path / "_cuda.so")

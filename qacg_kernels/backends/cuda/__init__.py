@@ -110,12 +110,16 @@ def _driver_too_old(driver: int, compiled: int) -> list[str]:
     """
     if driver // 1000 >= compiled // 1000:
         return []
-    supported, needed = (f"{version // 1000}.{version % 1000 // 10}" for version in (driver, compiled))
     return [
         f"driver: expected one for CUDA {compiled // 1000}.0 or newer, since the CUDA library was compiled with "
-        f"{needed}, got one for {supported}. Update the driver, or compile the library with nvcc {driver // 1000}: "
-        f"{_BUILD} in a checkout"
+        f"{_text(compiled)}, got one for {_text(driver)}. Update the driver, or compile the library with nvcc "
+        f"{driver // 1000}: {_BUILD} in a checkout"
     ]
+
+
+def _text(version: int) -> str:
+    """A version of CUDA, e.g. "12.8" for 12080."""
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def not_for(device: torch.device) -> list[str]:
@@ -159,16 +163,25 @@ def capability(device: torch.device) -> tuple[int, int]:
 @constant_when_traced
 def _no_code_on(device: torch.device) -> tuple[str, ...]:
     """Returns a tuple with the reason why the library cannot run on a device; empty if it can."""
-    return _no_code_for(capability(device), _gpus)
+    return _no_code_for(capability(device), _gpus, *_versions)
 
 
 @functools.cache
-def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...]) -> tuple[str, ...]:
+def _no_code_for(capability: tuple[int, int], gpus: tuple[str, ...], driver: int, compiled: int) -> tuple[str, ...]:
     number = ".".join(map(str, capability))
     if capability < OLDEST_CAPABILITY:
         return (f"compute capability: expected 8.0 or newer, got {number}",)
-    if any(runs_on(gpu, capability) for gpu in gpus):
+    if any(runs_on(gpu.removesuffix("+PTX"), capability) for gpu in gpus):
         return ()
+    if any(runs_on(gpu, capability) for gpu in gpus):
+        # A driver runs the machine code of every compiler of its major version, but PTX of no newer compiler.
+        if driver >= compiled:
+            return ()
+        return (
+            f"driver: expected one for CUDA {_text(compiled)} or newer, since for compute capability {number} the CUDA "
+            f"library has only PTX, which was compiled with {_text(compiled)}, got one for {_text(driver)}. Update the "
+            f"driver; {how_to_build_for(number)}",
+        )
     return (
         f"the GPU has compute capability {number} and the library has code for {', '.join(gpus)}; "
         f"{how_to_build_for(number)}",
