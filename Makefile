@@ -139,6 +139,8 @@ test-gpu: $(READY)-cuda ## The operator tests on the GPU of this machine: OUT=di
 	PYTHONPATH=.:tests/support $(PY) tests/kernel_suite.py --out $(OUT)
 
 sanitize-gpu: OUT = build/sanitize
+sanitize-gpu: override AMD_DEVICES =
+sanitize-gpu: GPU_KINDS = NVIDIA
 sanitize-gpu: $(READY)-cuda ## The CUDA kernels under compute-sanitizer, on a GPU: OUT=dir
 	PYTHONPATH=.:tests/support $(PY) tests/sanitize.py $(OUT)
 
@@ -211,9 +213,10 @@ $(READY): $(SOURCES)
 # used the GPU, so the driver counts too. /dev/dxg is the GPU in Windows' subsystem for Linux, /dev/kfd one of AMD.
 NVIDIA_DEVICES ?= /dev/nvidiactl /proc/driver/nvidia/version /dev/dxg
 AMD_DEVICES ?= /dev/kfd
+GPU_KINDS = NVIDIA or AMD
 $(READY)-cuda: $(SOURCES) $(if $(wildcard qacg_kernels/_cuda.so),,$(if $(wildcard $(NVIDIA_DEVICES)),always))
 	@test -n "$(wildcard $(NVIDIA_DEVICES) $(AMD_DEVICES))" || \
-		{ echo "make $(MAKECMDGOALS): expected an NVIDIA or AMD GPU, got none of $(NVIDIA_DEVICES) $(AMD_DEVICES). Run it on a machine with one."; exit 2; }
+		{ echo "make $(MAKECMDGOALS): expected an $(GPU_KINDS) GPU, got none of $(NVIDIA_DEVICES) $(AMD_DEVICES). Run it on a machine with one."; exit 2; }
 	export QACG_BUILD_CUDA=$${QACG_BUILD_CUDA:-$(if $(wildcard $(NVIDIA_DEVICES)),1,0)}; $(install)
 	touch $(READY) $@
 

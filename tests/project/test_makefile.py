@@ -31,7 +31,7 @@ def installations(tmp_path):
     python.write_text(PYTHON)
     python.chmod(0o755)
 
-    def run(goal, status=0, nvidia="Makefile", amd="", **variables):
+    def run(goal, status=0, nvidia="Makefile", amd="", expected="NVIDIA or AMD", **variables):
         environment = {n: v for n, v in os.environ.items() if n not in ("QACG_BUILD_CUDA", "MAKEFLAGS")} | variables
         command = [
             "make",
@@ -45,7 +45,7 @@ def installations(tmp_path):
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stderr
         if status:
-            assert f"make {goal}: expected an NVIDIA or AMD GPU, got none" in done.stdout
+            assert f"make {goal}: expected an {expected} GPU, got none" in done.stdout
         record = tmp_path / "installations"
         return record.read_text().split() if record.exists() else []
 
@@ -59,9 +59,14 @@ def test_gpu_target_builds_the_cuda_library_once(goal, installations):
     assert installations("lint") == ["1"], "lint needs no other library"
 
 
-@pytest.mark.parametrize("goal", ["test-gpu", "bench-gpu", "sanitize-gpu", "gpu-report"])
+@pytest.mark.parametrize("goal", ["test-gpu", "bench-gpu", "gpu-report"])
 def test_gpu_target_without_gpu_installs_nothing(goal, installations):
     assert installations(goal, status=2, nvidia="no/such/device") == []
+
+
+@pytest.mark.parametrize("amd", ["", "Makefile"])
+def test_sanitize_gpu_without_nvidia_gpu_installs_nothing(amd, installations):
+    assert installations("sanitize-gpu", status=2, nvidia="no/such/device", amd=amd, expected="NVIDIA") == []
 
 
 def test_gpu_target_installs_again_with_the_library(installations):
