@@ -185,7 +185,7 @@ def _add_queries(
             shift = tl.where(present, shift, INFINITY)  # else exp2 of a large mask value could overflow
         p = tl.exp2(scores * factor - shift[None, :])
         if not config.fast_sigmoid:
-            if config.whole_row and config.block_d <= 128:
+            if _normalises_again(config):
                 # Rounding the shift of large scores makes p sum to 1 + e instead of 1, and delta (eq. 10) carries e
                 # into dT. So p is normalised again, but not for 16-bit inputs, where the rounding of dT exceeds e.
                 row_total = tl.sum(p, 0)
@@ -398,11 +398,20 @@ def _row_factors(rows, present, call, saved, grads, place, config: tl.constexpr)
 @triton.jit
 def _new_row_factors(rows, present, call, saved, place, config: tl.constexpr):
     shift = load_rows(saved.row_max, place, rows, present)
-    if config.fast_sigmoid or (config.whole_row and config.block_d <= 128):
+    if config.fast_sigmoid or _normalises_again(config):
         row_sum = load_rows(saved.row_sum, place, rows, present)
         shift += tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum))
     lam, lq, lk = _row_gate(rows, present, call, saved, place, config)
     return shift, call.factors.quasi * lam, lq, lk
+
+
+@triton.constexpr_function
+def _normalises_again(config):
+    """Whether, for 32-bit inputs, the kernel divides P by its sum over the tile, and not by the saved sum of the row.
+
+    Holds for single-tile rows of at most 128 features, because with the saved sum some of their kernels would spill.
+    """
+    return config.whole_row and config.block_d <= 128
 
 
 @triton.jit
@@ -410,8 +419,7 @@ def _inverse_sum(rows, present, saved, place):
     """Returns 1 / the sum of exponentials of each row, (rows).
 
     In float32, the shift does not include the logarithm of this sum: added to the row's maximum, it would be rounded to
-    the maximum's precision, and this rounding would be the largest error of P. Single-tile rows of at most 128 features
-    are the exception, because some of their kernels would spill registers.
+    the maximum's precision, and this rounding would be the largest error of P. `_normalises_again` has the exception.
     """
     row_sum = load_rows(saved.row_sum, place, rows, present)
     return 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
