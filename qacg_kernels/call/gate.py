@@ -1,8 +1,12 @@
 """The parameters of the gate lambda (MATH.md, eq. 4 to 6)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import GetAttrKey, KeyEntry, register_pytree_node
 
 # The operators and csrc/common/checks.h identify a form by its index in this tuple.
 FORMS = ("row", "column")
@@ -14,7 +18,8 @@ class GateParameters:
 
     The gates are lq = sigmoid(Q . query + Qc . context_query + query_bias) for a call's query Q and context query Qc,
     and lk = sigmoid(K . key + Kc . context_key + key_bias) for its key K and context key Kc. All tensors have the dtype
-    and device of the call's query.
+    and device of the call's query. The class is registered as a pytree, so that torch.func, torch.vmap, torch.export
+    and make_fx find the tensors in an argument of this class.
 
     Attributes:
         query, context_query, key, context_key: gate vectors, (D) shared by all heads or (H, D).
@@ -42,3 +47,35 @@ class GateParameters:
     beta: float = 1.0
     gamma: float = 1.0
     form: str = "row"
+
+
+# Biases first: torch.export replaces the names of tensors in source text one by one, and "key_bias" begins with "key".
+_TENSORS = ("query_bias", "key_bias", "query", "context_query", "key", "context_key")
+
+
+def _children(gate: GateParameters) -> tuple[list[tuple[KeyEntry, Tensor]], list]:
+    """Returns the tensors that are present, by name, and the arguments for `_of_children`, as JSON can store them."""
+    # Absent biases and options are no leaves, because torch.func.grad accepts only tensors.
+    present = [name for name in _TENSORS if getattr(gate, name) is not None]
+    return [(GetAttrKey(name), getattr(gate, name)) for name in present], [present, gate.beta, gate.gamma, gate.form]
+
+
+def _of_children(tensors: Iterable[Any], context: list) -> GateParameters:
+    present, beta, gamma, form = context
+    return GateParameters(**dict(zip(present, tensors)), beta=beta, gamma=gamma, form=form)
+
+
+def _flatten(gate: GateParameters) -> tuple[list[Tensor], list]:
+    children, context = _children(gate)
+    return [tensor for _, tensor in children], context
+
+
+register_pytree_node(
+    GateParameters,
+    _flatten,
+    _of_children,
+    serialized_type_name=f"{GateParameters.__module__}.GateParameters",  # required to save an exported program
+    flatten_with_keys_fn=_children,
+)
+# torch.load then reads gates, and exported programs that have a gate among their example inputs.
+torch.serialization.add_safe_globals([GateParameters])

@@ -80,6 +80,64 @@ def test_grad_of_torch_func_equals_autograd(case, backend, device):
     torch.testing.assert_close(got, {name: expected[f"grad {name}"] for name in got})
 
 
+def gates(*sizes):
+    """Gate parameters with random tensors; `sizes` are dimensions before those of one gate."""
+    vectors = torch.randn(4, *sizes, 8).unbind()
+    return qk.GateParameters(*vectors, query_bias=torch.randn(*sizes, 3), key_bias=torch.randn(sizes), gamma=0.7)
+
+
+def attend_with(gate, rows):
+    return qk.quasi_attention(*rows.unbind(), gate)
+
+
+def test_grad_of_torch_func_by_gate_equals_autograd():
+    gate, rows = gates(), torch.randn(5, 2, 3, 6, 8)
+    gradient = torch.func.grad(lambda gate: attend_with(gate, rows).square().sum())(gate)
+    leaf = torch.utils._pytree.tree_map(lambda t: t.clone().requires_grad_(), gate)
+    attend_with(leaf, rows).square().sum().backward()
+    for name in ("query", "context_query", "key", "context_key", "query_bias", "key_bias"):
+        torch.testing.assert_close(getattr(gradient, name), getattr(leaf, name).grad)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_over_gates_equals_separate_calls():
+    several, rows = gates(4), torch.randn(5, 2, 3, 6, 8)
+    mapped = torch.func.vmap(attend_with, in_dims=(0, None))(several, rows)
+    for number, out in enumerate(mapped):
+        one = torch.utils._pytree.tree_map(lambda t: t[number], several)  # noqa: B023
+        torch.testing.assert_close(out, attend_with(one, rows))
+
+
+def test_traced_graph_has_the_gate_as_an_input():
+    rows = torch.randn(5, 2, 3, 6, 8)
+    graph, other = make_fx(attend_with)(gates(), rows), gates()
+    torch.testing.assert_close(graph(other, rows), attend_with(other, rows))
+
+
+def test_saved_gate_is_loaded_with_weights_only(tmp_path):
+    gate = gates()
+    torch.save(gate, tmp_path / "gate.pt")
+    loaded = torch.load(tmp_path / "gate.pt", weights_only=True)
+    assert (loaded.beta, loaded.gamma, loaded.form) == (gate.beta, gate.gamma, gate.form)
+    leaves = torch.utils._pytree.tree_leaves
+    torch.testing.assert_close(leaves(loaded), leaves(gate))
+
+
+class AttendedWithGate(torch.nn.Module):
+    """Attention whose gate is an argument."""
+
+    def forward(self, gate, rows):
+        return attend_with(gate, rows)
+
+
+@pytest.mark.compiles
+def test_exported_and_loaded_program_takes_another_gate(tmp_path):
+    rows = torch.randn(5, 2, 3, 6, 8)
+    torch.export.save(torch.export.export(AttendedWithGate(), (gates(), rows)), tmp_path / "program.pt2")
+    program, other = torch.export.load(tmp_path / "program.pt2").module(), gates()
+    torch.testing.assert_close(program(other, rows), attend_with(other, rows))
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # by torch, for operators mapped one sample at a time
 @pytest.mark.parametrize("order", ["vmap of grad", "grad of vmap"])
 def test_gradients_per_sample_equal_separate_calls(order, backend, device):
