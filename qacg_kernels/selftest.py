@@ -26,6 +26,7 @@ from qacg_kernels.testing.inputs import Case, Inputs, make_inputs
 _SECONDS_OF_A_CALL = 120.0
 _FAR = "offsets above 2^31"
 _SKIPPED = "skipped: out of memory"
+_NOT_COMPLETED = "not completed: the time limit is reached"
 _GATED = dict(gate="shared", bias="shared")
 _SMALL = (
     *PARITY_CASES,
@@ -144,7 +145,7 @@ def results_of(device: torch.device, minutes: float) -> Iterator[dict[str, str]]
         else:
             if left and time.time() < end:  # the child ended before the last call
                 yield {"call": left.pop(0), "result": "crashed or hung: the process that ran it ended"}
-    yield from ({"call": call, "result": "not completed: the time limit is reached"} for call in left)
+    yield from ({"call": call, "result": _NOT_COMPLETED} for call in left)
 
 
 def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]]:
@@ -162,6 +163,28 @@ def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]
             process.kill()
 
 
+def _checked_device(parser: argparse.ArgumentParser, options: argparse.Namespace) -> torch.device:
+    """Returns the device; an invalid option ends the process before the calls, which take minutes."""
+    try:
+        device = torch.device(options.device)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        parser.error(f"--device: expected cpu or cuda, got {options.device!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.error(
+            f"--device: expected a device of this machine, got {options.device!r}, but torch finds no GPU. Pass cpu"
+        )
+    if not options.minutes > 0:
+        parser.error(f"--minutes: expected a positive number, got {options.minutes}")
+    if options.json:
+        try:
+            options.json.touch()
+        except OSError as error:
+            parser.error(f"--json: expected a file that can be written, got {str(options.json)!r} ({error.strerror})")
+    return device
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command with these arguments (those of `sys.argv` when None).
 
@@ -177,14 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to a file")
     parser.add_argument("--minutes", type=float, default=5.0, help="time limit in minutes (default: %(default)g)")
     options = parser.parse_args(arguments)
-    try:
-        device = torch.device(options.device)
-    except RuntimeError:
-        parser.error(f"--device: expected cpu or cuda, got {options.device!r}")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        parser.error(
-            f"--device: expected a device of this machine, got {options.device!r}, but torch finds no GPU. Pass cpu"
-        )
+    device = _checked_device(parser, options)
     facts = info.collect()
     print(info.render(facts), flush=True)
     results = []
@@ -193,7 +209,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{result['call'].replace('|', '  '):<60} {result['result']}", flush=True)
     made = [result["result"] for result in results if result["result"] != _SKIPPED]
     right = made.count("right")
-    print(f"{right} of {len(made)} calls are right")
+    late = made.count(_NOT_COMPLETED)
+    print(f"{right} of {len(made)} calls are right" + (f", {late} not completed: pass --minutes" if late else ""))
+    if not results:
+        print(f"no backend that is compared with the reference can run on {options.device}: see the reasons above")
     if options.json:
         options.json.write_text(json.dumps({"machine": facts, "results": results}, indent=2) + "\n", encoding="utf-8")
     return 0 if made and right == len(made) else 1

@@ -119,10 +119,35 @@ def test_default_device_is_that_of_the_kernels(interpreted, device, monkeypatch)
     assert devices == [device]
 
 
-def test_command_unknown_device_is_an_error(capsys):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "foo"], "--device: expected cpu or cuda, got 'foo'"),
+        (["--device", "meta"], "--device: expected cpu or cuda, got 'meta'"),
+        (["--minutes", "0"], "--minutes: expected a positive number, got 0.0"),
+        (["--minutes", "nan"], "--minutes: expected a positive number, got nan"),
+        (["--json", "no/such/a.json"], "--json: expected a file that can be written, got 'no/such/a.json' ("),
+    ],
+)
+def test_command_with_invalid_option_is_an_error(options, message, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(selftest, "calls", lambda device: pytest.fail("the calls started"))
     with pytest.raises(SystemExit):
-        selftest.main(["--device", "foo"])
-    assert "--device: expected cpu or cuda, got 'foo'" in capsys.readouterr().err
+        selftest.main(["--device", "cpu", *options])
+    assert message in capsys.readouterr().err
+
+
+def test_command_counts_calls_that_are_not_completed(monkeypatch, capsys):
+    late = [{"call": name, "result": "not completed: the time limit is reached"} for name in "ab"]
+    monkeypatch.setattr(selftest, "results_of", lambda device, minutes: [*answers("c"), *late])
+    assert selftest.main(["--device", "cpu"]) == 1
+    assert "1 of 3 calls are right, 2 not completed: pass --minutes" in capsys.readouterr().out
+
+
+def test_command_without_a_backend_states_it(monkeypatch, capsys):
+    monkeypatch.setattr(selftest, "calls", lambda device: [])
+    assert selftest.main(["--device", "cpu"]) == 1
+    assert "no backend that is compared with the reference can run on cpu" in capsys.readouterr().out
 
 
 @pytest.mark.full
