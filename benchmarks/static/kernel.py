@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -134,11 +135,22 @@ def estimate_code(
 def parts_of_product(program: list[Instruction], loop: sass.Loop, warps: int, work: Work) -> int:
     """Estimates the number of iterations of a loop over parts of a float32 product.
 
-    It is the number of multiply-adds that a thread computes for the product, divided by those of one iteration. FFMA
-    counts as one multiply-add, FFMA2 as two.
+    It is the number of multiply-adds that a thread computes for the product, divided by those of one iteration.
     """
-    multiply_adds = sum({"FFMA": 1, "FFMA2": 2}.get(i.stem, 0) for i in program[loop.start : loop.stop + 1])
+    multiply_adds = sum(_multiply_adds(i) for i in program[loop.start : loop.stop + 1])
     return max(1, round(work.cells * work.head_dim / (32 * warps) / max(1, multiply_adds)))
+
+
+def _multiply_adds(instruction: Instruction) -> int:
+    """The multiply-adds of a thread in one instruction; 0 for tcgen05, whose opcode has no shape.
+
+    FFMA has one and FFMA2 two. mma.sync divides m16n8k8 or m16n8k16 among a warp, wgmma m64nNkK among four warps.
+    """
+    if shape := re.match(r"HMMA\.168(\d+)\.", instruction.opcode):
+        return 16 * 8 * int(shape[1]) // 32
+    if shape := re.match(r"HGMMA\.64x(\d+)x(\d+)\.", instruction.opcode):
+        return 64 * int(shape[1]) * int(shape[2]) // 128
+    return {"FFMA": 1, "FFMA2": 2}.get(instruction.stem, 0)
 
 
 @functools.cache

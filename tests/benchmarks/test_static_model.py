@@ -534,3 +534,20 @@ def test_parts_of_a_product_count_paired_multiply_adds(opcode, iterations):
     code = program(".L_x_0:", *independent(opcode, 64), "@P0 BRA `(.L_x_0)", "EXIT")
     work = Work(cells=32 * 128, head_dim=32, products=1, iterates=True)
     assert parts_of_product(code, sass.Loop(0, 64), warps=4, work=work) == iterations
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(
+    ("product", "iterations"),
+    [
+        ("HMMA.1688.F32.TF32 R4, R8, R12, R4", 16),
+        ("HMMA.16816.F32.BF16 R4, R8, R12, R4", 8),
+        ("HGMMA.64x8x8.F32.TF32 R4, gdesc[UR4], R4", 16),
+    ],
+)
+def test_parts_of_a_product_count_tensor_core_products(product, iterations):
+    from benchmarks.static.kernel import Work, parts_of_product
+
+    code = program(".L_x_0:", product, "@P0 BRA `(.L_x_0)", "EXIT")
+    work = Work(cells=64 * 32, head_dim=64, products=1, iterates=True)  # 512 multiply-adds of a thread with 8 warps
+    assert parts_of_product(code, sass.Loop(0, 1), warps=8, work=work) == iterations
