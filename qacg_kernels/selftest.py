@@ -179,7 +179,7 @@ def _checked_device(parser: argparse.ArgumentParser, options: argparse.Namespace
         parser.error(f"--minutes: expected a positive number, got {options.minutes}")
     if options.json:
         try:
-            options.json.touch()
+            options.json.open("a").close()
         except OSError as error:
             parser.error(f"--json: expected a file that can be written, got {str(options.json)!r} ({error.strerror})")
     return device

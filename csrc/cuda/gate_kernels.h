@@ -38,7 +38,7 @@ inline int64_t gate_sums_blocks(const Problem& p) {
   return kGateItems * chunks * (p.heads > 0 ? p.heads : 1);
 }
 
-QACG_DEVICE int64_t gate_sums_width(const Problem& p) { return 4 * static_cast<int64_t>(p.head_dim) + 2; }
+QACG_SHARED int64_t gate_sums_width(const Problem& p) { return 4 * static_cast<int64_t>(p.head_dim) + 2; }
 
 // Returns the sum of t X at one dim over `rows` rows, of which there are at most kRowsAtOnce.
 template <typename Scalar>

@@ -25,9 +25,7 @@ const char* run_plain_backward(const Problem& p, const Gradients& g, void* strea
 
 int64_t gate_sums_parts(const Problem& p) { return part_count(p); }
 
-int64_t gate_sums_floats(const Problem& p) {
-  return partial_sums_blocks(p) * (4 * static_cast<int64_t>(p.head_dim) + 2);
-}
+int64_t gate_sums_floats(const Problem& p) { return partial_sums_blocks(p) * gate_sums_width(p); }
 
 const char* run_gate_sums(const Problem& p, const Gradients& g, void* stream) {
   const char* error = launch(gate_partial_sums, partial_sums_blocks(p), kGateThreads, kGateShared, stream, p, g);

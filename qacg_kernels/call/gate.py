@@ -62,7 +62,7 @@ def _children(gate: GateParameters) -> tuple[list[tuple[KeyEntry, Tensor]], list
 
 def _of_children(tensors: Iterable[Any], context: list) -> GateParameters:
     present, beta, gamma, form = context
-    return GateParameters(**dict(zip(present, tensors)), beta=beta, gamma=gamma, form=form)
+    return GateParameters(**dict(zip(present, tensors, strict=True)), beta=beta, gamma=gamma, form=form)
 
 
 def _flatten(gate: GateParameters) -> tuple[list[Tensor], list]:

@@ -127,6 +127,7 @@ def test_default_device_is_that_of_the_kernels(interpreted, device, monkeypatch)
         (["--minutes", "0"], "--minutes: expected a positive number, got 0.0"),
         (["--minutes", "nan"], "--minutes: expected a positive number, got nan"),
         (["--json", "no/such/a.json"], "--json: expected a file that can be written, got 'no/such/a.json' ("),
+        (["--json", "."], "--json: expected a file that can be written, got '.' (Is a directory)"),
     ],
 )
 def test_command_with_invalid_option_is_an_error(options, message, monkeypatch, tmp_path, capsys):

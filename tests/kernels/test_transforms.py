@@ -1,5 +1,7 @@
 """torch.func, forward mode, fake tensors, export, the FLOP counter and nested tensors work, or raise with advice."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from full_members import member
@@ -90,13 +92,15 @@ def attend_with(gate, rows):
     return qk.quasi_attention(*rows.unbind(), gate)
 
 
-def test_grad_of_torch_func_by_gate_equals_autograd():
-    gate, rows = gates(), torch.randn(5, 2, 3, 6, 8)
+@pytest.mark.parametrize("absent", [(), ("query_bias",), ("query_bias", "key_bias")], ids=len)
+def test_grad_of_torch_func_by_gate_equals_autograd(absent):
+    gate, rows = replace(gates(), **dict.fromkeys(absent)), torch.randn(5, 2, 3, 6, 8)
     gradient = torch.func.grad(lambda gate: attend_with(gate, rows).square().sum())(gate)
     leaf = torch.utils._pytree.tree_map(lambda t: t.clone().requires_grad_(), gate)
     attend_with(leaf, rows).square().sum().backward()
-    for name in ("query", "context_query", "key", "context_key", "query_bias", "key_bias"):
+    for name in {"query", "context_query", "key", "context_key", "query_bias", "key_bias"} - {*absent}:
         torch.testing.assert_close(getattr(gradient, name), getattr(leaf, name).grad)
+    assert all(getattr(gradient, name) is None for name in absent)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
