@@ -63,7 +63,7 @@ def test_plan_without_patience_names_the_time_limit_only(dataset):
     assert plan(chosen, 240, "dev").startswith("training: at most 5 minutes (--minutes); dev")
 
 
-@pytest.mark.parametrize("eval_every", [3, 50])
+@pytest.mark.parametrize("eval_every", [None, 3, 50])
 def test_selection_note_of_one_evaluation_names_the_last_step(dataset, tmp_path, eval_every):
     options = replace(OPEN, patience=None, eval_every=eval_every, max_steps=3)
     record = trained(dataset, tmp_path / "m", options).record
@@ -119,6 +119,22 @@ def test_selection_note_of_one_epoch_names_the_last_step(dataset, tmp_path):
     options = replace(OPEN, patience=None, eval_every=0, epochs=1)
     note = selection_note(trained(dataset, tmp_path / "m", options).record)
     assert note.startswith("weights of the last step, 15, without checkpoint selection")
+
+
+def test_selection_note_of_a_run_cut_short_names_no_selection(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(AspectTrainer, "seconds", lambda self: 10.0 * self.state.global_step)
+    options = replace(OPEN, patience=None, eval_every=0, epochs=10, minutes=0.5)
+    record = trained(dataset, tmp_path / "m", options).record
+    assert (record.ended, record.evaluations) == ("minutes", 1)
+    assert selection_note(record).startswith("weights of the last step, 3, without checkpoint selection")
+
+
+def test_resume_counts_the_evaluations_before_the_kill(dataset, tmp_path):
+    options = replace(OPEN, patience=None, max_steps=10)
+    with interrupted(AspectTrainer, "_save_checkpoint", after=True):
+        trained(dataset, tmp_path / "m", options)
+    record = trained(dataset, tmp_path / "m", options, resume=True).record
+    assert (record.evaluations, record.has_selection) == (2, True)
 
 
 def test_selection_note_of_a_perfect_checkpoint_has_no_advice(dataset, tmp_path, monkeypatch):

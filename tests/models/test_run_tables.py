@@ -72,9 +72,10 @@ def test_table_merges_seeds_of_a_run():
     assert "selected on dev" in text and "optimistic" not in text
 
 
-def test_table_of_last_steps_states_no_selection():
-    selected, last = record(0), record(1, eval_every=3)
-    last = replace(last, selected=replace(last.selected, step=last.steps))
+@pytest.mark.parametrize(("evaluations", "eval_every"), [(1, 0), (None, 3)])
+def test_table_of_last_steps_states_no_selection(evaluations, eval_every):
+    selected, last = record(0), record(1, eval_every=eval_every)
+    last = replace(last, selected=replace(last.selected, step=last.steps), evaluations=evaluations)
     text = markdown([row_of(last)])
     assert "\n\nWeights of the last step, without checkpoint selection. abacus" in text and "selected on" not in text
     mixed = (

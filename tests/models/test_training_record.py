@@ -21,6 +21,7 @@ RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Objects with free keys: any key may be missing, and `machine` may have any value.
 FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority", "confusion")
+LATER = ("evaluations",)  # fields that old records do not have
 
 
 def paths(content, before=()):
@@ -44,6 +45,7 @@ NEEDED = [
     path
     for path in FIELDS
     if isinstance(path[-1], str)
+    and path[-1] not in LATER
     and not (len(path) == 2 and path[0] in FREE)
     and not (len(path) > 1 and path[0] == "confusion")
 ]
@@ -83,6 +85,16 @@ def test_record_round_trip_is_equal(tmp_path):
     write_record(tmp_path / RECORD_NAME, RECORD)
     assert read_record(tmp_path) == RECORD
     assert json.loads((tmp_path / RECORD_NAME).read_text()) == CONTENT
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(3, False), (4, True)])
+def test_record_without_evaluations_uses_eval_every(steps, expected):
+    options = RECORD.to_json()["options"] | {"eval_every": 3}
+    old = json.loads(json.dumps(CONTENT | {"options": options, "steps": steps}))
+    old["selected"]["step"] = steps
+    del old["evaluations"]
+    record = TrainingRecord.from_json(old)
+    assert (record.evaluations, record.has_selection) == (None, expected)
 
 
 def test_record_keeps_undefined_metrics():

@@ -41,6 +41,6 @@ def assert_same_run(trained, expected):
     for name, value in expected_weights.items():
         assert torch.equal(weights[name], value), name
     record, expected_record = trained.record.to_json(), expected.record.to_json()
-    for part in ("metrics", "selected", "steps", "loss", "ended", "tfidf"):
+    for part in ("metrics", "selected", "steps", "evaluations", "loss", "ended", "tfidf"):
         assert record[part] == expected_record[part], part
     assert trained.tokenizer.backend_tokenizer.to_str() == expected.tokenizer.backend_tokenizer.to_str()

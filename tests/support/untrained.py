@@ -77,6 +77,7 @@ def record_of(task, contexts, options, reading=None):
         warnings=(DataWarning("few_rows", "test", "metrics on 4 rows say little", 4, ("line 2",)),),
         padding=0.5,
         steps=3,
+        evaluations=2,
         seconds=60.0,
         loss=((1, 0.75), (2, 0.5)),
         ended="steps",

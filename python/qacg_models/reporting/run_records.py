@@ -18,7 +18,7 @@ from qacg_models.utils.plain_text import parse_json, read_text
 _OWN_COLUMNS = ("model", "seed", "protocol", "attention")
 # Options that not every model has. They are listed only if they differ between records of one model.
 _MODEL_OPTIONS = ("context_projection", "context_standalone", "context_from_layer", "context_start")
-# Keys that the tables read; old records have no `tfidf`.
+# Keys that the tables read; old records have no `tfidf` and no `evaluations`.
 _KEYS = {
     *("task", "backbone", "pretrained", "protocol", "seed", "metrics", "majority", "selected", "seconds", "data"),
     *("options", "versions", "machine", "commit", "written"),
@@ -33,14 +33,14 @@ def row_of(record: TrainingRecord) -> dict:
     plain = record.to_json()
     options = plain["options"]
     begun, paths = options["from_checkpoint"], ("from_checkpoint", "tokenizer", "tensorboard")
-    kept = ("metrics", "tfidf", "majority", "selected", "collapsed_steps", "overlap", "padding", "steps", "seconds")
+    kept = ("metrics", "tfidf", "majority", "selected", "collapsed_steps", "overlap", "padding", "steps", "evaluations")
     return {
         "task": record.task.name,
         "backbone": BACKBONES[record.options.model].title,
         "pretrained": None if begun is None else "/".join(Path(begun).parts[-2:]),
         "protocol": options["protocol"],
         "seed": options["seed"],
-        **{name: plain[name] for name in kept},
+        **{name: plain[name] for name in (*kept, "seconds")},
         "data": {split: part.sha256 for split, part in record.data.items()},
         "options": {name: value for name, value in options.items() if name not in paths},
         **{name: plain[name] for name in ("versions", "machine", "commit", "written")},
@@ -201,7 +201,11 @@ def _source(rows: Sequence[dict]) -> str:
 
 def _selection(rows: Sequence[dict]) -> str:
     """Returns sentences about the splits that selected checkpoints, and about runs without selection."""
-    selected = [row for row in rows if has_selection(row["options"], row["selected"]["step"], row.get("steps"))]
+    selected = [
+        row
+        for row in rows
+        if has_selection(row["options"], row["selected"]["step"], row.get("steps"), row.get("evaluations"))
+    ]
     if not selected:
         return "Weights of the last step, without checkpoint selection."
     splits = list(dict.fromkeys(row["selected"]["split"] for row in selected))

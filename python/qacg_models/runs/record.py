@@ -69,6 +69,8 @@ class TrainingRecord:
         warnings: warnings about the data, from `training_warnings`.
         padding: share of padding among the tokens of random batches, each padded to its longest row; in [0, 1).
         steps: number of optimizer steps.
+        evaluations: number of evaluations that could select the checkpoint, those before a resumed run's kill included;
+            None in old records.
         seconds: duration of training, evaluations included.
         loss: pairs of a step and the training loss, averaged over the steps since the previous pair.
         ended: why training ended, one of ENDS.
@@ -98,6 +100,7 @@ class TrainingRecord:
     warnings: tuple[DataWarning, ...]
     padding: float
     steps: int
+    evaluations: int | None
     seconds: float
     loss: tuple[tuple[int, float], ...]
     ended: str
@@ -141,7 +144,7 @@ class TrainingRecord:
     @property
     def has_selection(self) -> bool:
         """Whether evaluations selected the checkpoint; False if only the last step was evaluated."""
-        return has_selection(vars(self.options), self.selected.step, self.steps)
+        return has_selection(vars(self.options), self.selected.step, self.steps, self.evaluations)
 
     def to_json(self) -> dict:
         """Returns the record as values that JSON supports."""
@@ -160,7 +163,7 @@ class TrainingRecord:
         if not isinstance(content, dict) or content.get("format") != RECORD_FORMAT:
             found = content.get("format") if isinstance(content, dict) else None
             raise InputError(f"format: expected {RECORD_FORMAT}, got {found!r}. Train the model again.")
-        given = {name: value for name, value in content.items() if name != "format"}
+        given = {"evaluations": None} | {name: value for name, value in content.items() if name != "format"}
         if "task" not in given:
             raise InputError("lacks the field task")
         task = convert_json(Task, given["task"], "task")
@@ -171,14 +174,17 @@ class TrainingRecord:
         return convert_json(cls, given, "", {Metrics: metrics_of_task})
 
 
-def has_selection(options: Mapping[str, Any], selected: int, steps: int | None) -> bool:
+def has_selection(options: Mapping[str, Any], selected: int, steps: int | None, evaluations: int | None = None) -> bool:
     """Returns whether evaluations selected the checkpoint; False if only the last step was evaluated.
 
     Args:
         options: the options of training, by name.
         selected: step of the checkpoint.
         steps: number of steps of the training; None if it is unknown.
+        evaluations: number of evaluations; None if it is unknown: then the options decide.
     """
+    if evaluations is not None:
+        return evaluations > 1
     if steps is None or selected < steps:
         return True
     if options.get("eval_every"):

@@ -64,11 +64,11 @@ def is_tie_with_lower_loss(metrics: dict[str, float], name: str, state: TrainerS
     """
     if state.best_metric is None or metrics[f"eval_{name}"] != state.best_metric:
         return False
-    before = [entry["eval_loss"] for entry in _evaluations(state) if entry["step"] == state.best_global_step]
+    before = [entry["eval_loss"] for entry in evaluations(state) if entry["step"] == state.best_global_step]
     return bool(before) and metrics["eval_loss"] < before[0]
 
 
-def _evaluations(state: TrainerState) -> list[dict]:
+def evaluations(state: TrainerState) -> list[dict]:
     """Returns the evaluations in the Trainer's log, which checkpoints store."""
     return [entry for entry in state.log_history if f"eval_{PREDICTED_CLASSES}" in entry]
 
@@ -88,7 +88,7 @@ class EarlyStopping(TrainerCallback):
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         name = f"eval_{args.metric_for_best_model}"
-        found = {entry["step"]: entry[name] for entry in _evaluations(state)}
+        found = {entry["step"]: entry[name] for entry in evaluations(state)}
         # best_metric is updated after this call: here a new best value is still above it.
         if state.best_metric is None or metrics[name] > state.best_metric:
             return

@@ -319,7 +319,7 @@ def _record(
     run: _Run, trainer: AspectTrainer, seconds: float, padding: float, made_with: dict[str, object]
 ) -> TrainingRecord:
     """Returns the record of a training, without metrics."""
-    from qacg_models.training.callbacks import collapsed_steps
+    from qacg_models.training.callbacks import collapsed_steps, evaluations
 
     dataset, state = run.dataset, trainer.state
     return TrainingRecord(
@@ -336,6 +336,7 @@ def _record(
         warnings=dataset.warnings,
         padding=padding,
         steps=state.global_step,
+        evaluations=len({entry["step"] for entry in evaluations(state)}),
         seconds=seconds,
         ended=trainer.end_reason(),
         parts=trainer.micro_batches.count,
