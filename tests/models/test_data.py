@@ -447,6 +447,13 @@ def test_find_format_compressed_file_raises(tmp_path, name):
             find_format(given, chosen)
 
 
+def test_find_format_other_archive_is_not_the_cause(tmp_path):
+    (tmp_path / "reviews.csv").write_text("text,aspect,label\n")
+    (tmp_path / "old.csv.zip").write_bytes(b"PK")
+    with raises("DataError: : expected data in a known format, got a folder ...rename the training file to one of"):
+        find_format(tmp_path)
+
+
 def test_find_format_unknown_name_raises(tmp_path):
     names = "auto, sentihood-tsv, sentihood-json, semeval-csv, semeval-xml or columns"
     with raises(f"ValueError: name: expected {names}, got 'csv'"):

@@ -155,8 +155,10 @@ def find_format(path: Path, name: str = "auto") -> Format:
         if any((file := one.file(path, split)) is not None and one.recognises(file) for split in SPLITS)
     ]
     if not found:
+        names = {name for one in FORMATS for split in SPLITS for name in one.names(split)}
         for file in sorted(path.iterdir()):
-            check_uncompressed(file)
+            if file.stem in names:  # train.csv.gz, for example
+                check_uncompressed(file)
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
         reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
