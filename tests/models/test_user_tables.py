@@ -314,6 +314,26 @@ def test_wide_bad_cell_is_named_by_its_column(tmp_path):
         rows_of(path, wide=True)
 
 
+def test_wide_false_is_a_text_like_any_other(tmp_path):
+    path = tmp_path / "train.jsonl"
+    texts = (False, "dear", "tasty")
+    path.write_text("\n".join(json.dumps({"text": text, "food": "good", "price": "bad"}) for text in texts))
+    rows = load_file(path, OWN, DataOptions(wide=True))
+    assert [(row.sentence, row.aspect) for row in rows] == [
+        (str(text), aspect) for text in texts for aspect in ("food", "price")
+    ]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_split_cell_false_is_not_empty(tmp_path, wide):
+    path = tmp_path / "train.jsonl"
+    rows = [{"text": "dear", "split": "train", "label": "bad"}, {"text": "tasty", "split": False, "label": "good"}]
+    rows = [row | {"food": row.pop("label")} if wide else row | {"aspect": "food"} for row in rows]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with raises("DataError: :2: split: expected train, dev or test, got 'false'"):
+        rows_of(path, wide=wide)
+
+
 @pytest.mark.parametrize(
     "name,value,reason",
     [

@@ -128,14 +128,14 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
     for line, record in _raw_records(path, columns, suffix):
         if suffix in TABLES and record.keys() >= SHEET_COLUMNS:
             record = {name: unescape_formula(cell) if isinstance(cell, str) else cell for name, cell in record.items()}
-        for fields in _wide_rows(record, columns) if columns.wide else (record,):
+        for fields in _wide_rows(path, line, record, columns) if columns.wide else (record,):
             # In a wide table, the column of a label has the name of the aspect.
             shown = {columns.label: fields[columns.aspect]} if columns.wide else {}
             texts = {name: _text(path, line, shown.get(name, name), fields[name]) for name in names}
             if others and suffix in TABLES:
                 texts = {name: "" if cell is None else str(cell) for name, cell in fields.items()} | texts
             if columns.split in fields:
-                texts[columns.split] = str(fields[columns.split] or "").strip().lower()
+                texts[columns.split] = _text(path, line, columns.split, fields[columns.split]).strip().lower()
             yield line, texts
 
 
@@ -178,11 +178,11 @@ def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
     return [name for name in names if name.strip() and not name.startswith(" (") and name not in others]
 
 
-def _wide_rows(record: dict, columns: Columns) -> Iterator[dict]:
+def _wide_rows(path: Path, line: int, record: dict, columns: Columns) -> Iterator[dict]:
     """Yields a record for each aspect of a row; only one for a row without a text, so that the row is reported once."""
     same = {name: record[name] for name in (columns.text, columns.id, columns.target, columns.split) if name in record}
     aspects = _wide_aspects(record, columns)
-    for aspect in aspects if str(record[columns.text] or "").strip() else aspects[:1]:
+    for aspect in aspects if _text(path, line, columns.text, record[columns.text]) else aspects[:1]:
         yield same | {columns.aspect: aspect, columns.label: record[aspect]}
 
 
