@@ -6,6 +6,7 @@ import errno
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
@@ -243,6 +244,18 @@ def test_predict_series_equals_frame(ask):
 def test_predict_aspect_column_gives_one_row_per_row(ask):
     frame = pd.DataFrame({"text": TEXTS[:2], "topic": ["price", "service"]})
     assert ask.predict(frame, aspect="topic")["aspect"].tolist() == ["price", "service"]
+
+
+def test_predict_booleans_are_names_as_in_evaluate(tmp_path):
+    model = AspectSentiment.from_pretrained(write_model(tmp_path / "m", replace(OWN, aspects=("False", "True"))))
+    frame = pd.DataFrame({"text": TEXTS[:2], "aspect": [True, False], "label": ["good", "bad"]})
+    assert model.evaluate(frame).accuracy >= 0
+    assert model.predict(frame, aspect="aspect")["aspect"].tolist() == ["True", "False"]
+
+
+def test_predict_cell_of_another_type_raises(ask):
+    with raises("TypeError: aspect: expected a text, a number or a boolean, got list."):
+        ask.predict({"text": TEXTS[:1], "topic": [["food"]]}, aspect="topic")
 
 
 @pytest.mark.parametrize("kind", [np.array, pd.Series, pd.array])

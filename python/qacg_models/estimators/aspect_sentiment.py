@@ -393,7 +393,7 @@ def _sequence(texts: Any) -> Any:
 
 
 def _as_text(argument: str, value: object) -> str:
-    """Returns a text or number (1.0 as 1) as text; raises TypeError for other types, and for True and False."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError(f"{argument}: expected a text, got {type(value).__name__}.")
+    """Returns a text, a number (1.0 as 1) or a boolean as text; raises TypeError for other types."""
+    if not isinstance(value, str | int | float):  # a bool is an int
+        raise TypeError(f"{argument}: expected a text, a number or a boolean, got {type(value).__name__}.")
     return str(plain_cell(value))
