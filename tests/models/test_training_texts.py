@@ -1,34 +1,36 @@
 """Texts of the training data that `qacg evaluate` recognises in the evaluated rows."""
 
 import csv
+import json
 
 import pytest
 from errors import raises
 from qacg_models.cli import main
 from qacg_models.runs import training_texts
-from qacg_models.runs.training_texts import TEXTS_NAME, describe_training_texts, write_training_texts
+from qacg_models.runs.training_texts import TEXTS_NAME, TrainingTexts, count_training_texts, write_training_texts
 
 TEXTS = [f"text {number}" for number in range(100)]
 
 
 def test_training_texts_differing_in_form_are_recognised(tmp_path):
     write_training_texts(tmp_path, ["The soup was  fine", "b"])
-    found = describe_training_texts(tmp_path, ["the soup was fine", "the soup", "c"])
-    assert found == "1 of 3 texts was in the training data; the metrics on them are optimistic"
+    found = count_training_texts(tmp_path, ["the soup was fine", "the soup", "c"])
+    assert found == TrainingTexts(found=1, examined=3, evaluated=3)
+    assert found.describe() == "1 of 3 texts was in the training data; the metrics on them are optimistic"
 
 
 def test_training_texts_new_texts_are_counted(tmp_path):
     write_training_texts(tmp_path, TEXTS)
-    assert describe_training_texts(tmp_path, ["new"]) == "0 of 1 text was in the training data"
+    assert count_training_texts(tmp_path, ["new"]).describe() == "0 of 1 text was in the training data"
 
 
 def test_training_texts_above_the_limit_examine_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(training_texts, "MOST", 40)
     write_training_texts(tmp_path, TEXTS)
     assert (tmp_path / TEXTS_NAME).stat().st_size == 40 * 8
-    same = describe_training_texts(tmp_path, TEXTS)
+    same = count_training_texts(tmp_path, TEXTS).describe()
     assert same.startswith("40 of 40 texts (a sample of the 100 evaluated texts) were in the training data")
-    assert describe_training_texts(tmp_path, [f"new {text}" for text in TEXTS]).startswith("0 of ")
+    assert count_training_texts(tmp_path, [f"new {text}" for text in TEXTS]).found == 0
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[::-1], lambda content: b""])
@@ -37,7 +39,7 @@ def test_training_texts_damaged_file_raises(tmp_path, damage):
     path = tmp_path / TEXTS_NAME
     path.write_bytes(damage(path.read_bytes()))
     with raises("ModelFolderError: train_texts.bin: is damaged; delete it"):
-        describe_training_texts(tmp_path, TEXTS)
+        count_training_texts(tmp_path, TEXTS)
 
 
 def test_evaluate_recognises_training_texts(small_data, tmp_path, capsys):
@@ -55,6 +57,11 @@ def test_evaluate_recognises_training_texts(small_data, tmp_path, capsys):
     assert " texts were in the training data; the metrics on them are optimistic" in capsys.readouterr().out
     assert main([*evaluate, str(small_data)]) == 0
     assert "\n0 of " in capsys.readouterr().out
+    assert main([*evaluate, str(small_data), "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)["training_texts"]
+    assert counts["found"] == 0 and counts["examined"] == counts["evaluated"] > 0
     (model / TEXTS_NAME).unlink()
     assert main([*evaluate, str(small_data)]) == 0
     assert "in the training data" not in capsys.readouterr().out
+    assert main([*evaluate, str(small_data), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["training_texts"] is None

@@ -7,6 +7,7 @@ test whether a given text was in the training data.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +22,28 @@ MOST = 100_000  # stored hashes, 800 kB; of more texts, those with the smallest 
 _BYTES = 8
 
 
+@dataclass(frozen=True)
+class TrainingTexts:
+    """Numbers of distinct texts of an evaluation.
+
+    Attributes:
+        found: texts that were in the training data, among the examined ones.
+        examined: texts that were looked up.
+        evaluated: all texts.
+    """
+
+    found: int
+    examined: int
+    evaluated: int
+
+    def describe(self) -> str:
+        """Returns a line with the number of texts that were in the training data."""
+        sample = "" if self.examined == self.evaluated else f" (a sample of the {self.evaluated:,} evaluated texts)"
+        were = "was" if 1 in (self.found, self.examined) else "were"
+        consequence = "; the metrics on them are optimistic" if self.found else ""
+        return f"{self.found:,} of {counted(self.examined, 'text')}{sample} {were} in the training data{consequence}"
+
+
 def write_training_texts(folder: Path, texts: Iterable[str]) -> None:
     """Writes the sorted hashes of texts; capitals and repeated spaces do not count.
 
@@ -31,8 +54,8 @@ def write_training_texts(folder: Path, texts: Iterable[str]) -> None:
         handle.write(b"".join(sorted(_hashes(texts))[:MOST]))
 
 
-def describe_training_texts(folder: Path, texts: Iterable[str]) -> str | None:
-    """Returns a line with the number of evaluated texts that were in the training data.
+def count_training_texts(folder: Path, texts: Iterable[str]) -> TrainingTexts | None:
+    """Counts the evaluated texts that were in the training data.
 
     If not all training texts are stored, only texts with hashes up to the largest stored hash are examined.
 
@@ -41,7 +64,7 @@ def describe_training_texts(folder: Path, texts: Iterable[str]) -> str | None:
         texts: the evaluated texts.
 
     Returns:
-        The line; None if the folder has no train_texts.bin, or no text can be examined.
+        The counts; None if the folder has no train_texts.bin, or no text can be examined.
 
     Raises:
         ModelFolderError: the file cannot be read, or is damaged.
@@ -60,11 +83,7 @@ def describe_training_texts(folder: Path, texts: Iterable[str]) -> str | None:
     examined = asked if len(stored) < MOST else {one for one in asked if one <= stored[-1]}
     if not examined:
         return None
-    found = len(examined & set(stored))
-    sample = "" if len(examined) == len(asked) else f" (a sample of the {len(asked):,} evaluated texts)"
-    were = "was" if 1 in (found, len(examined)) else "were"
-    consequence = "; the metrics on them are optimistic" if found else ""
-    return f"{found:,} of {counted(len(examined), 'text')}{sample} {were} in the training data{consequence}"
+    return TrainingTexts(len(examined & set(stored)), len(examined), len(asked))
 
 
 def _hashes(texts: Iterable[str]) -> set[bytes]:

@@ -93,14 +93,14 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.reporting.confidence import Confidence
     from qacg_models.reporting.evaluation_page import Evaluation, begin_page, write_page
     from qacg_models.reporting.result_tables import baselines, compare_with_stored, row_title, selection_note
-    from qacg_models.runs.training_texts import describe_training_texts
+    from qacg_models.runs.training_texts import count_training_texts
 
     _check(arguments)
     check_machine_flags(arguments)
     page = None if arguments.report is None else begin_page(arguments.report)
     trained = _load_model(arguments)
     rows, split, paths, left_out = _load_rows(arguments, trained)
-    trained_on = describe_training_texts(arguments.model, (text for (text,) in distinct(rows, "sentence")))
+    trained_on = count_training_texts(arguments.model, (text for (text,) in distinct(rows, "sentence")))
     print_machine_line(trained, arguments.batch_size)
     logits = trained.logits(rows, arguments.batch_size)
     judge = trained.judge(rows, logits)
@@ -115,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
-    notes += [one for one in (trained_on, cut) if one is not None]
+    notes += [] if trained_on is None else [trained_on.describe()]
+    notes += [] if cut is None else [cut]
     if bounds:
         samples = (
             f"from, to: 95 % confidence interval from {arguments.bootstrap} bootstrap samples of sentences, seed "
@@ -137,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
         "split": split,
         "rows": len(rows),
         "truncated_texts": truncation.cut,
-        "training_texts": trained_on,
+        "training_texts": None if trained_on is None else asdict(trained_on),
         "selected_on": trained.record.selected.split,
         "stored": stored,
         "warnings": [asdict(one) for one in warnings],
