@@ -145,6 +145,9 @@ def baseline_comparison(record: TrainingRecord, split: str) -> str:
     return f"{split}, against the baseline ({TFIDF}): {'; '.join(parts)}"
 
 
+OPTIMISTIC = "so the metrics are optimistic"
+
+
 def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], split: str, rows: int, result: Metrics) -> str:
     """Returns one line about whether a new evaluation reproduces the metrics that training stored.
 
@@ -167,7 +170,7 @@ def compare_with_stored(record: TrainingRecord, paths: Sequence[Path], split: st
     parts = _parts_of(record, paths)
     if "train" in parts:
         hint = "; --split dev evaluates rows that were not used for training" if "dev" in parts else ""
-        return f"the model was trained on rows of {path}, so the metrics are optimistic{hint}"
+        return f"the model was trained on rows of {path}, {OPTIMISTIC}{hint}"
     return f"training stored no metrics for {path}"
 
 

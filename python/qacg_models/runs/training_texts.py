@@ -36,12 +36,16 @@ class TrainingTexts:
     examined: int
     evaluated: int
 
-    def describe(self) -> str:
-        """Returns a line with the number of texts that were in the training data."""
+    def describe(self, consequence: bool = True) -> str:
+        """Returns a line with the number of texts that were in the training data.
+
+        Args:
+            consequence: whether the line also states that the metrics on such texts are optimistic.
+        """
         sample = "" if self.examined == self.evaluated else f" (a sample of the {self.evaluated:,} evaluated texts)"
         were = "was" if 1 in (self.found, self.examined) else "were"
-        consequence = "; the metrics on them are optimistic" if self.found else ""
-        return f"{self.found:,} of {counted(self.examined, 'text')}{sample} {were} in the training data{consequence}"
+        ending = "; the metrics on them are optimistic" if consequence and self.found else ""
+        return f"{self.found:,} of {counted(self.examined, 'text')}{sample} {were} in the training data{ending}"
 
 
 def write_training_texts(folder: Path, texts: Iterable[str]) -> None:

@@ -92,7 +92,13 @@ def run(arguments: argparse.Namespace) -> int:
     from qacg_models.reporting.breakdown import Breakdown
     from qacg_models.reporting.confidence import Confidence
     from qacg_models.reporting.evaluation_page import Evaluation, begin_page, write_page
-    from qacg_models.reporting.result_tables import baselines, compare_with_stored, row_title, selection_note
+    from qacg_models.reporting.result_tables import (
+        OPTIMISTIC,
+        baselines,
+        compare_with_stored,
+        row_title,
+        selection_note,
+    )
     from qacg_models.runs.training_texts import count_training_texts
 
     _check(arguments)
@@ -115,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     warnings = evaluation_warnings(split, rows, trained.task)
     stored = compare_with_stored(trained.record, paths, split, len(rows), metrics)
     notes = [*(one.describe() for one in warnings), selection_note(trained.record), stored, *left_out]
-    notes += [] if trained_on is None else [trained_on.describe()]
+    notes += [] if trained_on is None else [trained_on.describe(consequence=OPTIMISTIC not in stored)]
     notes += [] if cut is None else [cut]
     if bounds:
         samples = (
