@@ -163,8 +163,8 @@ def _lines(device: str, asked: list[str], end: float) -> Iterator[dict[str, str]
             process.kill()
 
 
-def _checked_device(parser: argparse.ArgumentParser, options: argparse.Namespace) -> torch.device:
-    """Returns the device; an invalid option ends the process before the calls, which take minutes."""
+def _check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> torch.device:
+    """Returns the device; an invalid option ends the process here, since the calls after it take minutes."""
     try:
         device = torch.device(options.device)
     except RuntimeError:
@@ -200,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to a file")
     parser.add_argument("--minutes", type=float, default=5.0, help="time limit in minutes (default: %(default)g)")
     options = parser.parse_args(arguments)
-    device = _checked_device(parser, options)
+    device = _check_options(parser, options)
     facts = info.collect()
     print(info.render(facts), flush=True)
     results = []
