@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.count_lengths:
         return exit_status(lambda: _count_lengths(options))
-    load_libraries(alone=arguments is None)
+    load_libraries()
     return exit_status(lambda: _measure(options), RESUMES if options.out else "")
 
 

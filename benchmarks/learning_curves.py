@@ -188,7 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     done = {key_of(row) for row in read(options.out)}
     if not options.table:
-        load_libraries(alone=arguments is None)
+        load_libraries()
 
     def run() -> int:
         choices = TrainingOptions(minutes=options.minutes, bf16=options.bf16 or None)

@@ -30,5 +30,6 @@ setup(
         "pyarrow>=17",
         "pyyaml>=6",
         "filelock>=3.20.3",
+        "lazy-loader>=0.4",
     ],
 )

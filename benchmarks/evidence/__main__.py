@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs, by name")
     options = parser.parse_args(arguments)
     if not options.table:
-        load_libraries(alone=arguments is None)
+        load_libraries()
     return exit_status(lambda: _run(options), RESUMES)
 
 

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", nargs="+", metavar="TRIAL", help="only these training runs")
     options = parser.parse_args(arguments)
-    load_libraries(alone=arguments is None)
+    load_libraries()
     return exit_status(lambda: _run(options), RESUMES)
 
 

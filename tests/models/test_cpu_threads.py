@@ -98,7 +98,7 @@ def test_load_libraries_sets_the_policy_before_torch(no_policy, monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(libraries.importlib, "import_module", first_import)
     with pytest.raises(ImportError, match=r"^PASSIVE$"):
-        libraries.load_libraries(alone=False)
+        libraries.load_libraries()
 
 
 def test_let_threads_sleep_after_torch_changes_nothing(no_policy):

@@ -70,7 +70,7 @@ def test_commands_are_accepted_by_the_program(monkeypatch):
     """Each subcommand but `demo`, which trains for minutes, with flags that the program accepts."""
     run = []
     monkeypatch.setattr(program, "check_dependencies", lambda: None)
-    monkeypatch.setattr(program, "load_libraries", lambda alone: None)
+    monkeypatch.setattr(program, "load_libraries", lambda: None)
     for name, command in program.COMMANDS.items():
         monkeypatch.setattr(command, "run", lambda arguments, name=name: run.append(name) or 0)
     for command in check_versions.COMMANDS:

@@ -3,8 +3,6 @@
 import importlib.util
 import re
 import shlex
-import sys
-from types import SimpleNamespace
 
 import check_versions
 import optional_packages
@@ -12,7 +10,7 @@ import pytest
 from processes import ROOT, SUPPORT, run_python
 from qacg_models.cli import libraries, program
 
-IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
+IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "lazy-loader": "lazy_loader"}
 COMMANDS = [*(command for command in check_versions.COMMANDS if command != "info"), "demo"]
 
 
@@ -48,22 +46,6 @@ def test_info_without_dependencies_runs(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(program.info, "run", lambda arguments: 0)
     assert program.main(["info"]) == 0
-
-
-def test_load_libraries_hides_torchao_alone(monkeypatch):
-    """transformers 5.12 to 5.20 requires scipy by way of scikit-learn; other packages require accelerate and PIL."""
-    found = {}
-
-    def import_module(name):
-        found.update({name: sys.modules.get(name, "visible") is not None for name in ("scipy", "PIL", "accelerate")})
-        found["torchao"] = sys.modules.get("torchao", "visible") is not None
-
-    for name in ("transformers.modeling_utils", "torchao"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(libraries, "importlib", SimpleNamespace(import_module=import_module))
-    libraries.load_libraries(alone=True)
-    assert found == {"scipy": True, "PIL": True, "accelerate": True, "torchao": False}
-    assert sys.modules.get("torchao", "visible") == "visible"
 
 
 def test_pytest_skips_what_requires_a_missing_package(tmp_path):

@@ -3,11 +3,9 @@
 import ast
 import importlib
 import inspect
-from pathlib import Path
 from typing import get_type_hints
 
 import pytest
-import qacg_models
 from processes import ROOT, run_python
 
 RIGHT = """
@@ -106,13 +104,6 @@ def test_overloads_have_the_parameters_of_the_function(name):
         assert node.args.kwonlyargs.pop().arg == "return_lambda"
         node.args.kw_defaults.pop()
     assert [ast.unparse(node.args) for node in overloads] == [ast.unparse(function.args)] * 3
-
-
-def test_public_names_are_those_of_type_checkers():
-    tree = ast.parse(Path(qacg_models.__file__).read_text())
-    block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
-    typed = {alias.name: node.module for node in block.body for alias in node.names}
-    assert typed == qacg_models._HOMES
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ def test_recipes_name_the_files_that_change():
 
 def test_recipes_change_no_other_file(copy):
     package = ROOT / "python" / "qacg_models"
-    sources = {path for root in (ROOT, copy) for path in (root / "python/qacg_models").rglob("*.py")}
+    sources = {path for root in (ROOT, copy) for path in (root / "python/qacg_models").rglob("*.py*")}
+    sources = {path for path in sources if path.suffix in (".py", ".pyi")}
     relative = {path.relative_to(ROOT if path.is_relative_to(package) else copy) for path in sources}
     changed = {
         str(path)

@@ -13,7 +13,7 @@ import pytest
 OPTIONAL = {
     *("transformers", "safetensors", "tokenizers", "accelerate", "sklearn", "matplotlib", "tqdm", "pyarrow", "yaml"),
     *("filelock", "numpy", "onnx", "onnxruntime", "onnxscript", "torchao", "tensorboard", "triton", "mypy"),
-    *("openpyxl", "fastapi", "httpx", "pandas", "threadpoolctl"),
+    *("openpyxl", "fastapi", "httpx", "lazy_loader", "pandas", "threadpoolctl"),
 }
 
 

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command is not info:  # info also describes incomplete installations
             check_dependencies()
         if hasattr(command, "USES_MODELS"):
-            load_libraries(alone=argv is None)
+            load_libraries()
         status = command.run(arguments)
         flush_out()
         return status

@@ -1,6 +1,6 @@
 """A transformers pipeline for the task "aspect-sentiment".
 
-`import qacg_models` registers the pipeline, so that `transformers.pipeline("aspect-sentiment", model=FOLDER)` finds it.
+After the first import of a name from `qacg_models`, `transformers.pipeline("aspect-sentiment", model=FOLDER)` finds it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def _usage(trained: TrainedModel) -> str:
         "ask = AspectSentiment.from_pretrained(FOLDER)\n"
         f'for answer in ask("the bill was a shock", {asked}):\n'
         "    print(answer.aspect, answer.label, answer.probabilities)\n\n"
-        "from transformers import pipeline  # finds the task after import qacg_models\n\n"
+        "from transformers import pipeline  # finds the task after the import from qacg_models\n\n"
         f'pipe = pipeline("{ASPECT_SENTIMENT}", model=FOLDER)\n'
         f'print(pipe("the bill was a shock", aspects=[{trained.contexts[0]!r}]))\n'
     )

@@ -1,15 +1,11 @@
 """The table of models, and their registration with the Auto classes of transformers.
 
 Importing this module does not import the models.
-
-After `import qacg_models`, the Auto classes import and register a model of this package when they first read its
-`model_type` (`qacg_models/registration.py`). `register_auto_classes()` registers all models at once.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,33 +127,9 @@ BACKBONES = {entry.backbone: entry for entry in MODELS if entry.backbone is not 
 
 
 def load_class(entry: ModelEntry) -> type[PreTrainedModel]:
-    """Imports and registers a model, which takes seconds; returns its class.
-
-    For the models that are registered with it, see `register_with`.
-
-    Returns:
-        The class of the model.
-    """
-    register_with(entry.name)
+    """Imports a model, which takes seconds, and registers all models; returns its class."""
+    register_auto_classes()
     return getattr(importlib.import_module(entry.module), entry.name)
-
-
-def register_with(name: str) -> None:
-    """Registers the models of a module with the Auto classes of transformers.
-
-    If the named model is a head over any encoder, all models of the package are registered, since its encoder may be in
-    another module.
-
-    Args:
-        name: name of a model class or of a configuration class, which determines the module. Other names have no
-            effect.
-    """
-    named = [entry for entry in MODELS if name in (entry.name, entry.configuration)]
-    if any(entry.tensors == "head" for entry in named):
-        register_auto_classes()
-    else:
-        modules = {entry.module for entry in named}
-        _register(entry for entry in MODELS if entry.module in modules)
 
 
 def register_auto_classes() -> None:
@@ -171,13 +143,9 @@ def register_auto_classes() -> None:
         >>> AutoConfig.for_model("qacg_bert", num_labels=3).num_labels
         3
     """
-    _register(MODELS)
+    import transformers
 
-
-def _register(entries: Iterable[ModelEntry]) -> None:
-    for entry in entries:
-        import transformers
-
+    for entry in MODELS:
         kind = getattr(importlib.import_module(entry.module), entry.name)
         # exist_ok: reloading a module in a notebook registers its new classes.
         transformers.AutoConfig.register(entry.model_type, kind.config_class, exist_ok=True)

@@ -230,7 +230,7 @@ def _proposals(arguments: argparse.Namespace, sentences: list[str]) -> list[Prop
 def _load(arguments: argparse.Namespace) -> AspectPredictor:
     from qacg_models.cli.libraries import load_libraries
 
-    load_libraries(alone=False)
+    load_libraries()
     from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.utils.devices import local_device
 

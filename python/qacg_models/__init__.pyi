@@ -1,0 +1,69 @@
+from .attribution.relevance import (
+    attention_relevance as attention_relevance,
+    gradient_relevance as gradient_relevance,
+    layerwise_relevance as layerwise_relevance,
+)
+from .attribution.sensitivity import (
+    embedding_gradient as embedding_gradient,
+    token_sensitivity as token_sensitivity,
+)
+from .configs.aspect_bert import AspectBertConfig as AspectBertConfig
+from .configs.bert import PlainBertConfig as PlainBertConfig
+from .configs.bertsum import BertSumConfig as BertSumConfig
+from .configs.cg_bert import CGBertConfig as CGBertConfig
+from .configs.qacg_bert import QACGBertConfig as QACGBertConfig
+from .configs.query_attention import QueryAttentionConfig as QueryAttentionConfig
+from .estimators.aspect_sentiment import AspectSentiment as AspectSentiment
+from .estimators.classifier import AspectSentimentClassifier as AspectSentimentClassifier
+from .inference.aspect_predictor import AspectPrediction as AspectPrediction
+from .inference.question_answering import (
+    Answer as Answer,
+    QuestionAnswerer as QuestionAnswerer,
+)
+from .inference.summarization import (
+    ExtractiveSummarizer as ExtractiveSummarizer,
+    Summary as Summary,
+)
+from .models.aspect_bert import (
+    AspectBertForSequenceClassification as AspectBertForSequenceClassification,
+    AspectBertModel as AspectBertModel,
+    AspectBertModelOutput as AspectBertModelOutput,
+    AspectBertSequenceClassifierOutput as AspectBertSequenceClassifierOutput,
+)
+from .models.auto import register_auto_classes as register_auto_classes
+from .models.bert import (
+    BertForQuestionAnswering as BertForQuestionAnswering,
+    BertForSequenceClassification as BertForSequenceClassification,
+    BertModel as BertModel,
+)
+from .models.bertsum import (
+    BertSumForExtractiveSummarization as BertSumForExtractiveSummarization,
+    BertSumOutput as BertSumOutput,
+)
+from .models.cg_bert import (
+    CGBertForSequenceClassification as CGBertForSequenceClassification,
+    CGBertModel as CGBertModel,
+    CGBertModelOutput as CGBertModelOutput,
+    CGBertSequenceClassifierOutput as CGBertSequenceClassifierOutput,
+)
+from .models.qacg_bert import (
+    QACGBertForSequenceClassification as QACGBertForSequenceClassification,
+    QACGBertModel as QACGBertModel,
+    QACGBertModelOutput as QACGBertModelOutput,
+    QACGBertSequenceClassifierOutput as QACGBertSequenceClassifierOutput,
+)
+from .models.query_attention import (
+    QueryAttentionForQuestionAnswering as QueryAttentionForQuestionAnswering,
+    QueryAttentionOutput as QueryAttentionOutput,
+)
+from .modules.bertsum_layers import (
+    PositionalEncoding as PositionalEncoding,
+    PositionwiseFeedForward as PositionwiseFeedForward,
+    TransformerEncoderLayer as TransformerEncoderLayer,
+    TransformerInterEncoder as TransformerInterEncoder,
+    TransformerInterEncoderOutput as TransformerInterEncoderOutput,
+)
+from .modules.multi_headed_attention import (
+    MultiHeadedAttention as MultiHeadedAttention,
+    empty_layer_cache as empty_layer_cache,
+)
