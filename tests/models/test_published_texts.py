@@ -154,6 +154,11 @@ NO_CATEGORY = {
     "laptops 2014": (TERMS, "data.xml", "got 1 text with 1 aspectTerm, which have no category; to train or evaluate"),
     "test, phase A": (UNLABELLED, "data.xml", "got 1 text with no opinions, as in a test file; to train or evaluate"),
     "other XML": ("<rss><channel/></rss>", "data.xml", "got no sentence or Document, but the elements rss, channel"),
+    "other texts": (
+        MAMS.replace("<sentence>", "<item>").replace("</sentence>", "</item>"),
+        "data.xml",
+        ":1: expected aspectCategory inside a sentence, Review or Document, got it outside",
+    ),
     "test, phase B": (
         MAMS.replace(' polarity="positive"', ""),
         "data.xml",

@@ -57,7 +57,7 @@ def _described(elements: Counter[str]) -> str:
 
 
 class _Element:
-    """An open element of a text; `texts` are the sentences of a review."""
+    """An open element of a text. For a review: its sentences, and whether it has an `Opinions` element of its own."""
 
     def __init__(self, name: str, line: int, attrs):
         self.name, self.line, self.id = name, line, attrs.get(_IDS[name]) or None
@@ -88,7 +88,9 @@ class _Texts(xml.sax.ContentHandler):
         if name in _IDS:
             self.open.append(_Element(name, self._line(), attrs))
         elif not self.open:
-            return
+            if name in _OPINIONS:
+                reason = f"expected {name} inside a sentence, Review or Document, got it outside; write a CSV instead"
+                raise DataError(self.path, self._line(), reason)
         elif name == "text":
             self.inside_text = True
         elif name == "Opinions":
@@ -110,7 +112,7 @@ class _Texts(xml.sax.ContentHandler):
     def _texts(self, element: _Element) -> list[AnnotatedText]:
         """Returns the text of a closed element, or the texts of its sentences if it has no opinions of its own."""
         sentences = element.texts
-        if sentences and not element.annotated:
+        if sentences and not (element.annotated or element.opinions):
             return sentences
         if any(sentence.opinions for sentence in sentences):
             reason = f"{element.name} {element.id!r}: expected opinions on the whole text or on its sentences, got both"
