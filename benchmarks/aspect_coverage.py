@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from qacg_models.data import semeval_xml
+from qacg_models.data.opinions import examples_of_texts
 from qacg_models.data.task import SEMEVAL
 from qacg_models.suggestion import ASPECTS
 from qacg_models.suggestion.proposals import Proposal, propose
@@ -72,7 +73,7 @@ def read_semeval(folder: Path) -> Labelled:
     """Reads the sentences of both splits, each with its categories."""
     sentences: dict[tuple[str, str], set[str]] = {}
     for name in ("Restaurants_Train.xml", "Restaurants_Test_Gold.xml"):
-        for row in semeval_xml.read(folder / name, SEMEVAL):
+        for row in examples_of_texts(semeval_xml.texts(folder / name), folder / name, SEMEVAL):
             has = sentences.setdefault((row.id, row.sentence), set())
             if row.label != 0:
                 has.add(row.aspect)

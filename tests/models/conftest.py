@@ -10,11 +10,11 @@ from untrained import write_model
 
 
 def _published(name: str) -> Path:
-    """Folder of published data, which is not part of the repository; skips the test without it."""
+    """Folder or file of published data, which is not part of the repository; skips the test without it."""
     named = os.environ.get("QACG_DATA")
     base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    if not (base / name).is_dir():
-        pytest.skip(f"no files at {base / name}; set QACG_DATA to the folder that holds {name}/")
+    if not (base / name).exists():
+        pytest.skip(f"no files at {base / name}; set QACG_DATA to the folder that holds {name}")
     return base / name
 
 
@@ -50,6 +50,12 @@ def sentihood() -> Path:
 @pytest.fixture
 def semeval() -> Path:
     return _published("semeval2014")
+
+
+@pytest.fixture
+def published_file():
+    """A function that returns a file of published data by its path in the folder, or skips the test."""
+    return _published
 
 
 @pytest.fixture

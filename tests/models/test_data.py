@@ -358,7 +358,6 @@ def test_semeval_xml_reads_a_worked_example(tmp_path):
         ('category="food"', 'category="decor"', 6, "context: expected .*, got 'decor'"),
         ('polarity="conflict"', 'polarity="mixed"', 7, "label: expected .*, got 'mixed'"),
         ("anecdotes/miscellaneous", "food", 7, "expected one polarity for 'food', got two"),
-        ('id="7"', "", 3, "the sentence has no id"),
         ("Great sushi &amp; rude staff.", " ", 9, "has no text"),
         ("</sentences>", "", 9, "is not XML"),
     ],
@@ -455,7 +454,7 @@ def test_find_format_other_archive_is_not_the_cause(tmp_path):
 
 
 def test_find_format_unknown_name_raises(tmp_path):
-    names = "auto, sentihood-tsv, sentihood-json, semeval-csv, semeval-xml or columns"
+    names = "auto, sentihood-tsv, sentihood-json, semeval-csv, semeval-xml, germeval-tsv or columns"
     with raises(f"ValueError: name: expected {names}, got 'csv'"):
         find_format(tmp_path, "csv")
 

@@ -5,7 +5,8 @@
 | the class `Example`, and the class index of a label (`class_index`) | `example.py` |
 | labels, aspects and contexts of a task | `task.py` |
 | the formats, and their detection for a folder or file | `formats.py` |
-| readers of the formats | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `semeval_xml.py`, `columns.py` |
+| readers of the formats | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `columns.py` |
+| readers of texts with opinions, and the examples made of them | `semeval_xml.py`, `germeval_tsv.py`, `opinions.py` |
 | CSV delimiters, text encodings, Excel and Parquet | `delimiters.py`, `encodings.py`, `tables.py` |
 | lines of a text file, items of a JSON array | `lines.py` |
 | conversion of records of your own tables to examples; detection of their labels and aspects | `records.py` |

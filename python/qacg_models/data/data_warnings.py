@@ -209,8 +209,8 @@ def _repeated_rows(
 ) -> Iterator[DataWarning]:
     """Yields at most one warning about contradictory labels and, with `duplicates`, one about duplicate rows.
 
-    Two rows contradict each other if context and text are equal and the labels differ. They are duplicates if the
-    labels are equal too. The comparison of texts ignores case and repeated spaces.
+    Two rows contradict each other if text, context and target are equal and the labels differ. They are duplicates if
+    the labels are equal too. The comparison of texts ignores case and repeated spaces.
     """
     import numpy as np
 
@@ -265,16 +265,16 @@ def _shown(rows: Sequence[Example], numbers: np.ndarray, task: Task, index: Sequ
 
 
 def _keys(rows: Sequence[Example]) -> np.ndarray:
-    """Returns (N,) uint64: a hash of each row's normalised text and context."""
+    """Returns (N,) uint64: a hash of each row's normalised text, context and target."""
     import numpy as np
 
     def hashes() -> Iterator[int]:
         text, text_hash = None, hashlib.blake2b(digest_size=8)
-        for sentence, context in column_values(rows, "sentence", "context"):
+        for sentence, context, target in column_values(rows, "sentence", "context", "target"):
             if sentence != text:  # rows of a sentence are mostly consecutive
                 text, text_hash = sentence, hashlib.blake2b(normalized(sentence).encode() + b"\n", digest_size=8)
             row_hash = text_hash.copy()
-            row_hash.update(context.encode())
+            row_hash.update(f"{context}\n{target}".encode())
             yield int.from_bytes(row_hash.digest(), "little")
 
     return np.fromiter(hashes(), np.uint64, len(rows))

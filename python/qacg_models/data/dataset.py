@@ -13,6 +13,7 @@ from qacg_models.data.encodings import UTF_8
 from qacg_models.data.example import DataError, Example, text_digest
 from qacg_models.data.example_table import ExampleTable, counts, distinct
 from qacg_models.data.formats import SPLITS, Format, find_format
+from qacg_models.data.opinions import find_task
 from qacg_models.data.options import DataOptions
 from qacg_models.data.records import discover, natural_key
 from qacg_models.data.row_problems import RowProblems, filled
@@ -112,7 +113,7 @@ def load_data(
         splits: the splits to read.
         options: how to read the files; None: the defaults.
         optional: the members of `splits` that may be absent.
-        task: expected labels and aspects. None: the task of a published format or, for your own tables, the labels
+        task: expected labels and aspects. None: the fixed task of a published format or, for other data, the labels
             and aspects in `options`. Those that `options` does not name are read from the training rows (from the
             first split, if train is not read).
 
@@ -199,7 +200,7 @@ def load_file(
     skipped = {file: RowProblems(file) for file in sources} if options.skip_empty else {}
     rows = ExampleTable(_examples(data_format, sources, task, options.columns(), skipped, contexts))
     if notes is not None:
-        notes += skipped_notes(skipped.values())
+        notes += [*data_format.notes(sources), *skipped_notes(skipped.values())]
     return rows
 
 
@@ -215,7 +216,8 @@ def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str,
 
     Targets are in natural order (2 before 10), aspects in the task's order.
     """
-    targets = sorted({target for rows in splits for (target,) in distinct(rows, "target")}, key=natural_key)
+    found = {target for rows in splits for (target,) in distinct(rows, "target")} if task.has_targets else {""}
+    targets = sorted(found, key=natural_key)
     return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
 
 
@@ -290,7 +292,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
         if found != formats[0]:
             reason = f"expected the format of {sources[0]}, {formats[0].name}, got {found.name}"
             raise DataError(source, None, f"{reason}; pass files in one format, or select the format with --format")
-    if formats[0].task is not None:
+    if formats[0].records is None:
         given = {
             "encoding": options.encoding != UTF_8,
             "wide": options.wide,
@@ -417,6 +419,9 @@ def _divide(
 
 def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptions, divided: bool) -> Task:
     """Returns the task of files; if `divided`, rows that the column `split` marks as dev or test are left out."""
+    given = {"aspects": options.aspects, "labels": options.labels, "absent_label": options.absent_label}
+    if data_format.texts is not None:
+        return find_task(data_format.texts, files, **given)
     assert data_format.records is not None, "the labels and aspects of this format are fixed, and not read from files"
     names = options.columns()
     if names.wide and names.aspect_columns is None:
@@ -429,9 +434,7 @@ def _discovered(data_format: Format, files: tuple[Path, ...], options: DataOptio
         training_records(found, files[0], names) if divided else found,
         files[0],
         names,
-        aspects=options.aspects,
-        labels=options.labels,
-        absent_label=options.absent_label,
+        **given,
     )
 
 
@@ -448,12 +451,11 @@ def _check_same_aspects(files: tuple[Path, ...], names: Columns) -> None:
 
 def _notes(data_format: Format, task: Task, files: dict[str, tuple[Path, ...]]) -> list[str]:
     notes = [f"read as {data_format.name}: {', '.join(file.name for parts in files.values() for file in parts)}"]
-    if data_format.task is None:
+    if task.metrics == "classification":
         notes.append(f"aspects: {', '.join(task.aspects)}; labels: {', '.join(task.labels)}")
         if task.has_absent:
             notes.append(f"the label {task.labels[0]!r} means that there is no opinion")
-    if data_format.note:
-        notes.append(data_format.note)
-    if "conflict" in task.labels and data_format.task is not None:
+    notes += data_format.notes([file for parts in files.values() for file in parts])
+    if task.metrics == "semeval":
         notes.append("'conflict' is a separate label, which 3- and 2-class accuracy leave out")
     return notes

@@ -27,11 +27,13 @@ class Example:
     """One sentence with one context, and the line of this row in the file.
 
     Attributes:
-        id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence.
+        id: id of the sentence in its file; if the file has no ids, "line N", where N is the first line of the sentence,
+            or "text N" for the Nth text of XML. A further opinion on the same aspect and target has " (2)" at the end.
             If several files are read, the id begins with the number of the file, as in "2/line 7".
         sentence: the text.
         context: name of the context, as `Task.context` returns it.
-        target: name of the target; empty if the task has no targets.
+        target: name of the target, or the words that an opinion is about, which are no part of the context; empty if
+            there is none.
         aspect: name of the aspect.
         label: class index; None for texts to predict.
         line: line number in the file, from 1.

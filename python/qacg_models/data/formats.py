@@ -1,13 +1,14 @@
 """The data formats, and detection of the format of a folder or file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qacg_models.data import columns, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
+from qacg_models.data import columns, germeval_tsv, semeval_csv, semeval_xml, sentihood_json, sentihood_tsv
 from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError, Example, checked
 from qacg_models.data.lines import check_uncompressed
+from qacg_models.data.opinions import AnnotatedText, examples_of_texts, find_task, left_out_note
 from qacg_models.data.records import examples_of
 from qacg_models.data.row_problems import RowProblems, filled
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
@@ -19,13 +20,15 @@ SPLITS = ("train", "dev", "test")
 class Format:
     """A data format: its file names and its reader.
 
-    A format has either `task` and `published`, or `records`.
+    A format has `task` and `published`, or `texts`, or `records`.
 
     Attributes:
         name: value of `--format`.
         names: function that returns the possible file names of a split.
-        task: labels and aspects that the format fixes; None for your own tables.
-        published: function that yields the rows of a file for a task; None for your own tables.
+        task: labels and aspects that the format fixes; None if they are read from the training files.
+        published: function that yields the rows of a file for a task; None for other formats.
+        texts: function that yields the texts of a published file with their opinions, which `opinions.py` converts to
+            rows; None for other formats.
         records: function that yields the records of a table of your own, which `records.py` converts to rows; None for
             published formats.
         suffixes: suffixes that identify the format of a single file whose name is not in the `names` of any format.
@@ -34,21 +37,24 @@ class Format:
         note: a line to print when the format is read, such as the opinions that are left out.
 
     Raises:
-        ValueError: another combination of `task`, `published` and `records` is given.
+        ValueError: another combination of `task`, `published`, `texts` and `records` is given.
     """
 
     name: str
     names: Callable[[str], tuple[str, ...]]
     task: Task | None = None
     published: Callable[[Path, Task], Iterator[Example]] | None = None
+    texts: Callable[[Path], Iterator[AnnotatedText]] | None = None
     records: Callable[[Path, Columns], Iterator[Record]] | None = None
     suffixes: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] = lambda path: True
     note: str = ""
 
     def __post_init__(self):
-        if (self.published is None) != (self.task is None) or (self.records is None) == (self.task is None):
-            raise ValueError(f"{self.name}: expected either task and published, or records, got another combination")
+        readers = [one for one in (self.published, self.texts, self.records) if one is not None]
+        if len(readers) != 1 or (self.published is None) != (self.task is None):
+            expected = "expected task and published, or texts, or records"
+            raise ValueError(f"{self.name}: {expected}, got another combination")
 
     def file(self, folder: Path, split: str) -> Path | None:
         """Returns the file of a split; None if the folder has none.
@@ -85,15 +91,36 @@ class Format:
         if self.records is not None:
             whole = filled(self.records(path, names), path, names, skipped)
             found = examples_of(whole, path, task, names)
+        elif self.texts is not None:
+            found = examples_of_texts(self.texts(path), path, task)
         else:
             assert self.published is not None, "checked in __post_init__"
             found = self.published(path, task)
         return checked(found, path, task)
 
+    def fixed_task(self, file: Path) -> Task | None:
+        """Returns the task of a published file; None for your own tables, whose options select the task.
+
+        Raises:
+            DataError: the file violates its format.
+        """
+        if self.texts is None:
+            return self.task
+        return find_task(self.texts, (file,), aspects=None, labels=None, absent_label=None)
+
+    def notes(self, files: Sequence[Path]) -> list[str]:
+        """Returns lines to print about files that were read: `note`, and the texts that are left out of each file.
+
+        Raises:
+            DataError: a file violates its format.
+        """
+        left_out = [] if self.texts is None else [left_out_note(self.texts(file), file) for file in files]
+        return [line for line in (self.note, *left_out) if line]
+
 
 def _xml_names(split: str) -> tuple[str, ...]:
-    published = {"train": "Restaurants_Train.xml", "test": "Restaurants_Test_Gold.xml"}
-    return (f"{split}.xml", *(published[name] for name in (split,) if name in published))
+    published = {"train": "Restaurants_Train.xml", "dev": "val.xml", "test": "Restaurants_Test_Gold.xml"}
+    return f"{split}.xml", published[split]
 
 
 # A folder can contain one data set in two published formats, which give the same rows. The format listed first is read.
@@ -114,13 +141,22 @@ FORMATS = (
         note=f"opinions on other aspects are left out: {', '.join(sentihood_json.OTHER_ASPECTS)}",
     ),
     Format("semeval-csv", lambda split: (f"{split}_NLI_M.csv",), SEMEVAL, semeval_csv.read),
-    Format("semeval-xml", _xml_names, SEMEVAL, semeval_xml.read, suffixes=(".xml",)),
+    Format("semeval-xml", _xml_names, texts=semeval_xml.texts, suffixes=(".xml", ".gold")),
+    Format(
+        "germeval-tsv",
+        lambda split: (f"{split}.tsv",),
+        texts=germeval_tsv.texts,
+        suffixes=(".tsv",),
+        recognises=germeval_tsv.recognised,
+    ),
     Format(
         "columns",
         lambda split: tuple(split + suffix for suffix in columns.SUFFIXES),
         records=columns.records,
         suffixes=columns.SUFFIXES,
-        recognises=lambda path: path.suffix.lower() != ".tsv" or not sentihood_tsv.recognised(path),
+        recognises=lambda path: (
+            path.suffix.lower() != ".tsv" or not (sentihood_tsv.recognised(path) or germeval_tsv.recognised(path))
+        ),
     ),
 )
 NAMES = tuple(one.name for one in FORMATS)
@@ -149,11 +185,7 @@ def find_format(path: Path, name: str = "auto") -> Format:
         return next(one for one in FORMATS if one.name == name)
     if path.is_file():
         return _format_of_file(path)
-    found = [
-        one
-        for one in FORMATS
-        if any((file := one.file(path, split)) is not None and one.recognises(file) for split in SPLITS)
-    ]
+    found = [(one, file) for one in FORMATS if (file := _first_file(one, path)) is not None]
     if not found:
         names = {name for one in FORMATS for split in SPLITS for name in one.names(split)}
         for file in sorted(path.iterdir()):
@@ -162,11 +194,16 @@ def find_format(path: Path, name: str = "auto") -> Format:
         known = "; ".join(f"{' or '.join(one.names('train'))} ({one.name})" for one in FORMATS)
         reason = "expected data in a known format, got a folder without files in such a format"
         raise DataError(path, None, f"{reason}; rename the training file to one of: {known}")
-    if len({one.task or one.name for one in found}) > 1:
-        raise DataError(
-            path, None, f"has data in the formats {' and '.join(one.name for one in found)}; select one with --format"
-        )
-    return found[0]
+    if len(found) > 1 and len({one.fixed_task(file) or one.name for one, file in found}) > 1:
+        names = " and ".join(one.name for one, _ in found)
+        raise DataError(path, None, f"has data in the formats {names}; select one with --format")
+    return found[0][0]
+
+
+def _first_file(data_format: Format, folder: Path) -> Path | None:
+    """Returns the first file of a folder that has a format; None if there is none."""
+    files = (data_format.file(folder, split) for split in SPLITS)
+    return next((file for file in files if file is not None and data_format.recognises(file)), None)
 
 
 def _format_of_file(path: Path) -> Format:

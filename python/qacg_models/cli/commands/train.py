@@ -13,7 +13,7 @@ from qacg_models.runs.recipes import describe_default
 from qacg_models.utils.output_lock import unfinished_path
 
 USES_MODELS = True
-HELP = "train on SentiHood, SemEval-2014, or tables of your own (CSV, JSON, JSONL, Excel, Parquet)"
+HELP = "train on tables of your own (CSV, JSON, JSONL, Excel, Parquet), or on SentiHood, SemEval, MAMS or GermEval"
 DESCRIPTION = (
     "Trains a model from scratch or from a checkpoint, and evaluates it on dev and test. Keeps the weights that are "
     "best on dev, or the weights of the last step if --eval-every evaluates no others. Options that are not given take "

@@ -1,0 +1,271 @@
+"""Published texts with opinions: SemEval-2014 to 2016, MAMS and GermEval 2017."""
+
+from collections import Counter
+
+import pytest
+from commands import fails
+from errors import raises
+from model_sizes import SMALL_FLAGS
+from qacg_models.cli import main
+from qacg_models.data import DataOptions, load_data, load_file
+from qacg_models.data.formats import find_format
+from qacg_models.data.task import SEMEVAL
+
+REVIEWS = """<?xml version="1.0" encoding="UTF-8"?>
+<Reviews><Review rid="9"><sentences>
+<sentence id="9:0"><text>Pasta good, wine sour.</text><Opinions>
+ <Opinion target="Pasta" category="FOOD#QUALITY" polarity="positive" from="0" to="5"/>
+ <Opinion target="wine" category="FOOD#QUALITY" polarity="negative" from="12" to="16"/>
+ <Opinion target="wine" category="FOOD#QUALITY" polarity="neutral" from="12" to="16"/>
+ <Opinion target="NULL" category="SERVICE#GENERAL" polarity="positive" from="0" to="0"/></Opinions></sentence>
+<sentence id="9:1"><text>We came on Monday.</text></sentence>
+<sentence id="9:2" OutOfScope="TRUE"><text>The rival is worse.</text></sentence>
+<sentence id="9:3" OutOfScope="NULL"><text>We left.</text><Opinions/></sentence>
+</sentences></Review></Reviews>"""
+TEXT_LEVEL = """<Reviews><Review rid="9"><sentences>
+<sentence id="9:0"><text>Pasta good.</text><Opinions/></sentence>
+<sentence id="9:1" OutOfScope="TRUE"><text>Wine sour.</text></sentence></sentences>
+<Opinions><Opinion category="FOOD#QUALITY" polarity="conflict"/><Opinion category="FOOD#PRICES" polarity="positive"/>
+<Opinion category="FOOD#PRICES" polarity="positive"/></Opinions></Review>
+<Review rid="10"><sentences><sentence id="10:0"><text>Fine.</text></sentence></sentences>
+<Opinions><Opinion category="FOOD#QUALITY" polarity="positive"/></Opinions></Review></Reviews>"""
+MAMS = """<sentences><sentence><text>Kind waiter, dear food.</text><aspectCategories>\
+<aspectCategory category="staff" polarity="positive"/><aspectCategory category="food" polarity="neutral"/>\
+</aspectCategories></sentence><sentence><text>Cold food.</text><aspectCategories>\
+<aspectCategory category="food" polarity="negative"/></aspectCategories></sentence></sentences>"""
+GERMEVAL = """<Documents><Document id="http://a/1"><Opinions>
+<Opinion category="Zugfahrt#Haupt" from="0" to="4" target="Zug " polarity="positve"/>
+<Opinion category="Zugfahrt#Haupt" from="9" to="12" target="ICE" polarity=" negative"/></Opinions>
+<relevance>true</relevance><sentiment>negative</sentiment><text>Der "Zug" ist gut.</text></Document>
+<Document id="http://a/1"><relevance>false</relevance><sentiment>neutral</sentiment><text>Bahn frei!</text></Document>
+<Document id="http://a/2"><relevance>false</relevance><sentiment>neutral</sentiment><text/></Document></Documents>"""
+GERMEVAL_TSV = """SOURCE\tTEXT\tRELEVANCE\tSENTIMENT\tCATEGORY:SENTIMENT\t
+http://a/1\tDer "Zug" ist gut.\ttrue\tnegative\tZugfahrt#Haupt:positve Zugfahrt#Haupt:negative
+http://a/1\tBahn frei!\tfalse\tneutral\t
+http://a/2\t\tfalse\tneutral
+"""
+TERMS = """<sentences><sentence id="1"><text>Good keys.</text><aspectTerms>
+<aspectTerm term="keys" polarity="positive" from="5" to="9"/></aspectTerms></sentence></sentences>"""
+UNLABELLED = '<sentences><sentence id="1"><text>Good keys.</text></sentence></sentences>'
+
+
+def write(folder, text, name="data.xml"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def read(path):
+    """The task of a file, and (id, aspect, target, label) of its rows."""
+    data_format = find_format(path)
+    task = data_format.fixed_task(path)
+    rows = data_format.examples(path, task, DataOptions().columns())
+    return task, [(row.id, row.aspect, row.target, task.labels[row.label]) for row in rows]
+
+
+def test_reviews_keep_category_target_and_every_opinion(tmp_path):
+    task, rows = read(write(tmp_path, REVIEWS))
+    assert (task.aspects, task.labels) == (
+        ("FOOD#QUALITY", "SERVICE#GENERAL"),
+        ("none", "negative", "neutral", "positive"),
+    )
+    assert rows == [
+        ("9:0", "FOOD#QUALITY", "Pasta", "positive"),
+        ("9:0", "FOOD#QUALITY", "wine", "negative"),
+        ("9:0 (2)", "FOOD#QUALITY", "wine", "neutral"),
+        ("9:0", "SERVICE#GENERAL", "", "positive"),
+        *[(name, aspect, "", "none") for name in ("9:1", "9:3") for aspect in task.aspects],
+    ]
+
+
+def test_reviews_have_category_contexts_and_count_left_out(tmp_path):
+    path = write(tmp_path, REVIEWS)
+    dataset = load_data(path, ("train",), DataOptions(dev_fraction=0.34))
+    assert dataset.contexts == ("FOOD#QUALITY", "SERVICE#GENERAL")
+    left_out = "left out of data.xml: 1 text marked OutOfScope"
+    assert left_out in dataset.notes
+    # The opinions on pasta and wine do not contradict each other; the two on wine do.
+    assert [one.count for one in dataset.warnings if one.code == "contradictory_labels"] == [1]
+    assert "line 3 'negative', line 3 'neutral'" in str(dataset.warnings)
+    notes = []
+    assert len(load_file(path, dataset.task, contexts=dataset.contexts, notes=notes)) == 8
+    assert notes == [left_out]
+
+
+def test_text_level_reviews_are_read_as_whole_texts(tmp_path):
+    path = write(tmp_path, TEXT_LEVEL)
+    task, rows = read(path)
+    assert task.labels == ("none", "conflict", "positive")
+    assert rows == [
+        ("9", "FOOD#PRICES", "", "positive"),
+        ("9 (2)", "FOOD#PRICES", "", "positive"),
+        ("9", "FOOD#QUALITY", "", "conflict"),
+        ("10", "FOOD#PRICES", "", "none"),
+        ("10", "FOOD#QUALITY", "", "positive"),
+    ]
+    assert {row.sentence for row in load_file(path, task)} == {"Pasta good. Wine sour.", "Fine."}
+
+
+def test_mams_folder_has_no_ids_and_val_is_dev(tmp_path):
+    for name in ("train.xml", "val.xml", "test.xml"):
+        write(tmp_path, MAMS, name)
+    dataset = load_data(tmp_path)
+    assert list(dataset.splits) == ["train", "dev", "test"]
+    task = dataset.task
+    assert [(row.id, row.aspect, task.labels[row.label]) for row in dataset.splits["dev"]] == [
+        ("text 1", "food", "neutral"),
+        ("text 1", "staff", "positive"),
+        ("text 2", "food", "negative"),
+        ("text 2", "staff", "none"),
+    ]
+
+
+def test_mams_part_with_shared_categories_is_not_semeval(tmp_path):
+    part = MAMS.replace("staff", "service")
+    assert read(write(tmp_path, part))[0].aspects == ("food", "service")
+    numbered = part.replace("<sentence>", '<sentence id="1">', 1).replace("<sentence>", '<sentence id="2">', 1)
+    assert read(write(tmp_path, numbered))[0] == SEMEVAL
+
+
+def test_germeval_xml_and_lines_give_the_same_rows(tmp_path):
+    xml, lines = write(tmp_path, GERMEVAL), write(tmp_path, GERMEVAL_TSV, "train.tsv")
+    assert find_format(lines).name == "germeval-tsv"
+    task, rows = read(xml)
+    assert rows == [
+        ("text 1", "Zugfahrt#Haupt", "Zug", "positive"),
+        ("text 1", "Zugfahrt#Haupt", "ICE", "negative"),
+        ("text 2", "Zugfahrt#Haupt", "", "none"),
+    ]
+    assert read(lines) == (
+        task,
+        [
+            ("text 1", "Zugfahrt#Haupt", "", "positive"),
+            ("text 1 (2)", "Zugfahrt#Haupt", "", "negative"),
+            ("text 2", "Zugfahrt#Haupt", "", "none"),
+        ],
+    )
+    texts = [[row.sentence for row in load_file(path, task)] for path in (xml, lines)]
+    assert texts[0] == texts[1] == ['Der "Zug" ist gut.'] * 2 + ["Bahn frei!"]
+    assert find_format(lines).notes((lines,)) == ["left out of train.tsv: 1 text without text"]
+    assert find_format(xml).notes((xml,)) == ["left out of data.xml: 1 text without text"]
+
+
+NO_CATEGORY = {
+    "laptops 2014": (TERMS, "data.xml", "got 1 text with 1 aspectTerm, which have no category; to train or evaluate"),
+    "test, phase A": (UNLABELLED, "data.xml", "got 1 text with no opinions, as in a test file; to train or evaluate"),
+    "other XML": ("<rss><channel/></rss>", "data.xml", "got no sentence or Document, but the elements rss, channel"),
+    "other texts": (
+        MAMS.replace("<sentence>", "<item>").replace("</sentence>", "</item>"),
+        "data.xml",
+        ":1: expected aspectCategory inside a sentence, Review or Document, got it outside",
+    ),
+    "test, phase B": (
+        MAMS.replace(' polarity="positive"', ""),
+        "data.xml",
+        ":1: polarity: expected a label, got 'staff' without a polarity, as in a test file",
+    ),
+    "targets only": (
+        REVIEWS.replace(' category="FOOD#QUALITY"', ""),
+        "data.xml",
+        ":4: category: expected a name, got an opinion without a category",
+    ),
+    "texts not filled in": (
+        REVIEWS.replace("Pasta good, wine sour.", ""),
+        "data.xml",
+        "id '9:0' has no text",
+    ),
+    "GermEval test": (
+        "a\tGut.\tunknown\tunknown\nb\tBahn.\tunknown\tunknown\n",
+        "data.tsv",
+        "got 2 texts with no opinions, as in a test file; to train or evaluate",
+    ),
+    "GermEval, damaged": (GERMEVAL_TSV + "x\ty\n", "data.tsv", ":5: expected 4 or 5 tab-separated fields"),
+    "both levels": (
+        TEXT_LEVEL.replace("<Opinions/>", '<Opinions><Opinion category="A" polarity="b"/></Opinions>'),
+        "data.xml",
+        ":5: Review '9': expected opinions on the whole text or on its sentences, got both",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "name", "reason"), NO_CATEGORY.values(), ids=NO_CATEGORY)
+def test_file_without_categories_raises_beside_a_good_one(tmp_path, text, name, reason):
+    path = write(tmp_path, text, name)
+    good = write(tmp_path, REVIEWS if name == "data.xml" else GERMEVAL_TSV, f"good{path.suffix}")
+    task = read(good)[0]
+    with raises(f"DataError: {reason}"):
+        load_data(path, ("train",))
+    for pair in ((good, path), (path, good)):
+        with raises(f"DataError: {name}...{reason}"):
+            load_data(pair, ("train",))
+    with raises(f"DataError: {reason}"):
+        load_file(path, task)
+
+
+def test_file_of_another_data_set_raises_beside_a_good_one(tmp_path):
+    good, other = write(tmp_path, REVIEWS), write(tmp_path, MAMS, "other.xml")
+    with raises("DataError: other.xml: expected categories of data.xml, got only others (food, staff); pass one of"):
+        load_data((good, other), ("train",))
+    named = DataOptions(aspects=("FOOD#QUALITY", "SERVICE#GENERAL", "food", "staff"), dev_fraction=0.25)
+    assert load_data((good, other), ("train",), named).task.aspects == named.aspects
+    with raises("DataError: other.xml:1: context: expected one of 'FOOD#QUALITY'...got 'staff'; correct the category"):
+        load_file(other, read(good)[0])
+
+
+def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
+    path = write(tmp_path, REVIEWS)
+    bad = {
+        write(tmp_path, TERMS, "laptops.xml"): "1 aspectTerm",
+        write(tmp_path, UNLABELLED, "test.xml"): "no opinions",
+    }
+    model = tmp_path / "model"
+    sizes = [*SMALL_FLAGS, "--epochs=1", "--dev-fraction=0.34"]
+    for file, reason in bad.items():
+        fails(capsys, ["check", file], file.name, reason, "write a CSV")
+        fails(capsys, ["check", path, file], file.name, reason)
+        fails(capsys, ["train", "--data", path, file, "--output", model, *sizes], file.name, reason)
+    assert main(["check", str(path), "--dev-fraction", "0.34"]) == 0
+    assert "left out of data.xml: 1 text marked OutOfScope\n" in capsys.readouterr().out
+    assert main(["train", "--data", str(path), "--output", str(model), *sizes]) == 0
+    for file, reason in bad.items():
+        fails(capsys, ["evaluate", model, "--data", file], file.name, reason)
+        fails(capsys, ["predict", model, "--input", file], "expected a suffix of a known format, got 'xml'")
+    assert main(["evaluate", str(model), "--data", str(path), "--bootstrap", "0"]) == 0
+    assert "left out of data.xml: 1 text marked OutOfScope\n" in "".join(capsys.readouterr())
+
+
+# Opinions by polarity, as published.
+COUNTS = {
+    "semeval2014/Restaurants_Train.xml": {"positive": 2176, "negative": 839, "neutral": 501, "conflict": 196},
+    "semeval2014/Restaurants_Test_Gold.xml": {"positive": 657, "negative": 222, "neutral": 94, "conflict": 52},
+    "semeval2015/ABSA-15_Restaurants_Train_Final.xml": {"positive": 1198, "negative": 403, "neutral": 53},
+    "semeval2015/ABSA15_Restaurants_Test.xml": {"positive": 454, "negative": 346, "neutral": 45},
+    "semeval2015/ABSA-15_Laptops_Train_Data.xml": {"positive": 1103, "negative": 765, "neutral": 106},
+    "semeval2015/ABSA15_Laptops_Test.xml": {"positive": 541, "negative": 329, "neutral": 79},
+    "semeval2015/ABSA15_Hotels_Test.xml": {"positive": 243, "negative": 84, "neutral": 12},
+    "semeval2016/ABSA16_Restaurants_Train_SB1_v2.xml": {"positive": 1657, "negative": 749, "neutral": 101},
+    "semeval2016/EN_REST_SB1_TEST.xml.gold": {"positive": 611, "negative": 204, "neutral": 44},
+    "semeval2016/ABSA16_Laptops_Train_SB1_v2.xml": {"positive": 1637, "negative": 1084, "neutral": 188},
+    "semeval2016/EN_LAPT_SB1_TEST_.xml.gold": {"positive": 481, "negative": 274, "neutral": 46},
+    "semeval2016/ABSA16_Restaurants_Train_English_SB2.xml": {
+        "positive": 1012,
+        "negative": 327,
+        "neutral": 55,
+        "conflict": 41,
+    },
+    "semeval2016/ABSA16_Laptops_Train_English_SB2.xml": {
+        "positive": 1210,
+        "negative": 708,
+        "neutral": 123,
+        "conflict": 41,
+    },
+    "mams-acsa/train.xml": {"positive": 1929, "negative": 2084, "neutral": 3077},
+    "mams-acsa/val.xml": {"positive": 241, "negative": 259, "neutral": 388},
+    "mams-acsa/test.xml": {"positive": 245, "negative": 263, "neutral": 393},
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), COUNTS.items(), ids=COUNTS)
+def test_published_file_has_its_opinions(published_file, name, expected):
+    _, rows = read(published_file(name))
+    assert Counter(label for *_, label in rows if label != "none") == expected
