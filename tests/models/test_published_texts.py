@@ -127,6 +127,16 @@ def test_mams_part_with_shared_categories_is_not_semeval(tmp_path):
     assert read(write(tmp_path, numbered))[0] == SEMEVAL
 
 
+@pytest.mark.parametrize("name", ["aspects", "labels", "absent_label"])
+def test_names_for_a_fixed_task_raise(tmp_path, name):
+    options = DataOptions(**{name: "none" if name == "absent_label" else ("none", "food")})
+    restaurants = write(tmp_path, MAMS.replace("staff", "anecdotes/miscellaneous"), "restaurants.xml")
+    pairs = write(tmp_path, "id\tsentence1\tsentence2\tlabel\n1\tfine\tlocation - 1 - price\tNone\n", "train_NLI_M.tsv")
+    for path in (restaurants, pairs):
+        with raises(f"InputError: {name}: ...omit {name}"):
+            load_data(path, ("train",), options)
+
+
 def test_germeval_xml_and_lines_give_the_same_rows(tmp_path):
     xml, lines = write(tmp_path, GERMEVAL), write(tmp_path, GERMEVAL_TSV, "train.tsv")
     assert find_format(lines).name == "germeval-tsv"
@@ -234,7 +244,7 @@ def test_commands_read_reviews_and_refuse_unlabelled_files(tmp_path, capsys):
     assert "left out of data.xml: 1 text marked OutOfScope\n" in "".join(capsys.readouterr())
 
 
-# Opinions by polarity, as published.
+# Opinions by polarity, counted in the published files.
 COUNTS = {
     "semeval2014/Restaurants_Train.xml": {"positive": 2176, "negative": 839, "neutral": 501, "conflict": 196},
     "semeval2014/Restaurants_Test_Gold.xml": {"positive": 657, "negative": 222, "neutral": 94, "conflict": 52},
@@ -244,9 +254,7 @@ COUNTS = {
     "semeval2015/ABSA15_Laptops_Test.xml": {"positive": 541, "negative": 329, "neutral": 79},
     "semeval2015/ABSA15_Hotels_Test.xml": {"positive": 243, "negative": 84, "neutral": 12},
     "semeval2016/ABSA16_Restaurants_Train_SB1_v2.xml": {"positive": 1657, "negative": 749, "neutral": 101},
-    "semeval2016/EN_REST_SB1_TEST.xml.gold": {"positive": 611, "negative": 204, "neutral": 44},
     "semeval2016/ABSA16_Laptops_Train_SB1_v2.xml": {"positive": 1637, "negative": 1084, "neutral": 188},
-    "semeval2016/EN_LAPT_SB1_TEST_.xml.gold": {"positive": 481, "negative": 274, "neutral": 46},
     "semeval2016/ABSA16_Restaurants_Train_English_SB2.xml": {
         "positive": 1012,
         "negative": 327,

@@ -299,6 +299,8 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
             "aspect_columns": options.aspect_columns is not None,
             "skip_empty": options.skip_empty,
         }
+        if formats[0].task is not None:
+            given |= {name: getattr(options, name) is not None for name in ("aspects", "labels", "absent_label")}
         for name in (name for name, value in given.items() if value):
             reason = f"{sources[0]} is read as {formats[0].name}, which does not support this option"
             raise InputError(f"{name}: {reason}; omit {name}, or pass --format columns for a table of your own")

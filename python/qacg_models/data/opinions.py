@@ -19,6 +19,7 @@ from qacg_models.data.columns import Columns
 from qacg_models.data.example import DataError, Example, class_index
 from qacg_models.data.records import discover
 from qacg_models.data.task import SEMEVAL, Task
+from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
 
 ABSENT = "none"  # the label of a category that a text does not name
@@ -96,7 +97,8 @@ def find_task(
 
     Raises:
         DataError: a file violates its format, or `aspects` is None and no category of a file is in the first file.
-        InputError: `absent_label` is not a label, or `aspects` or `labels` has an unsuitable name.
+        InputError: a name is given for SemEval-2014 restaurants, `absent_label` is not a label, or `aspects` or
+            `labels` has an unsuitable name.
     """
     columns, pairs, ids_only = Columns(), set(), True
     by_file: dict[Path, set[str]] = {}
@@ -114,6 +116,10 @@ def find_task(
     restaurants = {*SEMEVAL.aspects, *SHORT_NAMES} - {*SHORT_NAMES.values()}
     # MAMS shares four of the categories, but has no ids.
     if MISCELLANEOUS in categories or (categories and ids_only and categories <= restaurants):
+        for name, value in (("aspects", aspects), ("labels", labels), ("absent_label", absent_label)):
+            if value is not None:
+                reason = f"{paths[0]} has the fixed aspects and labels of SemEval-2014 restaurants"
+                raise InputError(f"{name}: expected none, because {reason}; omit {name}")
         return SEMEVAL
     records = ((0, {columns.aspect: category, columns.label: label}) for category, label in pairs)
     return discover(records, paths[0], columns, aspects=aspects, labels=labels, absent_label=absent_label)
