@@ -33,10 +33,10 @@ LAYERS = (
     ("qacg_models.cli",),
     ("qacg_models",),  # the re-exports: __init__, packing, context_fold
     ("benchmarks.cases", "benchmarks.learning_texts"),
-    ("benchmarks.implementations", "benchmarks.records"),
+    ("benchmarks.implementations", "benchmarks.records", "benchmarks.absent_gpu"),
     ("benchmarks.measure",),
     ("benchmarks.plans", "benchmarks.model_steps", "benchmarks.command"),
-    ("benchmarks.targets", "benchmarks.static", "benchmarks.cost_model", "benchmarks.plot", "benchmarks.table"),
+    ("benchmarks.targets", "benchmarks.cost_model", "benchmarks.plot", "benchmarks.table"),
     ("benchmarks.gpu",),
     ("benchmarks.evidence",),
     ("benchmarks.many_aspects", COMMANDS),

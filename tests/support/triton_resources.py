@@ -6,7 +6,6 @@ compiled kernels by content (TRITON_CACHE_DIR).
 """
 
 import contextlib
-import os
 import re
 import subprocess
 import tempfile
@@ -16,17 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 import triton
-from triton.backends.compiler import GPUTarget
+from sass import disassembled, loads_in_flight, loops_of, main_loop
 from triton.runtime.jit import JITFunction
 
-from benchmarks.static.launches import Launch
-from benchmarks.static.sass import disassembled, loads_in_flight, loops_of, main_loop
-from qacg_kernels.backends import triton as backend
+from benchmarks.absent_gpu import AbsentGPU
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.arguments import KernelConfig
-from qacg_kernels.backends.triton.tile_tables import Table, has_wide_waves, is_amd, trial
+from qacg_kernels.backends.triton.tile_tables import Table, trial
 
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
@@ -46,8 +42,7 @@ class Resources(NamedTuple):
             flight. It is 0 for kernels without a main loop or without such waits (bulk copies have none), and always 0
             on AMD GPUs.
         spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
-            instructions outside of loops. For the kernels of `cuda_kernels`, it counts the spills that the first warp
-            issues.
+            instructions outside of loops.
         mismatched: number of products that Triton compiles wrongly (`_mismatched_products`).
     """
 
@@ -59,28 +54,6 @@ class Resources(NamedTuple):
     loads_in_flight: int
     spills: int
     mismatched: int = 0
-
-
-class AbsentGPU:
-    """A driver with which Triton compiles for an architecture whose GPU is not present."""
-
-    def __init__(self, architecture: str) -> None:
-        if is_amd(architecture):
-            self._target = GPUTarget("hip", architecture, 64 if has_wide_waves(architecture) else 32)
-        else:
-            self._target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> str:
-        return str(self._target.arch)  # Triton caches compiled kernels by device
-
-    def get_current_stream(self, device: object) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
 
 
 def kernels_of(
@@ -108,13 +81,6 @@ def kernels_of(
     with trial(table), launch.through(compile_only):
         action()
     return compiled
-
-
-def compiled_for(launch: Launch, architecture: str) -> object:
-    """Compiles the kernel of a launch for a chip; Triton's driver stays replaced by `AbsentGPU`."""
-    triton.runtime.driver.set_active(AbsentGPU(architecture))
-    grid = (launch.programs,)
-    return launch.kernel.warmup(*launch.arguments, grid=grid, **launch.constants, **launch.options)
 
 
 class Description(NamedTuple):
@@ -195,24 +161,3 @@ def _amd_resources(kernel: object) -> Resources:
 
 
 _AMD_FIELDS = ("vgpr_count", "private_segment_fixed_size")  # vgpr_count includes accumulation registers
-
-
-class SilentGPU(AbsentGPU):
-    """A driver that accepts every kernel and launches nothing."""
-
-    class utils:
-        load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
-        get_device_properties = staticmethod(lambda device: {"max_shared_mem": 227 * 1024})
-
-    def launcher_cls(self, source: object, metadata: object) -> Callable[..., None]:
-        return lambda *_: None
-
-
-def replace_driver(gpu: AbsentGPU) -> None:
-    """Makes the Triton backend accept CPU tensors and use the driver `gpu`, for the rest of the process.
-
-    Also turns the self-check off.
-    """
-    os.environ["QACG_SELF_CHECK"] = "off"  # there are no results to check
-    triton.runtime.driver.set_active(gpu)
-    backend.missing, backend.not_for, backend.DEVICE = list, lambda device: [], "cpu"
