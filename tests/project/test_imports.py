@@ -38,8 +38,7 @@ LAYERS = (
     ("benchmarks.plans", "benchmarks.model_steps", "benchmarks.command"),
     ("benchmarks.targets", "benchmarks.cost_model", "benchmarks.plot", "benchmarks.table"),
     ("benchmarks.gpu",),
-    ("benchmarks.evidence",),
-    ("benchmarks.many_aspects", COMMANDS),
+    (COMMANDS,),
 )
 LAYER_OF = {group: layer for layer, groups in enumerate(LAYERS) for group in groups}
 
