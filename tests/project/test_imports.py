@@ -32,7 +32,7 @@ LAYERS = (
     ("qacg_models.demos", "qacg_models.estimators", "qacg_models.checking"),
     ("qacg_models.cli",),
     ("qacg_models",),  # the re-exports: __init__, packing, context_fold
-    ("benchmarks.cases", "benchmarks.learning_texts"),
+    ("benchmarks.cases",),
     ("benchmarks.implementations", "benchmarks.records", "benchmarks.absent_gpu"),
     ("benchmarks.measure",),
     ("benchmarks.plans", "benchmarks.model_steps", "benchmarks.command"),
