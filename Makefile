@@ -146,8 +146,9 @@ sanitize-gpu: $(READY)-cuda ## The CUDA kernels under compute-sanitizer, on a GP
 
 # Benchmarks
 
-bench: $(READY) ## The operators under pytest-benchmark
-	$(PY) -m pytest benchmarks
+BENCH ?=
+bench: $(READY) ## The operators under pytest-benchmark: BENCH=--benchmark-autosave, BENCH=--benchmark-compare
+	$(PY) -m pytest benchmarks $(BENCH)
 
 targets: $(READY) ## The performance targets: OUT=dir
 	$(PY) -m benchmarks.targets --out $(OUT)
