@@ -24,7 +24,7 @@ endif
 
 .PHONY: help run docs test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
 	lint types check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
-	check-faults test-gpu sanitize-gpu bench targets suite bench-gpu gpu-report wheels hub-kernel test-versions clean
+	check-faults test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
 
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -152,10 +152,6 @@ bench: $(READY) ## The operators under pytest-benchmark: BENCH=--benchmark-autos
 
 targets: $(READY) ## The performance targets: OUT=dir
 	$(PY) -m benchmarks.targets --out $(OUT)
-
-suite: OUT = build/suite
-suite: $(READY) ## The benchmark suite on the CPU, an hour at a time; run again to resume: OUT=dir
-	$(PY) -m benchmarks.suite --out $(OUT)
 
 bench-gpu: OUT = build/bench-gpu
 bench-gpu: $(READY)-cuda ## The benchmarks on the GPU of this machine: OUT=dir

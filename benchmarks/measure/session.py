@@ -204,12 +204,10 @@ class Session:
         self._products, tried = ceiling.measure_all(dtypes, self._source, device)
         self.add(tried)
 
-    def measure(self, item: Item, label: str = "") -> None:
-        """Measures an item. An implementation that fails is left out, and the other implementations are measured.
+    def measure(self, item: Item) -> None:
+        """Measures an item, unless its records exist or the time limit is reached.
 
-        Args:
-            item: what to measure; nothing is measured if its records exist or the time limit is reached.
-            label: text that is printed before the result, to show progress.
+        An implementation that fails is left out, and the other implementations are measured.
         """
         case = item.case
         reasons = {name: IMPLEMENTATIONS[name].unsupported(case) for name in item.implementations}
@@ -232,7 +230,7 @@ class Session:
             new = self._in_this_process(item, supported)
         if new:
             self.add(new)
-            print(f"{label}{case}: " + ", ".join(record.summary for record in new), flush=True)
+            print(f"{case}: " + ", ".join(record.summary for record in new), flush=True)
 
     def _in_this_process(self, item: Item, names: list[str]) -> list[records.Record]:
         """Measures the implementations that run and are correct, and returns their records."""

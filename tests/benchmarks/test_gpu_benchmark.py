@@ -41,7 +41,7 @@ from benchmarks.implementations.registry import (
     ONE_MAP_ON_GPU,
 )
 from benchmarks.measure import agreement, timing
-from benchmarks.measure.session import OVERHEAD, TIME, Budget, Item, Session, measure_overhead
+from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Budget, Item, Session, measure_overhead
 from benchmarks.targets import kinds
 from benchmarks.targets.performance import TARGETS
 from qacg_kernels import dispatch, self_check
@@ -446,6 +446,23 @@ def test_report_has_targets_missing_cases_and_a_plot(tmp_path, capsys):
     drawing = writer.path.with_suffix(".svg").read_text()
     for shown in ("TFLOP/s", "D = 16, backward", "reference", "Some CPU (R) 9000"):
         assert shown in drawing
+
+
+def test_session_measures_memory_in_a_new_process(tmp_path, monkeypatch):
+    requests = []
+
+    def measured(case, name, threads):
+        requests.append((case, name, threads))
+        if name == EAGER:
+            raise RuntimeError("not measured: no such file")
+        return replace(memory(1.0), **records.case_fields(case), implementation=name)
+
+    monkeypatch.setattr("benchmarks.measure.session.measure_in_process", measured)
+    session, _ = a_run(tmp_path)
+    session.measure(Item(TINY, (EAGER, "reference"), MEMORY))
+    assert [name for _, name, _ in requests] == [EAGER, "reference"]
+    assert session.missing == [f"{TINY}, {EAGER}: not measured: no such file"]
+    assert [row.implementation for row in session.records] == ["reference"]
 
 
 def test_measure_overhead_returns_a_record(tmp_path):
