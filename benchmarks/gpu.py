@@ -1,9 +1,9 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
-Measures the plan of `plans.py` within a time limit. Then it prints the performance targets and draws a plot. Each
-case is checked before it is timed. The strict self-check of the kernels covers what this check does not: gradients of
-gate vectors, and dropout. An implementation with wrong results in a case is not measured in it, and the exit status is
-then 1.
+Measures the plan of `plans.py` within a time limit. Then it prints the performance targets and a table of the
+measurements. Each case is checked before it is timed. The strict self-check of the kernels covers what this check does
+not: gradients of gate vectors, and dropout. An implementation with wrong results in a case is not measured in it, and
+the exit status is then 1.
 """
 
 import argparse
@@ -15,11 +15,12 @@ from dataclasses import replace
 import torch
 
 import qacg_kernels as qk
-from benchmarks import plans, plot, records
+from benchmarks import plans, records
 from benchmarks.cases import FLOP_CONVENTION
 from benchmarks.command import INTERRUPTED
 from benchmarks.measure import timing
 from benchmarks.measure.session import Budget, Session
+from benchmarks.table import markdown
 from benchmarks.targets.kinds import Result
 from benchmarks.targets.performance import TARGETS
 from qacg_kernels import dispatch, self_check
@@ -30,7 +31,7 @@ BACKENDS = ("triton", "cuda", "hopper")
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="The benchmark on a GPU.")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder for records, results and plot")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for records and results")
     parser.add_argument(
         "--seconds",
         type=float,
@@ -81,19 +82,16 @@ def available_on(device: torch.device) -> tuple[str, ...]:
 
 
 def report(session: Session, backends: tuple[str, ...], device_name: str, writer: records.Writer) -> None:
-    """Prints targets and cases that were not measured; stores the text and the plot beside the records."""
+    """Prints targets, measurements and cases that were not measured; stores the text beside the records."""
     lines = []
     for backend in backends:
         results = on_device([target.judge(backend, session.records) for target in TARGETS["gpu"]], device_name)
         lines += map(str, results)
         lines.append(f"{backend}: {sum(one.met for one in results)} of {len(results)} targets met on {device_name}")
+    lines.append(markdown(session.records))
     lines += ["not measured:", *session.missing] if session.missing else ["every case of the plan was measured"]
     print("\n".join(lines), flush=True)
     writer.path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    try:
-        plot.draw_rates(session.records, str(writer.path.with_suffix(".svg")))
-    except (ImportError, ValueError) as error:
-        print(f"no plot: {error}; to draw it later: python -m benchmarks.plot rates {writer.path}")
 
 
 def on_device(results: Sequence[Result], device_name: str) -> list[Result]:

@@ -431,8 +431,7 @@ def test_spent_budget_lists_the_missing_cases(tmp_path):
 
 
 @pytest.mark.full
-def test_report_has_targets_missing_cases_and_a_plot(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+def test_report_has_targets_times_and_missing_cases(tmp_path, capsys):
     run, writer = a_run(tmp_path)
     for mode in MODES:
         run.measure(Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
@@ -443,9 +442,7 @@ def test_report_has_targets_missing_cases_and_a_plot(tmp_path, capsys):
     assert "targets met on NVIDIA H200" in text
     assert "something: the time limit is reached" in text
     assert text.strip() in capsys.readouterr().out
-    drawing = writer.path.with_suffix(".svg").read_text()
-    for shown in ("TFLOP/s", "D = 16, backward", "reference", "Some CPU (R) 9000"):
-        assert shown in drawing
+    assert "| (3,2,24,16) | float32 | backward | 0 |" in text
 
 
 def test_session_measures_memory_in_a_new_process(tmp_path, monkeypatch):
