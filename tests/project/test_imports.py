@@ -175,11 +175,6 @@ def test_import_within_a_layer_or_of_a_command_is_found(name, imported):
     assert upward(name, {imported}) == {imported}
 
 
-def test_import_of_a_lower_layer_or_the_own_group_is_allowed():
-    assert upward("benchmarks.records", {"benchmarks.cases"}) == set()
-    assert upward("benchmarks.measure.session", {"benchmarks.measure.timing"}) == set()
-
-
 def test_every_group_of_the_layers_exists():
     assert set(LAYER_OF) <= set(MODULES)
 
