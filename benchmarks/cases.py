@@ -100,10 +100,6 @@ class Case:
             )
 
     @property
-    def key_count(self) -> int:
-        return self.shape.length if self.keys is None else self.keys
-
-    @property
     def sequence_lengths(self) -> tuple[int, ...]:
         batch, _, length, _ = self.shape
         return (length,) * batch if self.lengths == FULL else sentence_lengths(batch, length)

@@ -30,14 +30,6 @@ def pyplot():
     return plt
 
 
-def save(figure, path: str) -> None:
-    """Writes and closes a figure; the suffix of `path` is the format."""
-    import matplotlib.pyplot as plt
-
-    figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
-    plt.close(figure)
-
-
 class Palette(NamedTuple):
     """The colours of a plot: grey for the baselines in `greys`, saturated for up to four other implementations."""
 
@@ -106,7 +98,8 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
         footer = "\n".join(textwrap.wrap(" ".join([str(times[0].origin), *records.contention_note(times)]), 120))
         figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color=palette.faint)
         figure.tight_layout(rect=(0, 0.5 / height, 1, 1 - 0.4 / height))
-        save(figure, path)
+        figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
+    plt.close(figure)
 
 
 def _speedup_panels(times: Sequence[records.TimeRecord]) -> dict[str, dict[object, dict[str, records.TimeRecord]]]:
