@@ -9,9 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from qacg_models.data import semeval_xml
-from qacg_models.data.task import SEMEVAL
+from xml.etree import ElementTree
 
 TASK_CATEGORIES = {"general", "price", "safety", "transit-location"}
 Labelled = list[tuple[str, set[str]]]
@@ -45,10 +43,8 @@ def read_sentihood(folder: Path) -> Labelled:
 
 def read_semeval(folder: Path) -> Labelled:
     """Reads the sentences of both splits, each with its categories."""
-    sentences: dict[tuple[str, str], set[str]] = {}
-    for name in ("Restaurants_Train.xml", "Restaurants_Test_Gold.xml"):
-        for row in semeval_xml.read(folder / name, SEMEVAL):
-            has = sentences.setdefault((row.id, row.sentence), set())
-            if row.label != 0:
-                has.add(row.aspect)
-    return [(sentence, categories) for (_, sentence), categories in sentences.items()]
+    return [
+        (sentence.findtext("text"), {category.get("category") for category in sentence.iter("aspectCategory")})
+        for name in ("Restaurants_Train.xml", "Restaurants_Test_Gold.xml")
+        for sentence in ElementTree.parse(folder / name).iter("sentence")
+    ]
