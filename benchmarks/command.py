@@ -12,16 +12,9 @@ INTERRUPTED = 130  # the exit status that shells report after Ctrl-C
 RESUMES = "--out has the records so far; the same command resumes"  # `advice` of commands that resume
 
 
-def add_common_options(
-    parser: argparse.ArgumentParser, out: str = "folder for the records; by default they are only printed"
-) -> None:
-    """Adds the options that commands measuring on the CPU have in common: --out, --threads and --quick.
-
-    Args:
-        parser: parser of the command.
-        out: help text of --out.
-    """
-    parser.add_argument("--out", metavar="DIR", help=out)
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that commands measuring on the CPU have in common: --out, --threads and --quick."""
+    parser.add_argument("--out", metavar="DIR", help="folder for the records; by default they are only printed")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads of torch")
     parser.add_argument("--quick", action="store_true", help="few repeats, to check that everything runs")
 

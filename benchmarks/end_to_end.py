@@ -2,15 +2,12 @@
 
 A training step is forward, loss and backward with dropout; an inference step is a forward. All implementations run the
 same batches of sentences, interleaved in one process. The same command resumes an interrupted run, if the checkout has
-no local changes and neither commit nor versions have changed. `--count-lengths` only prints the number of sentences of
-each length, as in `sentihood_lengths.json`.
+no local changes and neither commit nor versions have changed.
 """
 
 import argparse
-import json
 import math
 import sys
-from collections import Counter
 
 import torch
 from qacg_models.cli.libraries import load_libraries
@@ -65,19 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="no size or mode is started after this many minutes (default: no limit)",
     )
     parser.add_argument("--repeats", type=int, help="repeats after one warm-up (default: 3, with --quick 2)")
-    parser.add_argument("--count-lengths", action="store_true", help="only count the sentences of each length (JSON)")
     options = parser.parse_args(arguments)
-    if options.count_lengths:
-        return exit_status(lambda: _count_lengths(options))
     load_libraries()
     return exit_status(lambda: _measure(options), RESUMES if options.out else "")
-
-
-def _count_lengths(options: argparse.Namespace) -> int:
-    sentences = load_sentences(options.data, options.tokenizer)
-    counts = Counter(len(features["input_ids"]) for features in sentences.features)
-    print(json.dumps({"source": sentences.source, "counts": {str(n): counts[n] for n in sorted(counts)}}))
-    return 0
 
 
 def _measure(options: argparse.Namespace) -> int:

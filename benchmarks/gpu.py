@@ -1,40 +1,37 @@
 """The GPU benchmark: `make bench-gpu OUT=dir`, or `python -m benchmarks.gpu --out DIR`.
 
-Measures the plan of `plans.py` within a time limit. Then it prints the performance targets and a comparison of the
-measurements with the predictions of `benchmarks.static`, and draws a plot. Each case is checked before it is
-timed. The strict self-check of the kernels covers what this check does not: gradients of gate vectors, and dropout. An
-implementation with wrong results in a case is not measured in it, and the exit status is then 1.
+Measures the plan of `plans.py` within a time limit. Then it prints the performance targets and a table of the
+measurements. Each case is checked before it is timed. The strict self-check of the kernels covers what this check does
+not: gradients of gate vectors, and dropout. An implementation with wrong results in a case is not measured in it, and
+the exit status is then 1.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 import qacg_kernels as qk
-from benchmarks import plans, plot, records
-from benchmarks.cases import BACKWARD, FLOP_CONVENTION, FULL, LAMBDA, Shape
+from benchmarks import plans, records
+from benchmarks.cases import FLOP_CONVENTION
 from benchmarks.command import INTERRUPTED
 from benchmarks.measure import timing
 from benchmarks.measure.session import Budget, Session
+from benchmarks.table import markdown
 from benchmarks.targets.kinds import Result
 from benchmarks.targets.performance import TARGETS
 from qacg_kernels import dispatch, self_check
-from qacg_kernels.backends.triton.tile_tables import architecture_of
 
 SECONDS = 420
 BACKENDS = ("triton", "cuda", "hopper")
-PREDICTIONS = Path(__file__).parent / "results" / "static"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="The benchmark on a GPU.")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder for records, results and plot")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for records and results")
     parser.add_argument(
         "--seconds",
         type=float,
@@ -74,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     measured = {one.implementation for one in session.records if isinstance(one, records.TimeRecord)}
     failures += [f"{name}: no case could be measured" for name in backends if name not in measured]
     session.missing += failures
-    report(session, backends, device_name, writer, architecture_of(device))
+    report(session, backends, device_name, writer)
     return int(bool(session.wrong or failures))
 
 
@@ -84,23 +81,17 @@ def available_on(device: torch.device) -> tuple[str, ...]:
     return tuple(name for name in available if not dispatch.backend_of(name).not_for(device))
 
 
-def report(
-    session: Session, backends: tuple[str, ...], device_name: str, writer: records.Writer, architecture: str
-) -> None:
-    """Prints targets, predictions and cases that were not measured; stores the text and the plot beside the records."""
+def report(session: Session, backends: tuple[str, ...], device_name: str, writer: records.Writer) -> None:
+    """Prints targets, measurements and cases that were not measured; stores the text beside the records."""
     lines = []
     for backend in backends:
         results = on_device([target.judge(backend, session.records) for target in TARGETS["gpu"]], device_name)
         lines += map(str, results)
         lines.append(f"{backend}: {sum(one.met for one in results)} of {len(results)} targets met on {device_name}")
-    lines += beside_predictions(session.records, architecture)
+    lines.append(markdown(session.records))
     lines += ["not measured:", *session.missing] if session.missing else ["every case of the plan was measured"]
     print("\n".join(lines), flush=True)
     writer.path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    try:
-        plot.draw_rates(session.records, str(writer.path.with_suffix(".svg")))
-    except (ImportError, ValueError) as error:
-        print(f"no plot: {error}; to draw it later: python -m benchmarks.plot rates {writer.path}")
 
 
 def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
@@ -108,52 +99,6 @@ def on_device(results: Sequence[Result], device_name: str) -> list[Result]:
     if "H200" in device_name:
         return list(results)
     return [replace(one, target=f"{one.target} (H200)") for one in results]
-
-
-def load_predictions(architecture: str) -> list[dict[str, object]]:
-    """Reads the predictions of `benchmarks.static` for a chip; [] if there is no file for it.
-
-    The first record of each file states the origin of the predictions.
-    """
-    paths = [PREDICTIONS / f"{prefix}{architecture}.jsonl" for prefix in ("", "cuda_")]
-    return [
-        json.loads(line) for path in paths if path.exists() for line in path.read_text(encoding="utf-8").splitlines()
-    ]
-
-
-def beside_predictions(measured: Sequence[records.Record], architecture: str) -> list[str]:
-    """Compares measured times of the backends with predictions: a line for each case, with its newest record.
-
-    Rates are by FLOP_CONVENTION. The case whose prediction is closest to the measured time comes first, cases without
-    a prediction come last. Then a line has the largest error, or states that there are no predictions.
-    """
-    found = load_predictions(architecture)
-    chips = {one["chip"] for one in found if "chip" in one}
-    calls = {
-        (one["backend"], Shape(*one["shape"]), one["pass"], one.get("gate", LAMBDA)): one["predicted_ms"]
-        for one in found
-        if "shape" in one
-    }
-    times = (one for one in measured if isinstance(one, records.TimeRecord) and one.implementation in BACKENDS)
-    compared, others = [], []
-    for one in {(one.implementation, one.case): one for one in times}.values():
-        predicted = None
-        if (one.dtype, one.lengths, one.dropout) == (plans.GPU_DTYPE, FULL, 0.0):
-            # In training, Triton's backward follows the forward of `hopper`.
-            backend = "triton" if (one.implementation, one.mode) == ("hopper", BACKWARD) else one.implementation
-            predicted = calls.get((backend, one.case.shape, one.mode, one.gate))
-        text = f"{one.implementation}, {one.case}: measured {one.median_ms:.4g} ms ({one.gflops / 1e3:.3g} TFLOP/s)"
-        if predicted is None:
-            others.append(f"{text}, no prediction")
-            continue
-        ratio = one.median_ms / predicted
-        text = f"{text}, predicted {predicted:.4g} ms ({ratio * one.gflops / 1e3:.3g} TFLOP/s)"
-        compared.append((max(ratio, 1 / ratio), text))
-    if not compared:
-        return [*others, f"no prediction for {architecture} to compare with these records"]
-    worst = max(deviation for deviation, _ in compared)
-    last = f"predictions for {', '.join(sorted(chips))}, made without a GPU: wrong by a factor of up to {worst:.2f}"
-    return [*(line for _, line in sorted(compared)), *others, last]
 
 
 if __name__ == "__main__":

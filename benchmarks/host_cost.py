@@ -21,7 +21,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import qacg_kernels as qk
-from benchmarks.static.compile import SilentGPU, replace_driver
+from benchmarks.absent_gpu import SilentGPU, replace_driver
 from qacg_kernels.backends import cpu
 from qacg_kernels.backends.triton import tile_tables
 

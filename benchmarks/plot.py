@@ -1,12 +1,9 @@
-"""Plots records: `python -m benchmarks.plot speed-ups FILES -o speed.svg`, or `rates` for a GPU. Requires matplotlib.
+"""Plots the speed-up over eager, one panel per dtype, pass and dropout: `python -m benchmarks.plot FILES -o speed.svg`.
 
-`speed-ups` draws bars of the speed-up over eager, one panel per dtype, pass and dropout. `rates` draws TFLOP/s over
-length, counted by FLOP_CONVENTION, one panel per head size and pass. A dotted line is the rate of a large matrix
-product in the same run.
+Requires matplotlib.
 """
 
 import argparse
-import statistics
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -14,9 +11,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from benchmarks import records
-from benchmarks.cases import BACKWARD, FORWARD, FORWARD_BACKWARD, FULL, LAMBDA
 from benchmarks.command import exit_status
-from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, IMPLEMENTATIONS, ONE_MAP, ONE_MAP_ON_GPU
+from benchmarks.implementations.registry import COMPILED, COMPOSITION, EAGER, IMPLEMENTATIONS, ONE_MAP
 
 
 def pyplot():
@@ -32,17 +28,6 @@ def pyplot():
 
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "qacg"})
     return plt
-
-
-def save(figure, path: str) -> None:
-    """Writes and closes a figure; the suffix of `path` is the format."""
-    import matplotlib.pyplot as plt
-
-    figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
-    plt.close(figure)
-
-
-# Bars of speed-ups over eager.
 
 
 class Palette(NamedTuple):
@@ -113,7 +98,8 @@ def draw_speedups(measured: Sequence[records.Record], path: str, palette: Palett
         footer = "\n".join(textwrap.wrap(" ".join([str(times[0].origin), *records.contention_note(times)]), 120))
         figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color=palette.faint)
         figure.tight_layout(rect=(0, 0.5 / height, 1, 1 - 0.4 / height))
-        save(figure, path)
+        figure.savefig(path, dpi=160, metadata={"Date": None} if path.endswith(".svg") else None)
+    plt.close(figure)
 
 
 def _speedup_panels(times: Sequence[records.TimeRecord]) -> dict[str, dict[object, dict[str, records.TimeRecord]]]:
@@ -145,99 +131,20 @@ def _draw_bars(axis, cases, names, colours, palette: Palette) -> None:
     axis.margins(y=0.12)
 
 
-# Rates over length.
-
-_STYLES = {
-    EAGER: ("#9aa5b1", "o"),
-    COMPILED: ("#9aa5b1", "s"),
-    COMPOSITION: ("#6b7683", "^"),
-    ONE_MAP: ("#6b7683", "v"),
-    **dict(zip(ONE_MAP_ON_GPU, (("#6b7683", "<"), ("#6b7683", ">"), ("#6b7683", "x")))),
-    "triton": ("#0b6e6e", "o"),
-    "cuda": ("#c8553d", "s"),
-    "hopper": ("#8a6d1a", "^"),
-    "reference": ("#4a3f8f", "D"),
-}
-_PASSES = (FORWARD, BACKWARD, FORWARD_BACKWARD)
-
-
-def draw_rates(measured: Sequence[records.Record], path: str) -> None:
-    """Draws counted TFLOP/s over length, one panel per head size and pass; the suffix of `path` is the format.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: there is no record to draw, or the records have more than one origin.
-    """
-    plt = pyplot()
-    times = [
-        one
-        for one in measured
-        if isinstance(one, records.TimeRecord) and one.lengths == FULL and one.gate == LAMBDA and not one.dropout
-    ]
-    if not times:
-        raise ValueError("records: expected times of full lengths with a lambda tensor and without dropout, got none")
-    records.require_one_origin(times)
-    head_dims = sorted({one.head_dim for one in times})
-    figure, axes = plt.subplots(
-        len(head_dims), len(_PASSES), figsize=(4.2 * len(_PASSES), 1 + 2.8 * len(head_dims)), squeeze=False
-    )
-    for line, head_dim in zip(axes, head_dims):
-        for axis, mode in zip(line, _PASSES):
-            _draw_lines(axis, [one for one in times if (one.head_dim, one.mode) == (head_dim, mode)])
-            axis.set_title(f"D = {head_dim}, {mode}", fontsize=9)
-        line[0].set_ylabel("counted TFLOP/s")
-    shown = [name for name in _STYLES if any(one.implementation == name for one in times)]
-    lines = [plt.Line2D([], [], color=_STYLES[n][0], marker=_STYLES[n][1], markersize=4) for n in shown]
-    figure.legend(lines, shown, loc="upper center", ncols=len(shown), frameon=False, fontsize=8)
-    machine = times[0].origin.machine
-    devices = machine.get("cuda_devices")
-    where = devices[0]["name"] if isinstance(devices, list) and devices else machine["cpu"]
-    footer = (
-        f"{where}, {times[0].dtype}, torch {times[0].origin.versions['torch']}, commit {times[0].origin.commit}, "
-        f"{times[0].origin.measured_at[:10]}; FLOP of two maps counted 6 L S D forward, 16 backward; dotted: a large "
-        "matrix product on the same GPU"
-    )
-    figure.text(0.5, 0.01, footer, ha="center", fontsize=7, color="#555555")
-    figure.tight_layout(rect=(0, 0.04, 1, 0.95))
-    save(figure, path)
-
-
-def _draw_lines(axis, here: list[records.TimeRecord]) -> None:
-    for name, (colour, marker) in _STYLES.items():
-        # Of several batches of the same length, the largest is drawn, which fills the GPU.
-        best: dict[int, records.TimeRecord] = {}
-        for one in sorted((r for r in here if r.implementation == name), key=lambda r: r.batch * r.heads):
-            best[one.length] = one
-        points = sorted(best.items())
-        if points:
-            axis.plot([n for n, _ in points], [r.gflops / 1e3 for _, r in points], color=colour, marker=marker, ms=4)
-    peaks = [one.matrix_peak_gflops for one in here if one.matrix_peak_gflops]
-    if peaks:
-        axis.axhline(statistics.median(peaks) / 1e3, color="#222222", linewidth=0.8, linestyle=":")
-    axis.set_xscale("log", base=2)
-    axis.set_ylim(bottom=0)
-    axis.spines[["top", "right"]].set_visible(False)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description="Draws plots of records.")
-    parser.add_argument(
-        "kind", choices=("speed-ups", "rates"), help="what to draw: the speed-up over eager, or counted TFLOP/s"
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.plot", description="Draws bars of the speed-up over eager."
     )
     parser.add_argument("files", nargs="+", help="files of records of one machine and commit")
-    parser.add_argument("-o", "--output", help="an .svg, .png or .pdf file (default: KIND.svg)")
+    parser.add_argument("-o", "--output", default="speed.svg", help="an .svg, .png or .pdf file (default: %(default)s)")
     parser.add_argument("--dtypes", nargs="+", help="only these dtypes")
     parser.add_argument("--modes", nargs="+", help="only these passes")
-    parser.add_argument("--dark", action="store_true", help="colours for a dark page (speed-ups only)")
+    parser.add_argument("--dark", action="store_true", help="colours for a dark page")
     options = parser.parse_args(arguments)
-    output = options.output or f"{options.kind}.svg"
 
     def draw() -> int:
         found = records.chosen(records.load(options.files), dtype=options.dtypes, mode=options.modes)
-        if options.kind == "rates":
-            draw_rates(found, output)
-        else:
-            draw_speedups(found, output, DARK if options.dark else LIGHT)
+        draw_speedups(found, options.output, DARK if options.dark else LIGHT)
         return 0
 
     return exit_status(draw)

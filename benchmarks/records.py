@@ -318,11 +318,11 @@ class Writer:
     """Writes each record as soon as it is measured, so that an interrupted run loses none.
 
     Attributes:
-        path: path of the file, named after machine, release and suite; None if nothing is written.
+        path: path of the file, named after machine, release and command; None if nothing is written.
         kept: records of an earlier run that stay in the file.
     """
 
-    def __init__(self, folder: str | Path | None, suite: str, source: Origin, resume: bool = False) -> None:
+    def __init__(self, folder: str | Path | None, command: str, source: Origin, resume: bool = False) -> None:
         """Creates the file in `folder`, or none if `folder` is None; an existing file is overwritten.
 
         With `resume`, the records of the existing file are kept if all have the same machine, versions and commit as
@@ -335,10 +335,10 @@ class Writer:
         if folder is None:
             return
         machine, release = source.machine, source.versions["qacg_kernels"]
-        gpus = machine.get("cuda_devices") if suite.startswith("gpu") else None
+        gpus = machine.get("cuda_devices") if command.startswith("gpu") else None
         where = gpus[0]["name"] if gpus else f"{machine['cpu']}-{machine['threads']}t"
         name = re.sub(r"[^a-z0-9]+", "-", str(where).lower()).strip("-")
-        self.path = Path(folder) / f"{name}-{release}-{suite}.jsonl"
+        self.path = Path(folder) / f"{name}-{release}-{command}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if resume and self.path.exists():
             text = self.path.read_text(encoding="utf-8")
@@ -420,20 +420,6 @@ def chosen(records: Iterable[Record], **kept: Sequence[object] | None) -> list[R
         if not isinstance(record, TimeRecord)
         or all(values is None or getattr(record, name) in values for name, values in kept.items())
     ]
-
-
-def threads_of(record: Record) -> int:
-    """The number of torch's threads in the run of a record."""
-    return int(record.origin.machine["threads"])
-
-
-def at_most_threads(records: Sequence[Record]) -> list[Record]:
-    """Returns, for each machine, the records with the largest number of threads on that machine."""
-    most: dict[str, int] = {}
-    for record in records:
-        machine = record.origin.machine["cpu"]
-        most[machine] = max(threads_of(record), most.get(machine, 0))
-    return [record for record in records if threads_of(record) == most[record.origin.machine["cpu"]]]
 
 
 def contention_note(records: Sequence[Record]) -> list[str]:

@@ -1,6 +1,10 @@
-"""Times implementations interleaved: `python -m benchmarks.run --shapes 64,12,128,64 --implementations eager cpu`."""
+"""Times implementations interleaved: `python -m benchmarks.run --shapes 64,12,128,64 --implementations eager cpu`.
+
+The exit status is 1 if an implementation fails, is wrong, or does not support a case.
+"""
 
 import argparse
+import math
 import sys
 
 import torch
@@ -20,8 +24,8 @@ from benchmarks.cases import (
 )
 from benchmarks.command import add_common_options, exit_status
 from benchmarks.implementations.registry import IMPLEMENTATIONS, default_names
-from benchmarks.measure import agreement, ceiling, timing
-from benchmarks.measure.session import time_case
+from benchmarks.measure import agreement, timing
+from benchmarks.measure.session import Budget, Item, Session
 from benchmarks.table import markdown
 
 
@@ -61,18 +65,12 @@ def _measure(options: argparse.Namespace) -> int:
     effort = timing.QUICK if options.quick else timing.THOROUGH
     source = records.origin()
     print(f"{source}\nparity: {agreement.require_parity()} checks passed", flush=True)
-    writer = records.Writer(options.out, "run", source)
-    products, tried = ceiling.measure_all(options.dtypes, source)
-    writer.add(tried)
-    measured: list[records.TimeRecord] = []
+    session = Session(records.Writer(options.out, "run", source), source, effort, Budget(math.inf))
+    session.measure_ceilings(options.dtypes, "cpu")
     for case in grid(shapes, options.dtypes, options.modes, options.dropouts, options.lengths):
-        names = options.implementations or default_names(case)
-        new = time_case(case, names, effort, source, products[case.dtype])
-        writer.add(new)
-        measured += new
-        print(f"{case}: " + ", ".join(one.summary for one in new), flush=True)
-    print("\n" + markdown(measured))
-    return 0
+        session.measure(Item(case, tuple(options.implementations or default_names(case))))
+    print("\n" + markdown(session.records))
+    return int(bool(session.missing))
 
 
 if __name__ == "__main__":

@@ -160,9 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.table", description="Prints records as Markdown tables."
     )
-    parser.add_argument(
-        "files", nargs="+", help="files of records of one machine and commit; only those with the most threads are used"
-    )
+    parser.add_argument("files", nargs="+", help="files of records of one machine, thread count and commit")
     parser.add_argument("--machines", action="store_true", help="print one table with the times of several machines")
     parser.add_argument("--dtypes", nargs="+", help="print only the times of these dtypes")
     parser.add_argument("--modes", nargs="+", help="print only the times of these passes")
@@ -171,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def print_table() -> int:
         kept = {"dtype": options.dtypes, "mode": options.modes, "dropout": options.dropouts}
-        found = records.chosen(records.at_most_threads(records.load(options.files)), **kept)
+        found = records.chosen(records.load(options.files), **kept)
         print(of_machines(found) if options.machines else markdown(found))
         return 0
 

@@ -1,4 +1,4 @@
-"""Finds words that the term list in CONTRIBUTING.md replaces, and long names of tests: `make lint`.
+"""Finds words that language_terms.txt replaces, and long names of tests: `make lint`.
 
 A word is found between characters that are not letters, so also as a part of a snake_case name. language_exceptions.txt
 lists the files that may contain a word, with the reason. An exception that is no longer needed is an error too;
@@ -14,14 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("qacg_kernels", "python", "csrc", "tests", "benchmarks", "distributions", "docs", ".github")
 SUFFIXES = {".py", ".md", ".h", ".cpp", ".cu", ".yml"}
 EXCEPTIONS = Path("tests/language_exceptions.txt")
+TERMS = Path("tests/language_terms.txt")
 LONGEST_TEST_NAME = 60
 
 
-def terms(contributing: str) -> dict[str, str]:
-    """Words to avoid and what to write, from the table below the heading "Terms"."""
-    section = contributing.partition("\n## Terms\n")[2].partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
-    return {word.strip(): instead for words, instead in rows[1:] for word in words.split(",")}
+def terms(text: str) -> dict[str, str]:
+    """Words to avoid and what to write, from lines such as `word, other word: instead`; `#` starts a comment."""
+    pairs = (line.partition(": ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {word.strip(): instead for words, _, instead in pairs for word in words.split(",")}
 
 
 def exceptions(text: str) -> set[tuple[str, str]]:
@@ -32,16 +32,16 @@ def exceptions(text: str) -> set[tuple[str, str]]:
 
 
 def files(root: Path) -> Iterator[Path]:
-    """Yields every file that people read, except CONTRIBUTING.md, which has the term list."""
+    """Yields every file that people read."""
     for folder in FOLDERS:
         yield from (path for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES)
-    yield from (path for path in sorted(root.glob("*.md")) if path.name != "CONTRIBUTING.md")
+    yield from sorted(root.glob("*.md"))
     yield root / "Makefile"
 
 
 def check(root: Path) -> tuple[list[str], set[tuple[str, str]]]:
     """Returns a line for each word that should be replaced, and the exceptions that are not needed."""
-    instead = terms((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    instead = terms((root / TERMS).read_text(encoding="utf-8"))
     alternatives = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in sorted(instead, key=len, reverse=True))
     pattern = re.compile(rf"(?<![a-z])(?:{alternatives})(?![a-z])", re.IGNORECASE)
     unused = allowed = exceptions((root / EXCEPTIONS).read_text(encoding="utf-8"))

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import torch
 import triton
 from triton_builds import Build, builds_of_every_kind, compile_build, every_build, faults
-
-from benchmarks.static.compile import Resources
+from triton_resources import Resources
 
 
 class Outcome(NamedTuple):

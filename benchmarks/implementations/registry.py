@@ -153,19 +153,3 @@ def default_names(case: Case) -> list[str]:
     """
     here = [EAGER, COMPILED, COMPOSITION, ONE_MAP, *(name for name in BACKENDS if name in qk.available_backends())]
     return [name for name in here if not IMPLEMENTATIONS[name].unsupported(case)]
-
-
-def require_supported(names: list[str], case: Case) -> dict[str, Implementation]:
-    """Returns the named implementations, in this order.
-
-    Raises:
-        ValueError: a name is unknown.
-        RuntimeError: an implementation does not support the case; the message lists the reasons.
-    """
-    for name in names:
-        if name not in IMPLEMENTATIONS:
-            raise ValueError(f"implementation: expected one of {', '.join(IMPLEMENTATIONS)}, got {name!r}")
-        reasons = IMPLEMENTATIONS[name].unsupported(case)
-        if reasons:
-            raise RuntimeError(f"implementation {name!r} does not support {case}: " + "; ".join(reasons))
-    return {name: IMPLEMENTATIONS[name] for name in names}

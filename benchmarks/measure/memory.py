@@ -41,7 +41,7 @@ from benchmarks.cases import (
     Shape,
     draw,
 )
-from benchmarks.implementations.registry import COMPILED, IMPLEMENTATIONS, Call, require_supported
+from benchmarks.implementations.registry import COMPILED, IMPLEMENTATIONS, Call
 
 MB = 10**6
 CPU_METHOD = (
@@ -225,18 +225,19 @@ def measure_here(case: Case, name: str) -> records.MemoryRecord:
     """Measures a case in this process, which should have done nothing else before.
 
     Raises:
-        NotMeasurableError: the peak cannot be reset, the size of a known allocation is not measured correctly, or
-            `name` is COMPILED, which compiles during the measurement.
-        RuntimeError, ValueError: the implementation does not support the case or does not exist.
+        NotMeasurableError: the peak cannot be reset, the size of a known allocation is not measured correctly, the
+            implementation does not support the case, or it is COMPILED, which compiles during the measurement.
     """
     if name == COMPILED:
         raise NotMeasurableError(
             f"implementation: expected one that runs no compiler, got {COMPILED!r}: it compiles in the measured "
             "process, so the compiler's memory would count"
         )
-    build = require_supported([name], case)[name].build
+    implementation = IMPLEMENTATIONS[name]
+    if reasons := implementation.unsupported(case):
+        raise NotMeasurableError(f"implementation: expected one that supports {case}, got {name!r}: {reasons[0]}")
     with torch.set_grad_enabled(case.mode != FORWARD):
-        return _record(case, name, records.origin(), _measure_bytes(case, build), CPU_METHOD)
+        return _record(case, name, records.origin(), _measure_bytes(case, implementation.build), CPU_METHOD)
 
 
 def _measure_bytes(case: Case, build: Callable[[Case], Call]) -> _Bytes:

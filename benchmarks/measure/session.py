@@ -13,7 +13,7 @@ import torch
 
 from benchmarks import records
 from benchmarks.cases import FORWARD, Case, Inputs, draw, draw_sets
-from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call, Implementation, require_supported
+from benchmarks.implementations.registry import EAGER, IMPLEMENTATIONS, Call, Implementation
 from benchmarks.measure import agreement, ceiling, timing
 from benchmarks.measure.memory import measure_in_process, measure_on_gpu
 from qacg_kernels.self_check import SelfCheckError
@@ -43,31 +43,6 @@ class Budget:
 
     def is_spent(self) -> bool:
         return self.left() <= 0
-
-
-def time_case(
-    case: Case, names: list[str], effort: timing.Effort, source: records.Origin, product: ceiling.Product | None = None
-) -> list[records.TimeRecord]:
-    """Checks that the implementations agree on the case, times them interleaved, and returns a record for each.
-
-    Args:
-        case: the case.
-        names: names of the implementations.
-        effort: how long to measure.
-        source: origin of the records.
-        product: a matrix product that runs in the same rounds, so that each record has its share of the ceiling; or
-            None.
-
-    Raises:
-        benchmarks.measure.agreement.ParityError: an implementation breaks the error rule.
-        RuntimeError, ValueError: an implementation does not support the case or does not exist.
-    """
-    chosen = require_supported(names, case)
-    calls = {name: one.build(case) for name, one in chosen.items()}
-    sets = draw_sets(case)
-    quasi = {name: call for name, call in calls.items() if chosen[name].computes_quasi}
-    agreement.require_agreement(quasi, case, sets[0])
-    return time_calls(case, calls, sets, effort, source, product)
 
 
 def time_calls(
@@ -204,12 +179,10 @@ class Session:
         self._products, tried = ceiling.measure_all(dtypes, self._source, device)
         self.add(tried)
 
-    def measure(self, item: Item, label: str = "") -> None:
-        """Measures an item. An implementation that fails is left out, and the other implementations are measured.
+    def measure(self, item: Item) -> None:
+        """Measures an item, unless its records exist or the time limit is reached.
 
-        Args:
-            item: what to measure; nothing is measured if its records exist or the time limit is reached.
-            label: text that is printed before the result, to show progress.
+        An implementation that fails is left out, and the other implementations are measured.
         """
         case = item.case
         reasons = {name: IMPLEMENTATIONS[name].unsupported(case) for name in item.implementations}
@@ -232,7 +205,7 @@ class Session:
             new = self._in_this_process(item, supported)
         if new:
             self.add(new)
-            print(f"{label}{case}: " + ", ".join(record.summary for record in new), flush=True)
+            print(f"{case}: " + ", ".join(record.summary for record in new), flush=True)
 
     def _in_this_process(self, item: Item, names: list[str]) -> list[records.Record]:
         """Measures the implementations that run and are correct, and returns their records."""

@@ -27,7 +27,6 @@ class Effort:
 
 
 ON_DEVICE = Effort(seconds=1.0, fewest_rounds=5, most_rounds=40)
-STEADY = Effort(seconds=3, fewest_rounds=5, most_rounds=40)
 THOROUGH = Effort(seconds=8, fewest_rounds=5, most_rounds=60)
 QUICK = Effort(seconds=1, fewest_rounds=3, most_rounds=10, warmup_rounds=1)
 

@@ -6,7 +6,7 @@ interrupted run, if the checkout has no local changes and neither commit nor ver
 
 `--corners` measures the targets of `plans.CORNER_CASES` instead, interleaved with eager. They are 86 cases in three
 dtypes, inference and training steps, with 1 to 8 queries and 1 to 32,768 keys, or with 128 queries and one key.
-`--records FILES` measures nothing and compares stored records of the suite and of whole steps with the targets `cpu`
+`--records FILES` measures nothing and compares stored records of operators and of whole steps with the targets `cpu`
 and `steps`.
 """
 
@@ -75,7 +75,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _judge_files(options: argparse.Namespace) -> int:
-    measured = records.at_most_threads(records.load(options.records))
+    measured = records.load(options.records)
     records.require_one_origin(measured)
     backend = options.backend or "cpu"
     print_results(

@@ -32,8 +32,7 @@ def test_help_of_all_commands_prints_only_help():
         for path in sorted((ROOT / "benchmarks").rglob("*.py"))
         if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
     ]
-    programs.remove("benchmarks.precisions")  # imports torchao
-    assert {"benchmarks.learning_curves", "benchmarks.end_to_end", "benchmarks.evidence.__main__"} <= set(programs)
+    assert {"benchmarks.accuracy", "benchmarks.end_to_end", "benchmarks.targets.__main__"} <= set(programs)
     done = run_python("-c", ASK_FOR_HELP, *programs)
     assert done.stderr == ""
     assert done.stdout.count("usage: ") == len(programs)

@@ -58,6 +58,11 @@ def test_memory_of_compiled_implementation_raises():
         memory.measure_here(SMALL, COMPILED)
 
 
+def test_memory_of_an_unsupported_case_raises():
+    with pytest.raises(memory.NotMeasurableError, match=r"expected one that supports .* got 'eager': it does not"):
+        memory.measure_here(replace(SMALL, lengths="packed"), EAGER)
+
+
 def test_memory_without_a_resettable_peak_raises(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "no" / "such" / "file")
     with pytest.raises(memory.NotMeasurableError, match="a process can write"):

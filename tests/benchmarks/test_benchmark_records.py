@@ -102,3 +102,15 @@ def test_file_of_another_format_raises(tmp_path):
     path.write_text('{"kind": "shared", "format": 2}\n')
     with pytest.raises(ValueError, match=r"records\.jsonl:1: format: expected 1, got 2"):
         records.load([path])
+
+
+def test_writer_resumes_records_of_the_same_sources_only(tmp_path):
+    writer = records.Writer(tmp_path, "targets", ORIGIN)
+    writer.add([memory(1.0)])
+    writer.path.write_text(writer.path.read_text() + '{"kind": "time", "half a li')  # killed while writing a record
+    later = replace(ORIGIN, measured_at="2031-01-01T00:00:00Z")
+    assert records.Writer(tmp_path, "targets", later, resume=True).kept == [memory(1.0)]
+    for other in (replace(ORIGIN, commit="fedcba987654"), replace(ORIGIN, dirty=True)):
+        records.Writer(tmp_path, "targets", ORIGIN).add([memory(1.0)])
+        assert records.Writer(tmp_path, "targets", other, resume=True).kept == []
+        assert records.load([writer.path]) == []

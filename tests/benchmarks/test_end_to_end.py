@@ -1,6 +1,5 @@
 """Whole steps of models: agreement of implementations, records, and ratios of times."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -75,15 +74,6 @@ def test_batches_have_the_same_sentences_in_both_forms(sentences):
     assert not torch.equal(batches[0].packed["input_ids"][:20], batches[1].packed["input_ids"][:20])
     with pytest.raises(ValueError, match=r"batches: expected at most .* got 1000"):
         sentences.draw(1000, 64)
-
-
-def test_count_lengths_prints_a_histogram(sentences, capsys, monkeypatch):
-    monkeypatch.delenv("QACG_DATA", raising=False)
-    assert end_to_end.main(["--count-lengths"]) == 0
-    counts = json.loads(capsys.readouterr().out)["counts"]
-    assert sum(counts.values()) == len(sentences.features)
-    assert counts[str(len(sentences.features[0]["input_ids"]))] > 0
-    assert end_to_end.main(["--count-lengths", "--data", "no/such/folder"]) == 1
 
 
 def test_released_operations_match_the_model():

@@ -1,6 +1,5 @@
 """The GPU benchmark without a GPU: plan, targets, tiny shapes, records and missing cases."""
 
-import json
 import time
 from dataclasses import replace
 from functools import partial
@@ -33,16 +32,13 @@ from benchmarks.implementations import baselines, registry
 from benchmarks.implementations.registry import (
     COMPILED,
     COMPOSITION,
-    CUDNN,
     EAGER,
-    FLASH_ATTENTION,
-    FLEX_ATTENTION,
     IMPLEMENTATIONS,
     ONE_MAP,
     ONE_MAP_ON_GPU,
 )
 from benchmarks.measure import agreement, timing
-from benchmarks.measure.session import OVERHEAD, TIME, Budget, Item, Session, measure_overhead
+from benchmarks.measure.session import MEMORY, OVERHEAD, TIME, Budget, Item, Session, measure_overhead
 from benchmarks.targets import kinds
 from benchmarks.targets.performance import TARGETS
 from qacg_kernels import dispatch, self_check
@@ -142,37 +138,9 @@ SHORT_AND_LONG = {
 # On an H200, a run made 68 records in 80 seconds; a report has 240 seconds, of which compilers take a part.
 
 
-@pytest.mark.parametrize("name", [EAGER, ONE_MAP, CUDNN, FLASH_ATTENTION])
-def test_first_28_records_have_the_libraries(name):
-    assert first_comparisons([name], 28) == {(case, name) for case in SHORT_AND_LONG}
-
-
 @pytest.mark.parametrize("name", [EAGER, COMPILED, COMPOSITION, ONE_MAP, *ONE_MAP_ON_GPU])
 def test_first_90_records_have_every_baseline(name):
     assert first_comparisons([name], 90) >= {(case, name) for case in SHORT_AND_LONG}
-
-
-def test_gpu_plan_first_curves_have_all_kinds_of_lengths():
-    curves = [
-        i.case
-        for i in plans.gpu_items(("triton",))
-        if i.implementations in ((EAGER, ONE_MAP, "triton"), (ONE_MAP, "triton"))
-    ]
-    assert {case.shape.length for case in curves[:16]} == {32, 512, 2048, 16384}
-    assert {case.mode for case in curves[:32]} == {FORWARD, BACKWARD}
-
-
-def test_gpu_plan_compiles_early_for_comparisons_only():
-    plan = [item for item in plans.gpu_items(("triton", "cuda")) if item.kind == TIME]
-    compiling = [bool({COMPILED, COMPOSITION, FLEX_ATTENTION}.intersection(item.implementations)) for item in plan]
-    others = [compiles for item, compiles in zip(plan, compiling) if item.case not in SHORT_AND_LONG]
-    assert others == sorted(others)
-    assert {item.case.shape for item, compiles in zip(plan, compiling) if compiles} >= set(plans.GPU_SHAPES)
-
-
-def test_gpu_plan_has_no_item_twice():
-    plan = plans.gpu_items(("triton", "cuda"))
-    assert len({(item.case, item.implementations, item.kind) for item in plan}) == len(plan)
 
 
 def test_gpu_plan_has_all_curves():
@@ -432,91 +400,35 @@ def test_spent_budget_lists_the_missing_cases(tmp_path):
 
 
 @pytest.mark.full
-def test_report_has_targets_missing_cases_and_a_plot(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+def test_report_has_targets_times_and_missing_cases(tmp_path, capsys):
     run, writer = a_run(tmp_path)
     for mode in MODES:
         run.measure(Item(replace(TINY, mode=mode), (ONE_MAP, "reference")))
     run.missing.append("something: the time limit is reached")
-    gpu.report(run, ("reference",), "NVIDIA H200", writer, "sm_90")
+    gpu.report(run, ("reference",), "NVIDIA H200", writer)
     text = writer.path.with_suffix(".txt").read_text()
     assert "reference: 0 of " in text
     assert "targets met on NVIDIA H200" in text
     assert "something: the time limit is reached" in text
     assert text.strip() in capsys.readouterr().out
-    drawing = writer.path.with_suffix(".svg").read_text()
-    for shown in ("TFLOP/s", "D = 16, backward", "reference", "Some CPU (R) 9000"):
-        assert shown in drawing
+    assert "| (3,2,24,16) | float32 | backward | 0 |" in text
 
 
-LONG, SHORT = Shape(4, 12, 4096, 64), Shape(64, 12, 128, 64)
+def test_session_measures_memory_in_a_new_process(tmp_path, monkeypatch):
+    requests = []
 
+    def measured(case, name, threads):
+        requests.append((case, name, threads))
+        if name == EAGER:
+            raise RuntimeError("not measured: no such file")
+        return replace(memory(1.0), **records.case_fields(case), implementation=name)
 
-@pytest.fixture
-def predictions(tmp_path, monkeypatch):
-    """Predictions of 2 ms by Triton for the forward of LONG and SHORT, and of 4 ms by the CUDA kernels for LONG."""
-    triton = [{"kind": "static", "arch": "sm_90", "chip": "H200"}, {"kernel": "tiled_forward", "pass": FORWARD}]
-    triton += [
-        {"backend": "triton", "shape": list(shape), "pass": FORWARD, "predicted_ms": 2.0} for shape in (LONG, SHORT)
-    ]
-    cuda = [{"backend": "cuda", "shape": list(LONG), "pass": FORWARD, "predicted_ms": 4.0}]
-    for name, lines in (("sm_90", triton), ("cuda_sm_90", cuda)):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    monkeypatch.setattr(gpu, "PREDICTIONS", tmp_path)
-
-
-def time_on_gpu(shape, milliseconds, implementation="triton", **changes):
-    case = Case(shape, plans.GPU_DTYPE, FORWARD, 0.0, "cuda")
-    return time_of(replace(case, **changes), implementation, milliseconds)
-
-
-def test_predictions_are_compared_with_measurements(predictions):
-    measured = [time_on_gpu(SHORT, 1.0), time_on_gpu(LONG, 2.2), time_on_gpu(LONG, 5.0, "cuda")]
-    assert gpu.beside_predictions(measured, "sm_90") == [
-        "triton, (4,12,4096,64) bfloat16 forward on cuda: measured 2.2 ms (141 TFLOP/s), predicted 2 ms (155 TFLOP/s)",
-        "cuda, (4,12,4096,64) bfloat16 forward on cuda: measured 5 ms (61.8 TFLOP/s), predicted 4 ms (77.3 TFLOP/s)",
-        "triton, (64,12,128,64) bfloat16 forward on cuda: measured 1 ms (4.83 TFLOP/s), predicted 2 ms (2.42 TFLOP/s)",
-        "predictions for H200, made without a GPU: wrong by a factor of up to 2.00",
-    ]
-
-
-def test_backward_of_hopper_has_the_prediction_of_triton(predictions, tmp_path):
-    path = tmp_path / "sm_90.jsonl"
-    backward = {"backend": "triton", "shape": list(LONG), "pass": BACKWARD, "predicted_ms": 3.0}
-    path.write_text(path.read_text() + "\n" + json.dumps(backward))
-    shown = gpu.beside_predictions([time_on_gpu(LONG, 3.0, "hopper", mode=BACKWARD)], "sm_90")
-    assert "predicted 3 ms" in shown[0]
-
-
-@pytest.mark.parametrize("mode", [FORWARD, BACKWARD])
-@pytest.mark.parametrize("head_dim", plans.GPU_HEAD_DIMS)
-@pytest.mark.parametrize(
-    ("name", "architecture"),
-    [("triton", "sm_80"), ("cuda", "sm_80"), ("triton", "sm_90"), ("cuda", "sm_90"), ("hopper", "sm_90")],
-)
-def test_committed_predictions_have_all_backends(name, architecture, mode, head_dim):
-    measured = [time_on_gpu(plans.gpu_shape(4096, head_dim), 3.0, name, mode=mode)]
-    assert ", predicted " in gpu.beside_predictions(measured, architecture)[0]
-
-
-@pytest.mark.parametrize("changes", [{"dropout": 0.1}, {"lengths": PADDED}, {"gate": VECTORS}, {"mode": BACKWARD}])
-def test_measurement_without_a_prediction_states_it(predictions, changes):
-    line, end = gpu.beside_predictions([time_on_gpu(LONG, 2.0, **changes)], "sm_90")
-    assert line.endswith("TFLOP/s), no prediction")
-    assert end == "no prediction for sm_90 to compare with these records"
-
-
-def test_predictions_leave_out_baselines(predictions):
-    assert gpu.beside_predictions([time_on_gpu(LONG, 2.0, EAGER)], "sm_90") == [
-        "no prediction for sm_90 to compare with these records"
-    ]
-
-
-@pytest.mark.parametrize("architecture", ["sm_80", "gfx942"])
-def test_architecture_without_predictions_is_reported(predictions, architecture):
-    line, end = gpu.beside_predictions([time_on_gpu(LONG, 2.2)], architecture)
-    assert line.endswith("measured 2.2 ms (141 TFLOP/s), no prediction")
-    assert end == f"no prediction for {architecture} to compare with these records"
+    monkeypatch.setattr("benchmarks.measure.session.measure_in_process", measured)
+    session, _ = a_run(tmp_path)
+    session.measure(Item(TINY, (EAGER, "reference"), MEMORY))
+    assert [name for _, name, _ in requests] == [EAGER, "reference"]
+    assert session.missing == [f"{TINY}, {EAGER}: not measured: no such file"]
+    assert [row.implementation for row in session.records] == ["reference"]
 
 
 def test_measure_overhead_returns_a_record(tmp_path):

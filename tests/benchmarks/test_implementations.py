@@ -29,7 +29,6 @@ from benchmarks.implementations.registry import (
     FLASH_ATTENTION,
     IMPLEMENTATIONS,
     ONE_MAP_ON_GPU,
-    require_supported,
 )
 from benchmarks.measure import agreement
 from qacg_kernels.testing import ParityRow
@@ -137,15 +136,6 @@ def test_parity_report_with_failed_or_no_checks_raises(monkeypatch):
     monkeypatch.setattr(agreement, "parity_report", lambda: [])
     with pytest.raises(agreement.ParityError, match="expected at least one check"):
         agreement.require_parity()
-
-
-def test_unknown_or_unsupported_names_raise(monkeypatch):
-    with pytest.raises(ValueError, match=r"expected one of eager, .*got 'fastest'"):
-        require_supported(["fastest"], SMALL)
-    unable = replace(IMPLEMENTATIONS["cpu"], unsupported=lambda case: ["head size is 8", "no compiler"])
-    monkeypatch.setitem(IMPLEMENTATIONS, "cpu", unable)
-    with pytest.raises(RuntimeError, match=r"'cpu' does not support \(2,3,20,8\).*: head size is 8; no compiler"):
-        require_supported(["cpu"], SMALL)
 
 
 @pytest.mark.parametrize("mode", [FORWARD, FORWARD_BACKWARD])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import sass
 from native import compilers, cuda
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -298,3 +299,34 @@ def test_library_reports_its_gpus(tmp_path):
     # The values of csrc/cuda/README.md, in KiB.
     assert [-(-info.qacg_cuda_shared_memory(d, 1) // 1024) for d in (32, 64, 72, 128)] == [65, 76, 86, 86]
     assert [-(-info.qacg_cuda_shared_memory(d, 0) // 1024) for d in (128,)] == [81]
+
+
+def programs(cubin: Path) -> dict[str, list[sass.Instruction]]:
+    """The machine code of the kernels in a cubin, by short name; Triton brings the disassembler."""
+    nvdisasm = pytest.importorskip("triton_resources").NVDISASM
+    text = subprocess.run([nvdisasm, cubin], capture_output=True, text=True, check=True).stdout
+    sections = re.findall(r"\n\s*\.section\s+\.text\.(\w+)(.*?)(?=\n\s*\.section\s|\Z)", text, re.S)
+    return {short_name(name): sass.parse(body) for name, body in sections}
+
+
+def most_without_a_branch(program: list[sass.Instruction], opcode: str) -> int:
+    """The most instructions of this opcode between two branches or their targets."""
+    ends = {i.target for i in program} | {n + 1 for n, i in enumerate(program) if i.stem in ("BRA", "EXIT")}
+    counts = [0]
+    for index, instruction in enumerate(program):
+        if index in ends:
+            counts.append(0)
+        counts[-1] += instruction.opcode == opcode
+    return max(counts)
+
+
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90a"])
+def test_gate_sums_read_sixteen_rows_at_once(gpu, tmp_path):
+    """A branch between two reads makes the warp wait for the first one."""
+    source, cubin = tmp_path / "gates.cu", tmp_path / "gates.cubin"
+    source.write_text('#include "gate_kernels.h"\n')
+    flags = ("-std=c++17", "-O3", "-DNDEBUG", "-cubin", f"-arch={gpu}", f"-I{ROOT / 'csrc' / 'cuda'}")
+    subprocess.run([compilers.nvcc(), *flags, source, "-o", cubin], check=True)
+    kernels = programs(cubin)
+    assert most_without_a_branch(kernels["gate_partial_sums"], "LDG.E.U16") >= 16
+    assert most_without_a_branch(kernels["gate_sums"], "LDG.E") >= 16

@@ -80,8 +80,7 @@ def test_faults_name_build_function_and_limit():
 
     import torch
     from triton_builds import Build, faults
-
-    from benchmarks.static.compile import Resources
+    from triton_resources import Resources
 
     forward = Build("sm_80", "tiled_forward", torch.bfloat16, 64, "lambda")
     assert faults(forward, {"forward_kernel": Resources(255, 0, 99 * 1024, 0, False, 3, 0)}) == []

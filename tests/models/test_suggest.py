@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 
 import pytest
+from aspect_coverage import TASK_CATEGORIES, covered, read_semeval, read_sentihood
 from commands import error_of
 from docs_pages import commands
 from errors import raises
@@ -25,15 +26,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from untrained import TEXTS, write_model
-
-from benchmarks.aspect_coverage import (
-    TASK_CATEGORIES,
-    by_chance,
-    covered,
-    hotel_sentences,
-    read_semeval,
-    read_sentihood,
-)
 
 COMMANDS = [line.removeprefix("qacg ") for line in commands("how-to/label", "qacg") if "suggest" in line]
 # No two aspects share an opinion word.
@@ -227,7 +219,6 @@ def test_covered_requires_a_majority():
     assert covered([[0, 1]], categories) == {"food"}
     assert covered([[0, 1], [1, 2, 4]], categories) == {"food", "price"}
     assert covered([[0, 2], [3], []], categories) == set(), "a tie covers neither"
-    assert 0 < by_chance([3, 3], categories) < 2
 
 
 def test_propose_finds_the_categories_of_sentihood(sentihood):
@@ -241,12 +232,6 @@ def test_propose_finds_the_categories_of_semeval(semeval):
     labelled = read_semeval(semeval)
     picked = [one.picked for one in propose([text for text, _ in labelled])]
     _assert_most_are_covered(picked, [about for _, about in labelled], 5)
-
-
-def test_propose_finds_the_categories_of_hotels():
-    labelled = hotel_sentences()
-    picked = [one.picked for one in propose([text for text, _ in labelled])]
-    _assert_most_are_covered(picked, [about for _, about in labelled], 10)
 
 
 def _assert_most_are_covered(picked, categories, count):

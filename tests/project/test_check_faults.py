@@ -5,7 +5,7 @@ import sys
 import check_faults
 import pytest
 from fault_subjects import Subject
-from fault_trials import WAYS, Report, complaint
+from fault_trials import Report, complaint
 from forked_commands import Outcome
 
 
@@ -46,15 +46,6 @@ def test_wrong_trials_are_printed_and_the_first_kept(called):
     assert out.splitlines()[-2:] == ["WRONG: killed: run 1: left nothing", "WRONG: killed: run 2: other weights"]
     assert (left / "wrong" / "number").read_text() == "1"
     assert str(left / "wrong") in out
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_damage_changes_the_file(way, tmp_path):
-    path = tmp_path / "file"
-    for seed in range(50):
-        path.write_bytes(bytes(range(7)))
-        WAYS[way](path, check_faults.random.Random(seed))
-        assert not path.exists() if way == "missing" else path.read_bytes() != bytes(range(7))
 
 
 @pytest.mark.parametrize(

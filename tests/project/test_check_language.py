@@ -3,22 +3,14 @@
 import check_language
 import pytest
 
-CONTRIBUTING = """
-## Terms
-
-| instead of | write |
-|---|---|
-| frobs, goes on | continues |
-
-## Other
-"""
+TERMS = "# A comment: not a term\n\nfrobs, goes on: continues\n"
 
 
 @pytest.fixture
 def tree(tmp_path):
     """Checks a tree with one module and these exceptions."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "CONTRIBUTING.md").write_text(CONTRIBUTING)
+    (tmp_path / "tests/language_terms.txt").write_text(TERMS)
     (tmp_path / "Makefile").write_text("")
 
     def check(module, exceptions=""):
@@ -64,5 +56,5 @@ def test_test_name_above_60_characters_is_reported(length, found, tmp_path):
 
 
 def test_terms_of_this_repository_are_read():
-    text = (check_language.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (check_language.ROOT / check_language.TERMS).read_text(encoding="utf-8")
     assert check_language.terms(text)["wanted"] == "expected"

@@ -54,11 +54,3 @@ def test_relative_links_lead_to_files_and_headings(name):
 def test_external_links_are_https_addresses(name):
     external = [urlsplit(link) for link in links(name) if urlsplit(link).scheme]
     assert [link.geturl() for link in external if link.scheme != "https" or "." not in link.netloc] == []
-
-
-def test_link_check_finds_a_missing_heading():
-    assert anchors("# A title, with `code`\n```\n# none\n```\n") == {"a-title-with-code"}
-
-
-def test_front_page_has_links():
-    assert len(links("../README")) > 10

@@ -32,14 +32,13 @@ LAYERS = (
     ("qacg_models.demos", "qacg_models.estimators", "qacg_models.checking"),
     ("qacg_models.cli",),
     ("qacg_models",),  # the re-exports: __init__, packing, context_fold
-    ("benchmarks.cases", "benchmarks.learning_texts"),
-    ("benchmarks.implementations", "benchmarks.records"),
+    ("benchmarks.cases",),
+    ("benchmarks.implementations", "benchmarks.records", "benchmarks.absent_gpu"),
     ("benchmarks.measure",),
     ("benchmarks.plans", "benchmarks.model_steps", "benchmarks.command"),
-    ("benchmarks.targets", "benchmarks.static", "benchmarks.cost_model", "benchmarks.plot", "benchmarks.table"),
+    ("benchmarks.targets", "benchmarks.plot", "benchmarks.table"),
     ("benchmarks.gpu",),
-    ("benchmarks.evidence",),
-    ("benchmarks.many_aspects", COMMANDS),
+    (COMMANDS,),
 )
 LAYER_OF = {group: layer for layer, groups in enumerate(LAYERS) for group in groups}
 
@@ -168,16 +167,11 @@ def test_upward_import_is_found(line):
         ("qacg_models.models.bert", "qacg_models.metrics.base"),
         ("benchmarks.cases", "benchmarks.records"),
         ("benchmarks.plans", "benchmarks.model_steps.times"),
-        ("benchmarks.run", "benchmarks.suite"),
+        ("benchmarks.run", "benchmarks.end_to_end"),
     ],
 )
 def test_import_within_a_layer_or_of_a_command_is_found(name, imported):
     assert upward(name, {imported}) == {imported}
-
-
-def test_import_of_a_lower_layer_or_the_own_group_is_allowed():
-    assert upward("benchmarks.records", {"benchmarks.cases"}) == set()
-    assert upward("benchmarks.measure.session", {"benchmarks.measure.timing"}) == set()
 
 
 def test_every_group_of_the_layers_exists():

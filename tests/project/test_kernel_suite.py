@@ -25,12 +25,6 @@ def test_each_test_is_in_one_shard():
     assert all(any(outcomes.in_shard(name, f"{k}/3") for name in names) for k in range(3))
 
 
-@pytest.mark.parametrize("shard", ["3/3", "a/2", "1", "-1/2"])
-def test_invalid_shard_raises(shard):
-    with pytest.raises(ValueError, match="expected K/N"):
-        outcomes.in_shard("name", shard)
-
-
 def test_recorder_writes_outcomes_with_reasons(tmp_path):
     recorder = outcomes.Recorder(tmp_path / "new" / "rows.jsonl")
 
@@ -98,29 +92,6 @@ def test_status_is_zero_if_all_tests_ran_and_passed(rows, statuses, status, tmp_
     assert ("processes with errors" in capsys.readouterr().out) == (-9 in statuses)
 
 
-@pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 2), (3, 2), (4, 2), (8, 6), (16, 14), (64, 14)])
-def test_default_jobs_leaves_cores_free(cores, jobs):
-    assert kernel_suite.default_jobs(cores) == jobs
-
-
-def test_suite_ends_within_eight_minutes():
-    assert kernel_suite.SECONDS + kernel_suite._GRACE <= 480
-
-
-def test_compiled_kernels_are_cached_for_the_next_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(
-        kernel_suite, "_command", lambda *_: [sys.executable, "-c", "import os; print(os.environ['TRITON_CACHE_DIR'])"]
-    )
-    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    for expected in (kernel_suite.TESTS.parent / "build/triton-cache", tmp_path / "mine"):
-        kernel_suite.main(["--out", str(tmp_path / "rows"), "--jobs", "2"])
-        logs = [path.read_text().strip() for path in sorted((tmp_path / "rows").glob("log-*.txt"))]
-        assert logs == [str(expected)] * 2
-        assert f"2 processes; compiled Triton kernels are cached in {expected}" in capsys.readouterr().out
-        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "mine"))
-
-
 def test_tests_of_a_process_that_dies_are_left_out(tmp_path, capsys, monkeypatch):
     """The process may die while it writes a row, so the last one may be incomplete."""
     rows = [dict(kind="collected", tests=["a", "b", "c"]), dict(kind="test", test="a", outcome="passed")]
@@ -150,10 +121,6 @@ def test_suite_without_a_gpu_exits(tmp_path, capsys):
     assert kernel_suite.main(["--out", str(tmp_path / "rows")]) == 2
     assert "expected an NVIDIA or AMD GPU, got none" in capsys.readouterr().err
     assert not (tmp_path / "rows").exists()
-
-
-def test_every_file_of_the_suite_exists():
-    assert all((kernel_suite.TESTS / "kernels" / name).exists() for name in kernel_suite.FILES)
 
 
 def test_operator_tests_without_transformers_are_collected():

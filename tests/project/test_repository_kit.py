@@ -43,10 +43,3 @@ def test_release_uploads_to_the_test_index_first():
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
     assert jobs["pypi"]["needs"] == "testpypi"
     assert jobs["testpypi"]["needs"] == "build"
-
-
-@pytest.mark.parametrize("name", ["bug_report.yml", "feature_request.yml"])
-def test_issue_forms_have_a_required_field(name):
-    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE" / name).read_text())
-    assert form["name"]
-    assert any(field.get("validations", {}).get("required") for field in form["body"])

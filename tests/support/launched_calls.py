@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 import triton
 from triton_builds import VARIANTS, Build, describe_build, length_of, products_in_tf32, table_of
+from triton_resources import Description, describing
 
 import qacg_kernels as qk
-from benchmarks.static.compile import AbsentGPU, Description, describing
+from benchmarks.absent_gpu import AbsentGPU
 from qacg_kernels.backends import triton as backend
 from qacg_kernels.backends.triton import tile_tables
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import torch
 
 import qacg_kernels as qk
-from benchmarks.static.compile import SilentGPU, replace_driver
+from benchmarks.absent_gpu import SilentGPU, replace_driver
 from qacg_kernels.backends.triton import launch, tile_tables
 
 launched: list[list[object]] = []

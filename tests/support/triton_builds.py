@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from triton_resources import Description, Resources, describing, kernels_of, resources
 
-from benchmarks.static.compile import Description, Resources, describing, kernels_of, resources
 from qacg_kernels.backends.triton import launch
 from qacg_kernels.backends.triton.tile_tables import (
     HEAD_DIMS,

@@ -1,7 +1,7 @@
 """Tile sizes that `tune` measures for an entry of the tile tables. Imports no Triton.
 
 Some shipped 16-bit entries for NVIDIA GPUs were measured; the field `measured` of a table states which. Most of the
-others for head sizes 64 and 128 are the candidates that `python -m benchmarks.static --search` predicts to be the
+others for head sizes 64 and 128 are the candidates that a static model, since removed, predicted to be the
 fastest; NOTES.md lists the exceptions. Shipped 32-bit entries and entries for AMD GPUs are roughly the first candidates
 that do not spill registers.
 """

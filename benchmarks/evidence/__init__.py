@@ -1,1 +1,0 @@
-"""A study of quasi-attention: trains every model in the same way with several seeds, and compares the metrics."""

@@ -1,0 +1,134 @@
+"""Accuracy by the number of sentences: data of a given size, records and the table."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from errors import raises
+from qacg_models.data import DataOptions, load_data, sample_directory
+from qacg_models.metrics import judge, tfidf
+from qacg_models.runs.options import TrainingOptions
+
+from benchmarks import accuracy
+from benchmarks.accuracy import FILE, append, dataset_of, read, table
+
+SIZES = {"hidden_size": 8, "layers": 1, "heads": 2, "intermediate_size": 16, "max_steps": 2}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with sentihood/: 30 sentences of the sample in train, and all in test."""
+    folder = tmp_path / "data" / "sentihood"
+    folder.mkdir(parents=True)
+    lines = (sample_directory() / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = load_data(sample_directory(), ("train",), DataOptions(format="sentihood-tsv")).splits["train"]
+    kept = [*dict.fromkeys(row.sentence for row in rows)][:30]
+    train = [lines[0], *(lines[row.line - 1] for row in rows if row.sentence in kept)]
+    shutil.copy(sample_directory() / "dev.tsv", folder)  # otherwise dev is a part of train
+    for name, content in (("train.tsv", train), ("test.tsv", lines)):
+        (folder / name).write_text("".join(content), encoding="utf-8")
+    return tmp_path / "data"
+
+
+def command(data, out, size):
+    chosen = ["--texts", "sentihood", "--sizes", str(size), "--from", "scratch", "--seeds", "4"]
+    return ["--data", str(data), "--out", str(out), *chosen]
+
+
+def test_training_is_measured_once(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(accuracy, "TrainingOptions", lambda: TrainingOptions(**SIZES))
+    assert accuracy.main(command(data, tmp_path, 30)) == 0
+    (row,) = read(tmp_path)
+    assert accuracy.key_of(row) == ("sentihood", 30, "scratch", 4)
+    printed = capsys.readouterr().out
+    assert row["processor_seconds"] > 0
+    score = f"{100 * row['metrics']['test']['macro_f1']:.1f}"
+    assert f"| sentihood | 30 | {100 * row['tfidf']['test']['macro_f1']:.1f} | {score} |" in printed
+    assert "| not yet measured |" in printed
+    assert not [*(tmp_path / "unfinished").iterdir()]
+    before = (tmp_path / FILE).read_bytes()
+    assert accuracy.main(command(data, tmp_path, 30)) == 0
+    assert (tmp_path / FILE).read_bytes() == before
+    assert "30 sentences, from" not in capsys.readouterr().out
+    assert str(tmp_path) not in json.dumps(row)
+
+
+def test_resumed_training_has_no_cpu_time(data, tmp_path):
+    """The CPU time of the first process, which was killed, is unknown."""
+    (tmp_path / "unfinished" / "sentihood-30-scratch-4").mkdir(parents=True)
+    accuracy.measure(tmp_path, ("sentihood", 30, "scratch", 4), data, TrainingOptions(**SIZES))
+    (row,) = read(tmp_path)
+    assert row["processor_seconds"] is None
+    assert row["seconds"] > 0
+
+
+def test_table_has_mean_and_deviation_over_seeds(tmp_path):
+    for seed, share in ((0, 0.5), (1, 0.7)):
+        metrics = {"test": {"macro_f1": share}}
+        row = {"text": "sentihood", "sentences": 100, "begun_from": "minilm", "seed": seed, "seconds": 120}
+        cpu_time = {"processor_seconds": 60} if seed else {}
+        append(tmp_path, row | cpu_time | {"metrics": metrics, "tfidf": {"test": {"macro_f1": 0.4}}})
+    lines = table(read(tmp_path), ["sentihood"], [100]).splitlines()
+    assert lines[2] == (
+        "| sentihood | 100 | 40.0 ± 0.0 (2 seeds) | not yet measured |  | 60.0 ± 14.1 (2 seeds) | 1.5 ± 0.7 (2 seeds) |"
+    )
+
+
+def test_command_without_data_exits(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        accuracy.main(["--out", str(tmp_path), "--texts", "sentihood"])
+    assert "--data: expected the folder of sentihood/" in capsys.readouterr().err
+
+
+def test_command_size_below_one_exits(data, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        accuracy.main(command(data, tmp_path, 0))
+    assert "--sizes: expected at least 1 sentence, got 0" in capsys.readouterr().err
+
+
+def test_dataset_of_missing_published_set_raises(tmp_path):
+    with raises(f"DataError: {tmp_path / 'sentihood'}: no such folder or file"):
+        dataset_of("sentihood", 50, 0, tmp_path)
+
+
+def test_dataset_of_has_the_number_of_sentences(data):
+    splits = dataset_of("sentihood", 20, 0, data).splits
+    counts = {split: len({row.sentence for row in rows}) for split, rows in splits.items()}
+    assert counts == {"train": 18, "dev": 2, "test": 300}
+
+
+def test_command_skips_sizes_without_data(data, tmp_path, capsys):
+    assert dataset_of("sentihood", 30, 0, data) is not None
+    assert accuracy.main(command(data, tmp_path, 31)) == 0
+    assert "skipped: the data has fewer sentences" in capsys.readouterr().out
+    assert read(tmp_path) == []
+
+
+@pytest.fixture
+def published():
+    named = os.environ.get("QACG_DATA")
+    base = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    if not (base / "sentihood").is_dir():
+        pytest.skip(f"no files at {base / 'sentihood'}; set QACG_DATA to the folder that holds sentihood/")
+    return base
+
+
+@pytest.mark.full
+def test_published_sentences_are_reproducible(published):
+    splits = dataset_of("sentihood", 60, 0, published).splits
+    sentences = {split: {row.sentence for row in rows} for split, rows in splits.items()}
+    assert len(sentences["train"] | sentences["dev"]) == 60
+    assert not sentences["train"] & sentences["dev"]
+    assert len(sentences["test"]) == 300
+    assert dataset_of("sentihood", 60, 0, published).splits == splits
+    assert dataset_of("sentihood", 60, 1, published).splits["train"] != splits["train"]
+
+
+@pytest.mark.full
+def test_baseline_on_sentihood_beats_untuned_scikit_learn(published):
+    """Words, word pairs and scikit-learn's defaults give a macro-F1 of 30.2 with 100 sentences."""
+    dataset = dataset_of("sentihood", 100, 0, published)
+    found = tfidf.TfidfBaseline(dataset.splits["train"], dataset.task).probabilities(dataset.splits["test"])
+    assert judge(dataset.task, dataset.splits["test"], found).macro_f1 > 0.4

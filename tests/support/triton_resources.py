@@ -1,0 +1,163 @@
+"""Compiles calls of the Triton backend without a GPU, and reads the resources of the machine code.
+
+The backend's Python code runs on CPU tensors, and only the launch is replaced. So the same kernels are compiled as in a
+call on a GPU, with the same specialisation of their arguments (`tests/kernels/test_triton_launch.py`). Triton caches
+compiled kernels by content (TRITON_CACHE_DIR).
+"""
+
+import contextlib
+import re
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import triton
+from sass import disassembled, loads_in_flight, loops_of, main_loop
+from triton.runtime.jit import JITFunction
+
+from benchmarks.absent_gpu import AbsentGPU
+from qacg_kernels.backends.triton import launch
+from qacg_kernels.backends.triton.arguments import KernelConfig
+from qacg_kernels.backends.triton.tile_tables import Table, trial
+
+_TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+CUOBJDUMP, NVDISASM = _TOOLS / "cuobjdump", _TOOLS / "nvdisasm"
+
+
+class Resources(NamedTuple):
+    """The resources of one kernel.
+
+    Attributes:
+        registers: registers per thread; on AMD GPUs with the accumulation registers.
+        stack: bytes of stack per thread, for spilled registers.
+        shared: bytes of shared memory per block.
+        tensor_columns: columns of tensor memory per block, which only sm_100 has; 0 on other GPUs.
+        wgmma: whether 16-bit products use instructions of a warp group or of a block (wgmma, tcgen05). On AMD GPUs,
+            whether the kernel has matrix instructions (MFMA, WMMA).
+        loads_in_flight: the least number of groups of asynchronous copies that a wait in the main loop leaves in
+            flight. It is 0 for kernels without a main loop or without such waits (bulk copies have none), and always 0
+            on AMD GPUs.
+        spills: number of instructions within loops that move registers to or from the stack. On AMD GPUs, it includes
+            instructions outside of loops.
+        mismatched: number of products that Triton compiles wrongly (`_mismatched_products`).
+    """
+
+    registers: int
+    stack: int
+    shared: int
+    tensor_columns: int
+    wgmma: bool
+    loads_in_flight: int
+    spills: int
+    mismatched: int = 0
+
+
+def kernels_of(
+    action: Callable[[], object], table: Table, architecture: str, is_chosen: Callable[[str], bool]
+) -> dict[str, object]:
+    """Runs `action` with the tiles of `table`, compiles chosen kernels instead of launching them, and returns them.
+
+    Args:
+        action: a function that calls the Triton backend.
+        table: the tile table.
+        architecture: the architecture to compile for.
+        is_chosen: returns whether to compile the kernel with this function name.
+
+    Returns:
+        Compiled kernels by the names of their functions. Triton's driver stays replaced by `AbsentGPU`.
+    """
+    compiled = {}
+
+    def compile_only(kernel, programs, arguments, constants, options, device):
+        name = kernel.fn.__name__
+        if programs and is_chosen(name):
+            compiled[name] = kernel.warmup(*arguments, grid=(programs,), **constants, **options)
+
+    triton.runtime.driver.set_active(AbsentGPU(architecture))
+    with trial(table), launch.through(compile_only):
+        action()
+    return compiled
+
+
+class Description(NamedTuple):
+    """The inputs of Triton's compiler except the kernel's source.
+
+    A path identifies an argument: (0, 5, 1) is member 1 of member 5 of argument 0.
+    """
+
+    signature: dict[str, object]  # types of the arguments; "constexpr" for compile-time constants
+    constants: dict[tuple[int, ...], object]  # values of the constants: None, 1, and constexpr arguments
+    attributes: dict[tuple[int, ...], object]  # arguments whose number or address is a multiple of 16
+    options: dict[str, object]
+
+
+@contextlib.contextmanager
+def describing() -> Iterator[dict[str, list[Description]]]:
+    """A context manager: Triton describes kernels, and neither compiles nor launches them.
+
+    Yields:
+        A dictionary that is filled with the Descriptions of all launches, in order, by the names of their functions.
+    """
+    found: dict[str, list[Description]] = defaultdict(list)
+
+    def describe(kernel, key, signature, device, constants, options, attributes, warmup):
+        values = {path: asdict(v) if isinstance(v, KernelConfig) else v for path, v in constants.items()}
+        found[kernel.fn.__name__].append(Description(signature, values, attributes, dict(options.__dict__)))
+
+    compile_it = JITFunction._do_compile
+    JITFunction._do_compile = describe
+    try:
+        yield found
+    finally:
+        JITFunction._do_compile = compile_it
+
+
+def resources(kernel: object) -> Resources:
+    """Reads the resources of a compiled kernel from its machine code and the compiler's metadata."""
+    if "amdgcn" in kernel.asm:
+        return _amd_resources(kernel)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [CUOBJDUMP, "-res-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack = (int(re.search(rf"\b{field}:(\d+)", text)[1]) for field in ("REG", "STACK"))
+    program = disassembled(kernel.asm["cubin"], NVDISASM)
+    loop = main_loop(program)
+    body = program[loop.start : loop.stop + 1] if loop else []
+    looped = {index for loop in loops_of(program) for index in range(loop.start, loop.stop + 1)}
+    spills = sum(program[index].stem in ("LDL", "STL") for index in looped)
+    wgmma = any(i.stem in ("HGMMA", "UTCHMMA") for i in program)
+    columns = getattr(kernel.metadata, "tmem_size", 0)
+    mismatched = _mismatched_products(kernel.asm["ttgir"])
+    shared = kernel.metadata.shared
+    return Resources(registers, stack, shared, columns, wgmma, loads_in_flight(body), spills, mismatched)
+
+
+def _mismatched_products(ttgir: str) -> int:
+    """Counts the mma.sync products whose operands Triton (3.6, 3.7) loads in different orders.
+
+    A thread reads kWidth consecutive numbers of each row of the left operand, and four threads share a row. If the left
+    operand has fewer than 4 kWidth columns, a thread reads fewer numbers, but Triton loads the right operand as if
+    the thread read kWidth numbers. On an H200 such a product was wrong. `tiles.hide_bytes` avoids it.
+    """
+    layouts = set(re.findall(r"^(#\w+) = #ttg\.nvidia_mma<\{versionMajor = 2", ttgir, re.MULTILINE))
+    left = r"tt\.dot .*?: tensor<\d+x(\d+)x\w+, #ttg\.dot_op<\{opIdx = 0, parent = (#\w+), kWidth = (\d+)\}>>"
+    return sum(
+        layout in layouts and int(columns) < 4 * int(width) for columns, layout, width in re.findall(left, ttgir)
+    )
+
+
+def _amd_resources(kernel: object) -> Resources:
+    text = kernel.asm["amdgcn"]
+    registers, stack = (int(re.search(rf"\.{name}: +(\d+)", text)[1]) for name in _AMD_FIELDS)
+    matrix = bool(re.search(r"\bv_(mfma|smfmac|wmma)_", text))
+    spills = len(re.findall(r"\bscratch_(?:load|store)_", text))
+    return Resources(registers, stack, kernel.metadata.shared, 0, matrix, 0, spills)
+
+
+_AMD_FIELDS = ("vgpr_count", "private_segment_fixed_size")  # vgpr_count includes accumulation registers
