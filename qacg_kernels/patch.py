@@ -173,7 +173,8 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
         ValueError: the module cannot be replaced, or CG-BERT's attention does not have one of the `chosen` options.
     """
     where, module, settings, dropout = found
-    floating = (p for p in module.parameters() if p.is_floating_point())  # quantized layers may have none
+    layers = getattr(module, NAMINGS[settings["naming"]]["query"]), module  # quantized layers may have no parameters
+    floating = (p for layer in layers for p in layer.parameters() if p.is_floating_point())
     like = next(floating, torch.empty(0, dtype=torch.float32, device="cpu"))
     generator = torch.Generator("cpu").manual_seed(0)
     # Large inputs: with initial weights, small inputs give almost equal scores, for which all formulas agree.

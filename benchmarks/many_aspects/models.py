@@ -52,7 +52,8 @@ class StudyAttention(QuasiSelfAttention):
         off = query.new_zeros(query.shape[:2])
         first = quasi_attention_varlen(query, key, value, query.detach(), key.detach(), off, **options)
         second = quasi_attention_varlen(context_query, context_key, value, query.detach(), key.detach(), off, **options)
-        lam = lambda_of_rows(query, key, context_query, context_key, self.gate(like=query))
+        gate = self.gate((query, key, value, context_query, context_key))
+        lam = lambda_of_rows(query, key, context_query, context_key, gate)
         out = (first + lam.unsqueeze(-1) * second).flatten(-2)
         return mask.first(out) if first_only else out, None, None, None, None
 

@@ -144,7 +144,7 @@ def test_variants_follow_their_formulas(variant, value, dataset, checkpoint):
         projected = attention.project(*hidden)
         found = attention(Projections(projected, None), packing, None, **options)[0].split(lengths)
         heads = [x.split(lengths) for x in projected]
-        gate = attention.gate(like=heads[0][0])
+        gate = attention.gate(projected)
         for number, length in enumerate(lengths):
             one = [x[number].transpose(0, 1).unsqueeze(0) for x in heads]
             _, (_, softmax, gated), lam = eager_quasi_attention(one, gate, None, 0.0, 1.0)
