@@ -362,6 +362,26 @@ def test_gate_layer_with_a_backward_hook_is_called():
     assert seen == [module.lambda_q_query_layer]
 
 
+class LeafTracer(torch.fx.Tracer):
+    def is_leaf_module(self, module, path):
+        return isinstance(module, FusedQuasiAttention)
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = FusedQuasiAttention(HIDDEN, HEADS)
+
+    def forward(self, x, c):
+        return self.attention(x, context=c)[0]
+
+
+def test_module_is_a_leaf_of_an_fx_graph():
+    module = Around().eval()
+    traced = torch.fx.GraphModule(module, LeafTracer().trace(module))
+    assert torch.equal(traced(X, C), module(X, C))
+
+
 def test_fsdp2_around_single_layers_keeps_the_values(tmp_path):
     fsdp = pytest.importorskip("torch.distributed.fsdp")
     module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0))
