@@ -75,14 +75,8 @@ class FusedContextMixing(ContextAttention):
 
     def _mixed(self, side: str, x: Tensor, context: Tensor) -> Tensor:
         """Mixes x and context, (B, H, L, D) each: (1 - l) x + l context with the gate l of `side`, query or key."""
-        gate = torch.sigmoid(self._logit(f"gate_{side}", x) + self._logit(f"gate_context_{side}", context))
+        gate = self.gate_logits(side, x, context, 1).sigmoid().unsqueeze(-1)
         return torch.lerp(x, context, gate)
-
-    def _logit(self, role: str, x: Tensor) -> Tensor:
-        """Returns x . v + b, (B, H, L, 1), for x (B, H, L, D) and the weight v and bias b of the layer `role`."""
-        layer = self.layer(role)
-        logit = (x * layer.weight.to(x.dtype)[:, None]).sum(-1, keepdim=True)
-        return logit if layer.bias is None else logit + layer.bias.to(x.dtype).view(-1, 1, 1)
 
     def extra_repr(self) -> str:
         return (

@@ -12,7 +12,7 @@ from qacg_kernels.call.validation import checked_quasi_bias, finite_number, prob
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
-from qacg_kernels.utils.torch_internals import values_readable
+from qacg_kernels.utils.torch_internals import is_fake, values_readable
 
 # The roles of the layers, and their names in the two published namings.
 NAMINGS = {
@@ -49,8 +49,8 @@ _AUTOCAST = {torch.float32, torch.float16, torch.bfloat16}  # dtypes that autoca
 class GateLayer(nn.Linear):
     """One of the four linear layers of the gate, from D features to 1, or to H if each head has its own weights.
 
-    The attention reads the layer's parameters and never calls the layer. As in the published code, initial weights have
-    a standard deviation of 0.01, and initial biases are 0. So lambda starts near 0 (for beta = gamma = 1).
+    As in the published code, initial weights have a standard deviation of 0.01, and initial biases are 0. So lambda
+    starts near 0 (for beta = gamma = 1).
 
     Example:
         >>> tuple(GateLayer(64, 1).weight.shape)
@@ -62,6 +62,25 @@ class GateLayer(nn.Linear):
         nn.init.normal_(self.weight, std=GATE_STD)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+
+def plain_parameters(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
+    """Returns weight and bias of a linear layer if reading them equals calling the layer; None if it must be called.
+
+    A layer must be called if it is of another class than nn.Linear and GateLayer, such as an adapter, has hooks, or has
+    a `forward` on the instance. It must also be called if its weight is no plain tensor, or is computed at each access.
+    Hooks for all modules, which profilers register, do not count.
+    """
+    if type(layer) not in (nn.Linear, GateLayer) or "forward" in vars(layer):
+        return None
+    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+        return None
+    # Not layer.weight, which takes longer than all these checks. Under torch.func a weight is a Tensor, and a fake one
+    # in an export.
+    weight = layer._parameters.get("weight")
+    if weight is None or not (type(weight) in (nn.Parameter, Tensor) or is_fake(weight)):
+        return None
+    return (weight, layer._parameters["bias"]) if "bias" in layer._parameters else None
 
 
 def layer_sizes(
@@ -137,6 +156,27 @@ class ContextAttention(nn.Module):
         layer = self.layer(role)
         return layer(self._split(context)) if self.context_projection == "head" else self._split(layer(context))
 
+    def gate_logits(self, side: str, x: Tensor, context: Tensor, head_axis: int) -> Tensor:
+        """Returns x . v + context . vc + b of the two layers of a gate, by calling them.
+
+        Args:
+            side: "query" or "key".
+            x: queries or keys, (B, H, L, D), (B, L, H, D) or packed (T, H, D).
+            context: context queries or context keys, in the shape of x.
+            head_axis: index of H in the shape of x.
+
+        Returns:
+            A tensor in the shape of x without the last dimension, in the dtype of x.
+        """
+
+        def logits(role: str, x: Tensor) -> Tensor:
+            out = self.layer(role)(x)
+            if out.shape[-1] == 1:
+                return out.squeeze(-1)
+            return out.diagonal(dim1=head_axis, dim2=-1).movedim(-1, head_axis)  # row h of the weights for head h
+
+        return (logits(f"gate_{side}", x) + logits(f"gate_context_{side}", context)).to(x.dtype)
+
     def check_inputs(
         self, hidden_states: Tensor, context: Tensor, device: torch.device | str | None, packed: bool
     ) -> None:
@@ -183,8 +223,8 @@ class FusedQuasiAttention(ContextAttention):
     `quasi_attention` on these five tensors (MATH.md, eq. 1 to 8). T are the scores of query and key, Tc those of
     context query and context key. `dropout` acts on A and, as in the published code, on the context query and key.
 
-    The five projections are called as modules, so hooks and wrappers on them keep working. The gate's layers
-    are not called; the kernel reads their weights and biases.
+    Layers are called as modules, so hooks, adapters, parametrizations and quantized weights keep working. Only plain
+    layers of the gate are not called: the kernel reads their weights and biases.
 
     Args:
         hidden_size: size of hidden states and of the context; a multiple of num_heads.
@@ -307,42 +347,35 @@ class FusedQuasiAttention(ContextAttention):
         self.returns_placeholders = False
         self.register_load_state_dict_pre_hook(accept_other_naming)
 
-    def gate(self, like: Tensor) -> GateParameters:
-        """The gate's parameters in the dtype of `like`, which under autocast may differ from that of the weights."""
-        query, context_query, key, context_key = (self._gate_vector(role, like.dtype) for role in GATE_ROLES)
+    def gate(self, heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]) -> GateParameters | Tensor:
+        """Returns the argument `gate` of `quasi_attention`.
+
+        Args:
+            heads: query, key, value, context query and context key, (B, H, L, D), or packed (T, H, D) each.
+
+        Returns:
+            The gate's parameters in the dtype of the heads, which under autocast may differ from that of the weights.
+            If a layer of the gate must be called (see `plain_parameters`), lambda, (B, H, L) or packed (T, H).
+        """
+        layers = [plain_parameters(self.layer(role)) for role in GATE_ROLES]
+        plain = [parameters for parameters in layers if parameters is not None]
+        if len(plain) < len(GATE_ROLES):
+            query_gate = self.gate_logits("query", heads[0], heads[3], 1).sigmoid()
+            key_gate = self.gate_logits("key", heads[1], heads[4], 1).sigmoid()
+            return 1 - (self.beta * query_gate + self.gamma * key_gate)
+        dtype = heads[0].dtype
+        query, context_query, key, context_key = (_of_heads(weight.to(dtype)) for weight, _ in plain)
+        biases = [bias for _, bias in plain]
         return GateParameters(
             query,
             context_query,
             key,
             context_key,
-            query_bias=self._gate_bias("gate_query", "gate_context_query", like.dtype),
-            key_bias=self._gate_bias("gate_key", "gate_context_key", like.dtype),
+            query_bias=_sum_of_biases(biases[:2], dtype),
+            key_bias=_sum_of_biases(biases[2:], dtype),
             beta=self.beta,
             gamma=self.gamma,
         )
-
-    def _gate_vector(self, role: str, dtype: torch.dtype) -> Tensor:
-        """The gate vector of a role, (D) if the heads share it, else (H, D)."""
-        layer: Any = self.layer(role)
-        # Adapters and quantized layers have their own `forward`; parametrized layers have that of nn.Linear.
-        if type(layer).forward is not nn.Linear.forward:
-            raise TypeError(
-                f"{NAMINGS[self.naming][role]}: expected an nn.Linear, whose weight the kernel reads, got "
-                f"{type(layer).__name__}. Merge adapters, and quantize only the five projections"
-            )
-        weight = layer.weight.to(dtype)
-        return weight[0] if weight.shape[0] == 1 else weight
-
-    def _gate_bias(self, role: str, context_role: str, dtype: torch.dtype) -> Tensor | None:
-        """The sum of the biases of two layers, () if the heads share them, else (H); None without biases."""
-        layers: list[Any] = [self.layer(role), self.layer(context_role)]
-        biases = [layer.bias for layer in layers if layer.bias is not None]
-        if not biases:
-            return None
-        # Not torch.stack(...).sum(), with which the gradients of both biases would share memory. A second backward pass
-        # would then add to that memory twice, and gradient clipping would scale it twice.
-        total = (biases[0] if len(biases) == 1 else biases[0] + biases[1]).to(dtype)
-        return total[0] if total.shape[0] == 1 else total
 
     def forward(
         self,
@@ -385,8 +418,7 @@ class FusedQuasiAttention(ContextAttention):
             each map that was not requested.
 
         Raises:
-            TypeError: an argument has the wrong type or dtype, the context is missing or given twice, or a gate layer
-                does not have nn.Linear's forward.
+            TypeError: an argument has the wrong type or dtype, or the context is missing or given twice.
             ValueError: an argument has the wrong shape, device or value, or does not apply to packed sequences. Or the
                 mask has an unsupported dtype or requires gradients.
             RuntimeError: the backend named in the constructor or by QACG_BACKEND does not support the call. With
@@ -403,13 +435,12 @@ class FusedQuasiAttention(ContextAttention):
             raise ValueError("max_seqlen: expected None without cu_seqlens, got a length. Pass both or neither")
 
         heads = self.project(hidden_states, context)
-        gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if cu_seqlens is not None:
             out, lam = with_lambda(
                 quasi_attention_varlen(
                     *heads,
-                    gate,
+                    self.gate(heads),
                     cu_seqlens=cu_seqlens,
                     max_seqlen=longest,
                     dropout_p=dropout_p,
@@ -428,7 +459,7 @@ class FusedQuasiAttention(ContextAttention):
                 " attention_mask.detach()"
             )
         dense = (query, key, value, context_query, context_key)
-        out, computed, lam = self.attend(dense, gate, mask, dropout_p, returns_maps, output_lambda)
+        out, computed, lam = self.attend(dense, self.gate(dense), mask, dropout_p, returns_maps, output_lambda)
         placeholder = PlaceholderMap.for_heads(out) if computed is None and self.returns_placeholders else None
         maps = (placeholder, placeholder, placeholder) if computed is None else computed
         return out.transpose(1, 2).flatten(-2), *maps, lam
@@ -449,7 +480,7 @@ class FusedQuasiAttention(ContextAttention):
     def attend(
         self,
         heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-        gate: GateParameters,
+        gate: GateParameters | Tensor,
         mask: Tensor | None,
         dropout_p: float,
         returns_maps: bool,
@@ -459,7 +490,7 @@ class FusedQuasiAttention(ContextAttention):
 
         Args:
             heads: query, key, value, context query and context key, (B, H, L, D) each.
-            gate: vectors and biases of the gate.
+            gate: vectors and biases of the gate, or lambda (B, H, L).
             mask: None, or boolean or additive with four dimensions that broadcast to (B, H, L, L).
             dropout_p: probability, in [0, 1), that an attention entry is dropped.
             returns_maps: whether to compute the maps.
@@ -507,6 +538,21 @@ class FusedQuasiAttention(ContextAttention):
         )
 
 
+def _of_heads(rows: Tensor) -> Tensor:
+    """Returns a gate layer's weight (D) or bias () if the heads share it, else (H, D) or (H)."""
+    return rows[0] if rows.shape[0] == 1 else rows
+
+
+def _sum_of_biases(biases: list[Tensor | None], dtype: torch.dtype) -> Tensor | None:
+    """Returns the sum of the biases of two gate layers; None without biases."""
+    present = [bias for bias in biases if bias is not None]
+    if not present:
+        return None
+    # Not torch.stack(...).sum(), with which the gradients of both biases would share memory. A second backward pass
+    # would then add to that memory twice, and gradient clipping would scale it twice.
+    return _of_heads((present[0] if len(present) == 1 else present[0] + present[1]).to(dtype))
+
+
 def with_lambda(attended: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
     """Splits a result of `quasi_attention` into the output and lambda (..., 1); lambda is None if not returned."""
     if isinstance(attended, Tensor):
@@ -534,23 +580,20 @@ def autocast_enabled(device_type: str) -> bool:
 def check_input_dtype(name: str, t: Tensor, layer: nn.Module) -> None:
     """Checks the dtype of a tensor that is the input of a linear layer.
 
-    Only a plain nn.Linear is checked. Layers of other classes, and layers with pre-hooks, a replaced forward or weights
-    of another class, may convert their input. With autocast, float32, float16 and bfloat16 may be mixed.
+    Only a plain layer is checked, because other layers may convert their input. With autocast, float32, float16 and
+    bfloat16 may be mixed.
 
     Raises:
         TypeError: the tensor does not have the dtype of the layer's weight, and autocast does not permit the mixture.
     """
-    if type(layer) is not nn.Linear or t.dtype == layer.weight.dtype:
+    if (parameters := plain_parameters(layer)) is None or t.dtype == parameters[0].dtype:
         return
-    if type(layer.weight) is not nn.Parameter or layer._forward_pre_hooks or "forward" in vars(layer):
-        return
+    expected = parameters[0].dtype
     if not t.is_floating_point():
-        raise TypeError(f"{name}: expected a floating dtype, such as {layer.weight.dtype}, got {t.dtype}. Convert it")
-    if {t.dtype, layer.weight.dtype} <= _AUTOCAST and autocast_enabled(t.device.type):
+        raise TypeError(f"{name}: expected a floating dtype, such as {expected}, got {t.dtype}. Convert it")
+    if {t.dtype, expected} <= _AUTOCAST and autocast_enabled(t.device.type):
         return
-    raise TypeError(
-        f"{name}: expected dtype {layer.weight.dtype}, that of the weights, got {t.dtype}. Convert one of them"
-    )
+    raise TypeError(f"{name}: expected dtype {expected}, that of the weights, got {t.dtype}. Convert one of them")
 
 
 def _check_parameters(device: object, dtype: object) -> None:

@@ -42,11 +42,11 @@ def apply_fused_attention(
     """Replaces every context self-attention of a model by a fused one, in place.
 
     A module is replaced if it has the nine layers of either naming of `FusedQuasiAttention`. The module is first called
-    on three random tokens. If it returns five results, it becomes a `FusedQuasiAttention`; if it returns one
-    tensor, as CG-BERT's attention does, it becomes a `FusedContextMixing`. The object stays the same, with another
-    class and further attributes. So parameters, state-dict keys, device, dtype, training mode, hooks, optimizers and
-    other references stay valid. Head size, number of heads, context projection, biases and dropout are read from the
-    module.
+    on three random tokens, with the hooks of its layers but without its own. If it returns five results, it becomes a
+    `FusedQuasiAttention`; if it returns one tensor, as CG-BERT's attention does, it becomes a `FusedContextMixing`. The
+    object stays the same, with another class and further attributes. So parameters, state-dict keys, device, dtype,
+    training mode, hooks, optimizers and other references stay valid. Head size, number of heads, context projection,
+    biases and dropout are read from the module.
 
     Args:
         model: any module; may itself be a context self-attention.
@@ -173,14 +173,16 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
         ValueError: the module cannot be replaced, or CG-BERT's attention does not have one of the `chosen` options.
     """
     where, module, settings, dropout = found
-    weight = getattr(module, NAMINGS[settings["naming"]]["query"]).weight
+    layers = getattr(module, NAMINGS[settings["naming"]]["query"]), module  # quantized layers may have no parameters
+    floating = (p for layer in layers for p in layer.parameters() if p.is_floating_point())
+    like = next(floating, torch.empty(0, dtype=torch.float32, device="cpu"))
     generator = torch.Generator("cpu").manual_seed(0)
     # Large inputs: with initial weights, small inputs give almost equal scores, for which all formulas agree.
     size = (2, 1, 3, settings["hidden_size"])
     # On the CPU whatever torch's default device is, because the generator is there.
-    tokens, context = (8 * torch.randn(size, generator=generator, device="cpu")).to(weight)
-    mask = torch.tensor([0.0, 0.0, -10000.0], device="cpu").view(1, 1, 1, 3).to(weight)
-    with torch.no_grad(), _quiet(module):
+    tokens, context = (8 * torch.randn(size, generator=generator, device="cpu")).to(like.device, like.dtype)
+    mask = torch.tensor([0.0, 0.0, -10000.0], device="cpu").view(1, 1, 1, 3).to(like.device, like.dtype)
+    with torch.no_grad(), _evaluating(module):
         try:
             theirs = module.forward(tokens, mask, tokens.device, context)
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
@@ -217,7 +219,7 @@ def _try(found: _Found, chosen: dict[str, Any], verify: bool) -> type[ContextAtt
         raise ValueError(
             f"{where}: expected a result of shape {tuple(mine.shape)} like its input, got {tuple(theirs.shape)}"
         )
-    if verify and not weight.is_meta:
+    if verify and not like.is_meta:
         _compare(where, mine, theirs, kind)
     return kind
 
@@ -268,13 +270,13 @@ def _check_unused(where: str, chosen: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _quiet(module: nn.Module):
-    """A context manager: a module and its submodules are in evaluation mode and have no forward hooks or pre-hooks."""
-    saved = [(m, m.training, m._forward_hooks, m._forward_pre_hooks) for m in module.modules()]
+def _evaluating(module: nn.Module):
+    """A context manager: a module and its submodules are in evaluation mode."""
+    saved = [(m, m.training) for m in module.modules()]
     try:
-        for m, *_ in saved:
-            m.training, m._forward_hooks, m._forward_pre_hooks = False, {}, {}
+        for m, _ in saved:
+            m.training = False
         yield
     finally:
-        for m, training, hooks, pre_hooks in saved:
-            m.training, m._forward_hooks, m._forward_pre_hooks = training, hooks, pre_hooks
+        for m, training in saved:
+            m.training = training

@@ -5,17 +5,17 @@ import math
 
 import pytest
 import torch
+from doubled_layers import WAYS, by_its_weights, change
 from judging import assert_same_bits
 from oracle import qacg_bert as oracle
 from parity import strengthen, weighted_sum
 from published_attention import BATCH, HEAD_DIM, HEADS, HIDDEN, LENGTH, VISIBLE, PublishedAttention, additive, inputs
 from torch import nn
-from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qacg_kernels as qk
 from qacg_kernels import keep_mask
-from qacg_kernels.nn import NAMINGS, FusedQuasiAttention
+from qacg_kernels.nn import GATE_ROLES, NAMINGS, FusedQuasiAttention
 
 # Allowed error in roundings of the largest element, in addition to twice the error of eager, which may be 0 over so few
 # elements. The kernels keep scores times log2 e: the rounding of that product changes P by roundings of the size of a
@@ -295,36 +295,108 @@ def test_compiled_module_equals_eager():
     assert bool(module.context_for_q.weight.grad.any())
 
 
-class Adapted(torch.nn.Module):
-    """A layer with an adapter, whose weight is that of the layer below, as in PEFT's LoRA."""
+GATES = tuple(NAMINGS["released"][role] for role in GATE_ROLES)
 
-    def __init__(self, layer):
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("per_head", [False, True], ids=["shared", "per_head"])
+def test_gate_layer_that_is_not_plain_is_called(per_head, way):
+    module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0, lambda_per_head=per_head, beta=0.7, gamma=0.9))
+    expected = change(copy.deepcopy(module), GATES, by_its_weights)
+    module = change(module, GATES, way)
+    packed = {"cu_seqlens": torch.tensor([0, 2, LENGTH]), "max_seqlen": 3}
+    for options in ({"attention_mask": VISIBLE, "output_attentions": True}, packed):
+        results = []
+        for each in (module, expected):
+            x, c = (t.detach()[0] if options is packed else t.detach() for t in inputs())
+            x.requires_grad_()
+            outputs = [t for t in each(x, context=c, **options) if t is not None]
+            weighted_sum(outputs).backward()
+            results.append([*outputs, x.grad])
+        torch.testing.assert_close(results[0], results[1])
+    trained = [p for p in module.parameters() if not p.is_meta]
+    assert all(p.grad is not None and p.grad.any() for p in trained)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_called_gate_layer_under_autocast_has_its_dtype(dtype):
+    module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)).eval()
+    with torch.autocast("cpu", dtype):
+        expected = module(X, context=C)
+        found = change(module, GATES, torch.nn.Sequential)(X, context=C)
+    torch.testing.assert_close(found[0], expected[0], rtol=0.02, atol=0.02)
+
+
+def test_pruned_gate_trains_and_loads_other_weights():
+    module = change(strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)), GATES, WAYS["pruned"])
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        module(X, context=C)[0].sum().backward()
+        optimizer.step()
+    other = change(strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0), seed=2), GATES, WAYS["pruned"])
+    module.load_state_dict(other.state_dict())
+    torch.testing.assert_close(module(X, context=C)[4], other(X, context=C)[4])
+
+
+def test_called_gate_layers_compile_and_export():
+    module = change(strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0)), GATES, WAYS["adapter"]).eval()
+    expected = module(X, context=C)[0]
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(X, context=C)[0], expected)
+    program = torch.export.export(module, (X,), {"context": C}, strict=False).module()
+    torch.testing.assert_close(program(X, context=C)[0], expected)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_exported_module_computes_lambda_in_the_kernel(strict):
+    module = FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0).eval()
+    program = torch.export.export(module, (X,), {"context": C}, strict=strict)
+    assert not any("sigmoid" in str(node.target) for node in program.graph.nodes)
+
+
+def test_gate_layer_with_a_backward_hook_is_called():
+    module, seen = FusedQuasiAttention(HIDDEN, HEADS), []
+    module.lambda_q_query_layer.register_full_backward_hook(lambda layer, *gradients: seen.append(layer))
+    module(X, context=C)[0].sum().backward()
+    assert seen == [module.lambda_q_query_layer]
+
+
+class LeafTracer(torch.fx.Tracer):
+    def is_leaf_module(self, module, path):
+        return isinstance(module, FusedQuasiAttention)
+
+
+class Around(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.layer = layer
-        self.adapter = torch.nn.Linear(layer.in_features, layer.out_features)
+        self.attention = FusedQuasiAttention(HIDDEN, HEADS)
 
-    @property
-    def weight(self):
-        return self.layer.weight
-
-    def forward(self, x):
-        return self.layer(x) + self.adapter(x)
+    def forward(self, x, c):
+        return self.attention(x, context=c)[0]
 
 
-@pytest.mark.parametrize("wrapper", [torch.nn.Sequential, Adapted])
-def test_gate_layer_with_its_own_forward_raises(wrapper):
-    attention, x = FusedQuasiAttention(12, 3), torch.randn(2, 5, 12)
-    attention.lambda_q_query_layer = wrapper(attention.lambda_q_query_layer)
-    with pytest.raises(TypeError, match=rf"lambda_q_query_layer: expected an nn.Linear, .* got {wrapper.__name__}"):
-        attention(x, context=x)
+def test_module_is_a_leaf_of_an_fx_graph():
+    module = Around().eval()
+    traced = torch.fx.GraphModule(module, LeafTracer().trace(module))
+    assert torch.equal(traced(X, C), module(X, C))
 
 
-def test_parametrized_gate_layer_is_read():
-    attention, x = FusedQuasiAttention(12, 3), torch.randn(2, 5, 12)
-    layer = attention.lambda_q_query_layer
-    parametrize.register_parametrization(layer, "weight", torch.nn.ReLU())
-    expected = layer.weight.detach().reshape(-1)
-    assert attention.gate(x).query.detach().reshape(-1).tolist() == expected.tolist()
+def test_fsdp2_around_single_layers_keeps_the_values(tmp_path):
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    module = strengthen(FusedQuasiAttention(HIDDEN, HEADS, dropout=0.0))
+    expected = module(X, context=C)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        for layer in [layer for layer in module.modules() if isinstance(layer, nn.Linear)]:
+            fsdp.fully_shard(layer, mesh=mesh)
+        found = module(X, context=C)
+        found[0].sum().backward()
+        torch.testing.assert_close((found[0], found[4]), (expected[0], expected[4]))
+        assert all(p.grad is not None for p in module.parameters())
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_deep_copy_is_independent():

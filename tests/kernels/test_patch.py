@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from doubled_layers import WAYS, change
 from parity import strengthen, weighted_sum
 from published_attention import (
     BATCH,
@@ -22,7 +23,7 @@ from published_attention import (
 from torch import nn
 
 from qacg_kernels.context_mixing import FusedContextMixing
-from qacg_kernels.nn import NAMINGS, FusedQuasiAttention
+from qacg_kernels.nn import GATE_ROLES, NAMINGS, FusedQuasiAttention
 from qacg_kernels.patch import apply_fused_attention
 from qacg_kernels.placeholder_attentions import PlaceholderMap
 
@@ -89,7 +90,7 @@ def test_patching_keeps_parameters_modes_and_optimizer():
     model.load_state_dict(reference.state_dict())
 
 
-def test_patching_keeps_hooks_and_calls_none():
+def test_patching_keeps_hooks_and_calls_none_of_the_module():
     model = PublishedModel(layers=1).eval()
     attention = model.layer[0].self
     calls = []
@@ -101,7 +102,8 @@ def test_patching_keeps_hooks_and_calls_none():
     ]
     attention.register_state_dict_post_hook(lambda m, state, prefix, meta: state.update(extra=torch.zeros(1)))
     assert apply_fused_attention(model) == 1
-    assert calls == []
+    assert set(calls) == {"query"}, "layers are compared with their hooks"
+    calls.clear()
     x, c = inputs()
     out = attention(x, additive(), None, c)[0]
     assert calls == ["pre", "query", "post"]
@@ -480,18 +482,17 @@ class FirstOnly(PublishedAttention):
         return super().forward(hidden_states, attention_mask, device, C_embed)[:1]
 
 
-class Opaque(nn.Module):
-    """A layer with sizes but without a weight, like some quantised layers."""
-
-    in_features, out_features = HEAD_DIM, 1
-
+class CalledOnce(nn.Linear):
     def forward(self, x):
-        return x.sum(-1, keepdim=True)
+        if hasattr(self, "called"):
+            raise RuntimeError("called twice")
+        self.called = True
+        return super().forward(x)
 
 
-def without_a_weight():
+def with_a_failing_layer():
     module = PublishedAttention()
-    module.lambda_q_query_layer = Opaque()
+    module.lambda_q_query_layer.__class__ = CalledOnce
     return module
 
 
@@ -501,9 +502,9 @@ def without_a_weight():
         (ReturnsHeads, "expected a result of shape"),
         (NeedsMore, r"expected a module that can be called as \(hidden_states"),
         (FirstOnly, "expected its forward to return .*five values.* got 1 values"),
-        (without_a_weight, "expected layers that FusedQuasiAttention can use"),
+        (with_a_failing_layer, "expected layers that FusedQuasiAttention can use, got the error: called twice"),
     ],
-    ids=["shape", "call", "values", "weights"],
+    ids=["shape", "call", "values", "layer"],
 )
 @pytest.mark.parametrize("verify", [True, False])
 def test_module_that_would_fail_is_not_patched(verify, make, message):
@@ -511,6 +512,46 @@ def test_module_that_would_fail_is_not_patched(verify, make, message):
     with pytest.raises(ValueError, match=message):
         apply_fused_attention(module, verify=verify)
     assert type(module) is type(make())
+
+
+class Quantized(nn.Module):
+    """A layer without parameters, whose weight is a method, like those of torch.ao.quantization."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.values = (2 * layer.weight.detach(), 2 * layer.bias.detach())
+
+    def weight(self):
+        return self.values[0]
+
+    def forward(self, x):
+        return nn.functional.linear(x, *self.values)
+
+
+KINDS = {"QACG-BERT": PublishedAttention, "CG-BERT": ReleasedContextGuided}
+
+
+@pytest.mark.parametrize("way", [*WAYS.values(), Quantized], ids=[*WAYS, "quantized"])
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+def test_patching_keeps_what_hangs_on_gate_layers(make, way):
+    x, c = inputs()
+    module = change(strengthen(make()), tuple(NAMINGS["released"][role] for role in GATE_ROLES), way).eval()
+    expected = module(x, additive(), None, c)
+    assert apply_fused_attention(module) == 1
+    found = module(x, additive(), None, c)
+    expected, found = (r if make is ReleasedContextGuided else (r[0], r[4]) for r in (expected, found))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+def test_patching_of_layers_without_parameters(make):
+    x, c = inputs()
+    module = change(strengthen(make()), ("",), Quantized).eval()
+    expected = module(x, additive(), None, c)
+    assert apply_fused_attention(module) == 1
+    found = module(x, additive(), None, c)
+    assert torch.allclose(*(r if make is ReleasedContextGuided else r[0] for r in (found, expected)), atol=1e-5)
 
 
 def test_unverified_patch_does_not_compare_results():

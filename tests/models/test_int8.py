@@ -18,11 +18,12 @@ from qacg_models.data.requests import Request
 from qacg_models.errors import InputError
 from qacg_models.export import int8_layers, write
 from qacg_models.export.check import INT8, Check
-from qacg_models.export.traced import metadata_of
+from qacg_models.export.traced import metadata_of, trace
 from qacg_models.inference import int8
 from qacg_models.inference.bulk_prediction import BulkPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.inference.trained_model import load_trained
+from qacg_models.modules.context_fold import fold_context
 from test_export import SERVER
 from torch import nn
 from untrained import OWN, TEXTS, write_model
@@ -207,6 +208,19 @@ def test_int8_export_multiplies_in_int8(model, tmp_path, monkeypatch, capsys):
     expected = [ask(text, aspects=[aspect])[0] for text, aspect in found["questions"]]
     probabilities = [list(one.probabilities.values()) for one in expected]
     np.testing.assert_allclose(found["probabilities"], probabilities, rtol=0, atol=0.25)
+
+
+@pytest.mark.full
+def test_int8_export_keeps_gates_of_heads_in_float(tmp_path):
+    from qacg_models.export import onnx_file
+
+    fields = {"lambda_per_head": True}
+    trained = load_trained(write_model(tmp_path / "model", kind="cg-bert", layers=1, heads=4, fields=fields))
+    fold_context(trained.model)
+    onnx_file.write_int8(trace(trained), tmp_path / "model.onnx")
+    nodes = onnx_file.onnx.load(tmp_path / "model.onnx").graph.node
+    # The folded projections and the three dense layers; no gate, no classifier.
+    assert sum(node.op_type == "MatMulInteger" for node in nodes) == 4
 
 
 @needs_torchao

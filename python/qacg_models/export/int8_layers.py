@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 # Metadata key in which torch's exporter stores the module of a node, and the path of the encoder layers in it.
 SCOPES, IN_A_LAYER = "pkg.torch.onnx.name_scopes", ".encoder.layer."
+_IN_A_GATE = ".lambda_"  # in the names of gate layers in both namings
 _HALF = 127.5
 _EPSILON = float(np.finfo(np.float32).eps)  # smallest scale, as in torchao
 _CONSTANTS = {
@@ -65,7 +66,8 @@ def to_int8(graph: onnx.GraphProto) -> int:
 
 
 def _multiplies_tokens(node: onnx.NodeProto, weights: dict[str, onnx.TensorProto]) -> bool:
-    if node.op_type != "MatMul" or IN_A_LAYER not in _scopes(node) or node.input[1] not in weights:
+    scopes = _scopes(node)
+    if node.op_type != "MatMul" or IN_A_LAYER not in scopes or _IN_A_GATE in scopes or node.input[1] not in weights:
         return False
     shape = weights[node.input[1]].dims
     return len(shape) == 2 and shape[1] > 1

@@ -232,9 +232,7 @@ class QueryAttentionForQuestionAnswering(EncoderHeadModel):
 
     def _attend(self, hidden: Tensor, query: Tensor, visible: Tensor | None) -> Tensor:
         """Returns the softmax over the sequence of (W_k h + b_k) . q, (B, L)."""
-        # h . (W_k' q) + b_k . q: one product with W_k per sequence instead of per token.
-        scores = (hidden @ (query @ self.key_layer.weight).unsqueeze(-1)).squeeze(-1)
-        scores = scores + (query @ self.key_layer.bias).unsqueeze(-1)
+        scores = (self.key_layer(hidden) @ query.unsqueeze(-1)).squeeze(-1)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if visible is not None:
             # In a row that is all padding, all scores are equal and no weight is 0, so weights are masked below too.

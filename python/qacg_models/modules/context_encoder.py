@@ -19,7 +19,14 @@ from qacg_kernels.nn import ContextAttention
 from qacg_models.configs.context import ContextFromLayerConfig, GatedContextConfig
 from qacg_models.modules.bert_encoder import BertLayer
 from qacg_models.modules.bert_layers import AttentionBlock, BertIntermediate, BertResidualOutput
-from qacg_models.modules.context_fold import ContextFold, Projections, can_project_apart, mix_context, project_apart
+from qacg_models.modules.context_fold import (
+    ContextFold,
+    Projections,
+    can_fold,
+    can_project_apart,
+    mix_context,
+    project_apart,
+)
 from qacg_models.modules.packing import Packing, SharedTexts, first_tokens, per_token
 
 
@@ -117,7 +124,7 @@ class ContextBertLayer(GradientCheckpointingLayer):
         """
         attention, projections = self.attention.self, None
         if not output_attentions:
-            if self.fold is not None and not torch.is_grad_enabled():
+            if self.fold is not None and not torch.is_grad_enabled() and can_fold(attention, context_layer):
                 projections = self.fold(hidden_states, context_embedding)
             elif can_project_apart(attention, context_layer):
                 projections = project_apart(attention, context_layer, context_embedding, hidden_states)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qacg_kernels.nn import CONTEXT_ROLES
+from qacg_kernels.nn import CONTEXT_ROLES, plain_parameters
 from qacg_models.modules.packing import Packing, SharedTexts, first_tokens, per_token
 
 _OWN_ROLES = ("query", "key", "value")
@@ -107,7 +107,7 @@ class ContextFold(nn.Module):
         context_layer: the linear layer that mixes the context for `attention`, W (hidden, 2 hidden) and b (hidden).
 
     Raises:
-        TypeError: a projection or the context layer has a hook or a wrapper, such as an adapter.
+        TypeError: a projection or the context layer must be called (see `plain_parameters`).
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel
@@ -120,30 +120,24 @@ class ContextFold(nn.Module):
 
     def __init__(self, attention: nn.Module, context_layer: nn.Linear):
         super().__init__()
-        layers = {role: attention.layer(role) for role in (*_OWN_ROLES, *CONTEXT_ROLES)}
-        for name, layer in {**layers, "context layer": context_layer}.items():
-            if not _is_plain(layer):
-                found = "one with hooks" if type(layer) is nn.Linear else type(layer).__name__
-                raise TypeError(
-                    f"{name}: expected a plain nn.Linear to fold, got {found}. Remove hooks, and merge adapters."
-                )
+        own, context = ([_foldable(role, attention.layer(role)) for role in r] for r in (_OWN_ROLES, CONTEXT_ROLES))
+        mixing, mixing_bias = _foldable("context layer", context_layer)
         self.num_heads = attention.num_heads
-        own, context = ([layers[role] for role in roles] for roles in (_OWN_ROLES, CONTEXT_ROLES))
         repeats = attention.num_heads if attention.context_projection == "head" else 1
         with torch.no_grad():
             # In float64, so that the only rounding is that of the folded weights.
-            context_weight, token_weight = context_layer.weight.double().chunk(2, 1)
-            outer = torch.cat([torch.block_diag(*[layer.weight.double()] * repeats) for layer in context])
-            outer_bias = torch.cat([layer.bias.double().repeat(repeats) for layer in context])
+            context_weight, token_weight = mixing.double().chunk(2, 1)
+            outer = torch.cat([torch.block_diag(*[weight.double()] * repeats) for weight, _ in context])
+            outer_bias = torch.cat([bias.double().repeat(repeats) for _, bias in context])
             identity = torch.eye(*context_weight.shape, dtype=torch.float64, device=context_weight.device)
             folded = {
-                "weight": torch.cat([*(layer.weight.double() for layer in own), outer @ token_weight]),
-                "bias": torch.cat([*(layer.bias.double() for layer in own), torch.zeros_like(outer_bias)]),
+                "weight": torch.cat([*(weight.double() for weight, _ in own), outer @ token_weight]),
+                "bias": torch.cat([*(bias.double() for _, bias in own), torch.zeros_like(outer_bias)]),
                 "context_weight": outer @ (context_weight + identity),
-                "context_bias": outer @ context_layer.bias.double() + outer_bias,
+                "context_bias": outer @ mixing_bias.double() + outer_bias,
             }
         for name, value in folded.items():
-            self.register_buffer(name, value.to(context_layer.weight.dtype), persistent=False)
+            self.register_buffer(name, value.to(mixing.dtype), persistent=False)
 
     def forward(self, hidden_states: Tensor, context_embedding: Tensor) -> Projections:
         """Returns the five projections, with separate token and question parts.
@@ -163,7 +157,7 @@ def mix_context(
 ) -> Tensor:
     """Returns the context of each token, W [E ; X] + b + E. E is multiplied once per sequence.
 
-    A context layer with a hook or a wrapper, such as an adapter, is called as a module, with [E ; X] of every token.
+    A context layer that must be called (see `plain_parameters`) is called with [E ; X] of every token.
 
     Args:
         context_layer: W (hidden, 2 hidden) and b (hidden).
@@ -178,11 +172,12 @@ def mix_context(
         >>> mix_context(nn.Linear(16, 8), torch.zeros(2, 8), torch.zeros(2, 5, 8), None).shape
         torch.Size([2, 5, 8])
     """
-    if not _is_plain(context_layer):
+    if (parameters := plain_parameters(context_layer)) is None:
         embedding = per_token(context_embedding, hidden_states, layout).expand_as(hidden_states)
         return context_layer(torch.cat((embedding, hidden_states), -1)) + embedding
-    tokens = F.linear(hidden_states, _token_weight(context_layer))
-    return tokens + per_token(_question_part(context_layer, context_embedding), tokens, layout)
+    token_weight, per_question = _split(*parameters, context_embedding)
+    tokens = F.linear(hidden_states, token_weight)
+    return tokens + per_token(per_question, tokens, layout)
 
 
 def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
@@ -190,8 +185,7 @@ def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
 
     The result is False in three cases:
 
-    - The context layer, or the layer of the context query or context key, has a wrapper or a hook. Such a layer must be
-      called as a module.
+    - The context layer, or the layer of the context query or context key, must be called (see `plain_parameters`).
     - The context projection is "head".
     - The call is compiled or exported, since such graphs are traced for any number of tokens.
 
@@ -209,9 +203,22 @@ def can_project_apart(attention: nn.Module, context_layer: nn.Module) -> bool:
     return (
         not torch.compiler.is_compiling()
         and attention.context_projection == "hidden"
-        and _is_plain(context_layer)
-        and all(_is_plain(attention.layer(role)) for role in CONTEXT_ROLES)
+        and _plain(context_layer, *map(attention.layer, CONTEXT_ROLES))
     )
+
+
+def can_fold(attention: nn.Module, context_layer: nn.Module) -> bool:
+    """Returns whether no layer that `ContextFold` replaces must be called (see `plain_parameters`).
+
+    Args:
+        attention: a self-attention with `layer(role)`.
+        context_layer: the linear layer that mixes the context for `attention`.
+    """
+    return _plain(context_layer, *map(attention.layer, (*_OWN_ROLES, *CONTEXT_ROLES)))
+
+
+def _plain(*layers: nn.Module) -> bool:
+    return all(plain_parameters(layer) is not None for layer in layers)
 
 
 def project_apart(
@@ -240,7 +247,7 @@ def project_apart(
         >>> project_apart(*layers, torch.zeros(3, 32), torch.zeros(1, 5, 32)).questions[0].shape
         torch.Size([3, 2, 16])
     """
-    token_weight, per_question = _token_weight(context_layer), _question_part(context_layer, context_embedding)
+    token_weight, per_question = _split(context_layer.weight, context_layer.bias, context_embedding)
     tokens = [attention.layer(role)(hidden_states) for role in _OWN_ROLES]
     layers = [attention.layer(role) for role in CONTEXT_ROLES]
     if hidden_states.shape[:-1].numel() > 2 * hidden_states.shape[-1]:
@@ -254,20 +261,20 @@ def project_apart(
     )
 
 
-def _token_weight(context_layer: nn.Linear) -> Tensor:
-    return context_layer.weight[:, context_layer.out_features :]
+def _split(weight: Tensor, bias: Tensor, context_embedding: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns Wx of the context layer, and We E + b + E, (N, hidden): one row per question."""
+    context_weight, token_weight = weight.chunk(2, 1)
+    return token_weight, F.linear(context_embedding, context_weight, bias) + context_embedding
 
 
-def _question_part(context_layer: nn.Linear, context_embedding: Tensor) -> Tensor:
-    """Returns We E + b + E, (N, hidden): one row per question."""
-    weight = context_layer.weight[:, : context_layer.out_features]
-    return F.linear(context_embedding, weight, context_layer.bias) + context_embedding
-
-
-def _is_plain(layer: nn.Module) -> bool:
-    return type(layer) is nn.Linear and not (
-        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-    )
+def _foldable(name: str, layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Returns weight and bias of a plain linear layer; raises TypeError for another layer."""
+    if (parameters := plain_parameters(layer)) is None:
+        kind = type(layer)
+        found = f"{kind.__module__}.{kind.__qualname__}"
+        found = "one with hooks, its own forward or special weights" if kind is nn.Linear else found
+        raise TypeError(f"{name}: expected a plain nn.Linear to fold, got {found}. Remove hooks, and merge adapters.")
+    return parameters
 
 
 def has_context_layers(model: nn.Module) -> bool:
@@ -279,9 +286,9 @@ def fold_context(model: nn.Module) -> int:
     """Folds the context layers of a QACG-BERT or CG-BERT into projections, for inference.
 
     Results stay the same up to rounding. The folded weights are used in calls that record no gradients and return no
-    attention maps. `model.train()` and `load_state_dict` drop them. After any other change of the weights, call
-    this function again. Hooks that are added to the folded layers later are not called. Parameters, state dict and
-    saved files stay as they are.
+    attention maps, but not while a folded layer has a hook, an adapter or quantized weights. `model.train()` and
+    `load_state_dict` drop them. After any other change of the weights, call this function again. Parameters, state
+    dict and saved files stay as they are.
 
     Args:
         model: any module that contains the encoder of a QACG-BERT or CG-BERT, in evaluation mode.
@@ -291,7 +298,8 @@ def fold_context(model: nn.Module) -> int:
 
     Raises:
         ValueError: the model is in training mode, or has no context layers.
-        TypeError: a projection or a context layer has a hook or a wrapper, such as an adapter.
+        TypeError: a projection or a context layer must be called (see `plain_parameters`), for example because of a
+            hook, an adapter or quantized weights.
 
     Example:
         >>> from qacg_models import QACGBertConfig, QACGBertModel

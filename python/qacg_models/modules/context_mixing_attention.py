@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from qacg_kernels.nn import ContextAttention, GateLayer, accept_other_naming
+from qacg_kernels.nn import ContextAttention, accept_other_naming
 from qacg_models.configs.cg_bert import CGBertConfig
 from qacg_models.modules.context_fold import Projections
 from qacg_models.modules.packing import Packing, SharedTexts
@@ -65,8 +65,8 @@ class ContextMixingSelfAttention(ContextAttention):
             are None unless requested.
         """
         query, key, value, context_query, context_key = projections.heads(mask, texts)
-        query_gate = self._gate("gate_query", query, "gate_context_query", context_query)
-        key_gate = self._gate("gate_key", key, "gate_context_key", context_key)
+        query_gate = self._gate("query", query, context_query)
+        key_gate = self._gate("key", key, context_key)
         out, attention = attend_split(
             torch.lerp(query, context_query, query_gate),
             torch.lerp(key, context_key, key_gate),
@@ -84,13 +84,6 @@ class ContextMixingSelfAttention(ContextAttention):
             query_gate, key_gate = query_gate.transpose(1, 2), key_gate.transpose(1, 2)
         return out, attention, query_gate, key_gate
 
-    def _gate(self, role: str, x: Tensor, context_role: str, context: Tensor) -> Tensor:
-        """Returns act(x . v + context . vc + b), (..., H, 1), for x and context (..., H, D)."""
-        logit = _gate_logit(self.layer(role), x) + _gate_logit(self.layer(context_role), context)
-        return _ACTIVATIONS[self.config.gate_activation](logit)
-
-
-def _gate_logit(layer: GateLayer, x: Tensor) -> Tensor:
-    shared = layer.weight.shape[0] == 1
-    logit = x @ layer.weight.t() if shared else (x * layer.weight.to(x.dtype)).sum(-1, keepdim=True)
-    return logit if layer.bias is None else logit + layer.bias.view(-1, 1)
+    def _gate(self, side: str, x: Tensor, context: Tensor) -> Tensor:
+        """Returns act(x . v + context . vc + b) of `side`, (..., H, 1), for x and context (..., H, D)."""
+        return _ACTIVATIONS[self.config.gate_activation](self.gate_logits(side, x, context, x.dim() - 2)).unsqueeze(-1)

@@ -80,22 +80,23 @@ class QuasiSelfAttention(FusedQuasiAttention):
             return self.attend_from_first(first, keys, mask), None, None, None, None
         heads = projections.heads(mask, texts)
         heads = (*heads[:-2], *map(self.drop_context, heads[-2:]))
-        gate = self.gate(like=heads[0])
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         if not isinstance(mask, Packing):
             heads = tuple(x.transpose(1, 2) for x in heads)
-            out, maps, lam = self.attend(heads, gate, mask, dropout_p, output_attentions, output_gates)
+            out, maps, lam = self.attend(heads, self.gate(heads), mask, dropout_p, output_attentions, output_gates)
             out = out.transpose(1, 2)
         elif output_attentions or not fused:
             heads = tuple(mask.pad(x).transpose(1, 2) for x in heads)
-            out, maps, lam = self.attend(heads, gate, mask.pairs(), dropout_p, output_attentions, output_gates)
+            out, maps, lam = self.attend(
+                heads, self.gate(heads), mask.pairs(), dropout_p, output_attentions, output_gates
+            )
             out, lam = (None if x is None else mask.unpad(x.transpose(1, 2)) for x in (out, lam))
         else:
             maps = None
             out, lam = with_lambda(
                 quasi_attention_varlen(
                     *heads,
-                    gate,
+                    self.gate(heads),
                     cu_seqlens=mask.cu_seqlens,
                     max_seqlen=mask.max_seqlen,
                     dropout_p=dropout_p,
@@ -125,7 +126,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
         Returns:
             (N, hidden), 0 for a sequence without tokens.
         """
-        query, key, _, context_query, context_key = first
+        query, key, value, context_query, context_key = first
         keys, values, context_keys = padded
         dropout_p = self.dropout.p if self.dropout.training else 0.0
         context_query = self.drop_context(context_query)
@@ -134,10 +135,12 @@ class QuasiSelfAttention(FusedQuasiAttention):
             # same effect, but is slow: the gradient of the slice has the size of context_keys.
             kept = self.drop_context(torch.ones_like(context_keys))
             context_keys, context_key = context_keys * kept, context_key * kept[:, :1]
-        lam = lambda_of_rows(query, key, context_query, context_key, self.gate(like=query))
+        lam = self.gate(tuple(x.transpose(1, 2) for x in (query, key, value, context_query, context_key)))
+        if not isinstance(lam, Tensor):
+            lam = lambda_of_rows(query, key, context_query, context_key, lam).transpose(1, 2)
         out = quasi_attention(
             *(x.transpose(1, 2) for x in (query, keys, values, context_query, context_keys)),
-            lam.transpose(1, 2),
+            lam,
             key_lengths=packing.lengths(),
             dropout_p=dropout_p,
             quasi_scale=self.quasi_scale,
@@ -154,7 +157,7 @@ class QuasiSelfAttention(FusedQuasiAttention):
 
 def eager_quasi_attention(
     heads: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-    gate: GateParameters,
+    gate: GateParameters | Tensor,
     mask: Tensor | None,
     dropout_p: float,
     quasi_scale: float,
@@ -166,7 +169,7 @@ def eager_quasi_attention(
 
     Args:
         heads: query, key, value, context query and context key, (B, H, L, D) each.
-        gate: the parameters of lambda.
+        gate: the parameters of lambda, or lambda (B, H, L).
         mask: None, or boolean, True where attention is allowed, broadcastable to (B, H, L, L).
         dropout_p: dropout probability of A.
         quasi_scale: alpha, the factor of the quasi-attention map.
@@ -189,9 +192,11 @@ def eager_quasi_attention(
     quasi_map = quasi_scale * context_scores.sigmoid()
     if mask is not None:
         quasi_map = quasi_map.masked_fill(~mask, 0.0)
-    query_gate = _gate(query, gate.query, context_query, gate.context_query, gate.query_bias)
-    key_gate = _gate(key, gate.key, context_key, gate.context_key, gate.key_bias)
-    lam = 1 - (gate.beta * query_gate + gate.gamma * key_gate)
+    if isinstance(gate, GateParameters):
+        query_gate = _gate(query, gate.query, context_query, gate.context_query, gate.query_bias)
+        key_gate = _gate(key, gate.key, context_key, gate.context_key, gate.key_bias)
+        gate = 1 - (gate.beta * query_gate + gate.gamma * key_gate)
+    lam = gate
     gated_map = lam.unsqueeze(-1) * quasi_map
     combined = F.dropout(attended + gated_map, dropout_p, training=dropout_p > 0)
     return combined @ value, (combined, attended, gated_map), lam
