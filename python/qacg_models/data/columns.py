@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import math
+import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qacg_models.data.delimiters import AUTO, DELIMITERS, find_delimiter, shown_delimiter
+from qacg_models.data.arrow_rows import blocks
+from qacg_models.data.delimiters import (
+    AUTO,
+    DELIMITERS,
+    QUOTING,
+    find_delimiter,
+    joins_rows,
+    reader_quoting,
+    shown_delimiter,
+)
 from qacg_models.data.encodings import UTF_8, checked_encoding
-from qacg_models.data.example import DataError
-from qacg_models.data.lines import json_array, numbered_lines
+from qacg_models.data.example import DataError, ReadingWarning
+from qacg_models.data.lines import json_items, json_lines, numbered_lines
+from qacg_models.data.row_problems import RowProblems
 from qacg_models.data.sentihood_tsv import COLUMNS as SENTIHOOD_COLUMNS
 from qacg_models.data.tables import excel_rows, parquet_rows, plain_cell
 from qacg_models.errors import InputError
-from qacg_models.utils.plain_text import parse_json, unescape_formula
+from qacg_models.utils.cells import counted
+from qacg_models.utils.plain_text import unescape_formula
 
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
@@ -32,6 +44,10 @@ Record = tuple[int, dict[str, str]]
 SPLIT_COLUMN = "split"
 # A file with both columns is a sheet of `qacg suggest`, whose cells are escaped for spreadsheets.
 SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
+# Excel divides a sheet into blocks of 16 rows. It omits the delimiters at the ends of the rows of a block if all cells
+# there are empty.
+EXCEL_BLOCK = 16
+_IMPORT_ID = re.compile(r'\s*\{\s*"ImportId"\s*:')  # a cell of the third header row of Qualtrics
 
 
 @dataclass(frozen=True)
@@ -46,13 +62,14 @@ class Columns:
         delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
             from the header.
         encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
+        quoting: one of `delimiters.QUOTING`: what quotation marks mean in CSV and TSV files.
         wide: whether the table has a column of labels for each aspect. `aspect` and `label` then
             name keys of the records, not columns of the table.
         aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
 
     Raises:
-        InputError: two columns have the same name, the delimiter is invalid, or the encoding is not one of Python's
-            text encodings for files (`encodings.checked_encoding`).
+        InputError: two columns have the same name, the delimiter or `quoting` is invalid, or the encoding is not one of
+            Python's text encodings for files (`encodings.checked_encoding`).
     """
 
     text: str = "text"
@@ -64,6 +81,7 @@ class Columns:
     encoding: str = UTF_8
     wide: bool = False
     aspect_columns: tuple[str, ...] | None = None
+    quoting: str = AUTO
 
     def __post_init__(self):
         if self.delimiter == "\\t":  # two characters, as typed in a shell
@@ -77,6 +95,8 @@ class Columns:
         if self.delimiter != AUTO and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             expected = "auto or one character, except a quotation mark or line end"
             raise InputError(f"delimiter: expected {expected}, got {self.delimiter!r}")
+        if self.quoting not in QUOTING:
+            raise InputError(f"quoting: expected one of {', '.join(QUOTING)}, got {self.quoting!r}")
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
     def names(self) -> list[str]:
@@ -111,7 +131,10 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
     """Yields the line number and the requested fields of every record.
 
     An empty or blank cell becomes an empty text. If the file has the column of `columns.split`, its cells are yielded
-    too, stripped and in lower case.
+    too, stripped and in lower case. Blank lines, and rows of CSV, TSV and Excel with empty cells only, are no records.
+
+    Warns:
+        ReadingWarning: header rows of a survey tool are left out, or texts of a table with one column have line ends.
 
     Args:
         path: the file.
@@ -133,7 +156,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
             shown = {columns.label: fields[columns.aspect]} if columns.wide else {}
             texts = {name: _text(path, line, shown.get(name, name), fields[name]) for name in names}
             if others and suffix in TABLES:
-                texts = {name: "" if cell is None else str(cell) for name, cell in fields.items()} | texts
+                texts = {name: "" if _is_missing(cell) else str(cell) for name, cell in fields.items()} | texts
             if columns.split in fields:
                 texts[columns.split] = _text(path, line, columns.split, fields[columns.split]).strip().lower()
             yield line, texts
@@ -160,13 +183,32 @@ def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[in
     """
     readers = {".csv": _csv_records, ".tsv": _csv_records, ".json": _json_records, ".jsonl": _jsonl_records}
     readers |= {".xlsx": _excel_records, ".parquet": _parquet_records, ".txt": _csv_records}
+    tables_with_header = (".csv", ".tsv", ".txt", ".xlsx")
     if suffix not in readers:
         raise DataError(
             path,
             None,
             f"suffix: expected one of {', '.join(readers)}, got {suffix!r}; save the table in one of these formats",
         )
-    return readers[suffix](path, columns)
+    found = readers[suffix](path, columns)
+    return _without_survey_header(path, found) if suffix in tables_with_header else found
+
+
+def _without_survey_header(path: Path, rows: Iterator[tuple[int, dict]]) -> Iterator[tuple[int, dict]]:
+    """Yields the rows without those that Qualtrics writes below the header: question texts, then import ids."""
+    first = list(itertools.islice(rows, 2))
+    ids = next((place for place, (_, record) in enumerate(first) if _has_import_ids(record)), None)
+    if ids is not None:
+        lines = " and ".join(str(line) for line, _ in first[: ids + 1])
+        which = f"lines {lines}, which are header rows" if ids else f"line {lines}, which is a header row"
+        warnings.warn(f"{path}: left out {which} of a survey tool (ImportId)", ReadingWarning, stacklevel=2)
+        del first[: ids + 1]
+    yield from itertools.chain(first, rows)
+
+
+def _has_import_ids(record: dict) -> bool:
+    cells = [cell for cell in record.values() if cell not in (None, "")]
+    return bool(cells) and all(isinstance(cell, str) and _IMPORT_ID.match(cell) for cell in cells)
 
 
 def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
@@ -186,6 +228,11 @@ def _wide_rows(path: Path, line: int, record: dict, columns: Columns) -> Iterato
         yield same | {columns.aspect: aspect, columns.label: record[aspect]}
 
 
+def _is_missing(value: object) -> bool:
+    """Whether a value that is no text is an empty cell, as other programs store it: None or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _text(path: Path, line: int, name: str, value: object) -> str:
     """Returns a cell as text; an empty text for a blank cell, None or NaN.
 
@@ -197,7 +244,7 @@ def _text(path: Path, line: int, name: str, value: object) -> str:
     """
     if isinstance(value, str):
         return value if value.strip() else ""
-    if value is None or (isinstance(value, float) and math.isnan(value)):  # how other programs store an empty cell
+    if _is_missing(value):
         return ""
     if not isinstance(value, int | float):  # a bool is an int
         raise DataError(path, line, f"{name!r}: expected a text, a finite number or a boolean, got {value!r}")
@@ -211,47 +258,160 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
     lines: Iterator[str] = (text + "\n" for _, text in numbered_lines(path, columns.encoding))
     delimiter, before = columns.delimiter, 0
     if delimiter == AUTO:
-        delimiter, before, lines = find_delimiter(lines, columns.required())
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    start = before + 1
+        delimiter, before, lines = find_delimiter(lines, columns.required(), columns.quoting)
+    header: list[str] = []
+    rows = _csv_rows(path, lines, delimiter, before, columns.quoting)
+    for line, fields in _checked_rows(path, rows, shown_delimiter(delimiter)):
+        if header:
+            yield line, dict(itertools.zip_longest(header, fields, fillvalue=""))
+            continue
+        header = [field.strip() for field in fields]
+        header = [unescape_formula(name) for name in header] if set(header) >= SHEET_COLUMNS else header
+        _check_names(path, line, header, columns)
+        header = _distinct(header)
+
+
+def _csv_rows(
+    path: Path, lines: Iterator[str], delimiter: str, before: int, quoting: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields the line number and the fields of every record, blank ones included; `before` lines have been removed."""
+    taken: list[str] = []  # lines of the current record
+
+    def take() -> Iterator[str]:
+        for line in lines:
+            taken.append(line)
+            yield line
+
+    reader = csv.reader(take(), delimiter=delimiter, quoting=reader_quoting(quoting), strict=True)
+    start, width, spaced = before + 1, None, False
+    joined: list[tuple[int, int]] = []
     try:
         for fields in reader:
             line, start = start, before + reader.line_num + 1
-            if not any(field.strip() for field in fields):
-                continue
-            if header is None:
-                header = [field.strip() for field in fields]
-                header = [unescape_formula(name) for name in header] if set(header) >= SHEET_COLUMNS else header
-                _check_names(path, line, header, columns)
-                header = _distinct(header)
-            elif len(fields) > len(header) or len(fields) < min(2, len(header)):
-                shown = shown_delimiter(delimiter)
-                advice = f"put fields that contain '{shown}' into quotation marks, and separate fields by '{shown}'"
-                raise DataError(
-                    path, line, f"expected {len(header)} fields as in the header, got {len(fields)}; {advice}"
-                )
-            else:
-                # Excel omits trailing empty cells if 16 consecutive rows have them.
-                missing = [""] * (len(header) - len(fields))
-                yield line, dict(zip(header, fields + missing))
+            if len(taken) > 1 and quoting == AUTO:
+                if joins_rows(taken, delimiter, taken[0].count(delimiter) if width is None else width, spaced):
+                    raise _joined_rows_error(path, line, start - 1)
+                joined += [(line, start - 1)] if width == 0 else []
+            if width is None and any(field.strip() for field in fields):
+                width, spaced = len(fields) - 1, any(f"{delimiter} " in one for one in taken)
+            taken.clear()
+            yield line, fields
     except csv.Error as error:
-        if "field limit" in str(error):
-            raise DataError(
-                path,
-                start,
-                f"expected fields of at most {csv.field_size_limit():,} characters, got a longer field or a quotation"
-                " mark that is not closed; close the quotation mark, shorten the text, or write the data as JSONL",
-            ) from None
-        if "new-line character" in str(error):
-            expected = "expected line feeds as line ends, got a carriage return alone"
-            raise DataError(path, start, f"{expected}; save the file with the line ends of Unix or Windows") from None
-        raise DataError(
-            path,
-            start,
-            f"is not CSV with the delimiter '{shown_delimiter(delimiter)}' ({error}); double the quotation marks inside"
-            " a quoted field, or pass another delimiter with --delimiter",
-        ) from None
+        raise _csv_error(path, start, delimiter, str(error)) from None
+    if joined:
+        first, last = joined[0]
+        warnings.warn(
+            f"{path}: {counted(len(joined), 'text')} in quotation marks on several lines, the first on lines {first} to"
+            f" {last}; if quotation marks are ordinary characters, pass --quoting none",
+            ReadingWarning,
+            stacklevel=2,
+        )
+
+
+def _joined_rows_error(path: Path, first: int, last: int) -> DataError:
+    return DataError(
+        path,
+        first,
+        f"expected one row in a field in quotation marks, got lines {first} to {last}, most of which have as many"
+        " delimiters as the header; pass --quoting none if quotation marks are ordinary characters, or"
+        " --quoting minimal if they enclose a text of several lines",
+    )
+
+
+def _csv_error(path: Path, line: int, delimiter: str, reason: str) -> DataError:
+    """Returns the error for an error message of the csv module about the record that begins on `line`."""
+    if "field limit" in reason:
+        reason = (
+            f"expected fields of at most {csv.field_size_limit():,} characters, got a longer field or a quotation mark"
+            " that is not closed; close the quotation mark, pass --quoting none if quotation marks are ordinary"
+            " characters, shorten the text, or write the data as JSONL"
+        )
+    elif "new-line character" in reason:
+        expected = "expected line feeds as line ends, got a carriage return alone"
+        reason = f"{expected}; save the file with the line ends of Unix or Windows"
+    else:
+        reason = (
+            f"is not CSV with the delimiter '{shown_delimiter(delimiter)}' ({reason}); double the quotation marks"
+            " inside a quoted field, pass --quoting none if quotation marks are ordinary characters, or pass another"
+            " delimiter with --delimiter"
+        )
+    return DataError(path, line, reason)
+
+
+def _checked_rows(path: Path, rows: Iterator[tuple[int, list[str]]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the records that are not blank, the header first.
+
+    Warns:
+        ReadingWarning: records have fewer fields than the header.
+
+    Raises:
+        DataError: records have more fields than the header, or one of several, or are the parts of a record that a line
+            end splits: consecutive records with fewer fields, which add up to those of the header. The message lists
+            all of them.
+    """
+    marked = _marked_rows(rows)
+    line, header, _ = next(marked, (0, [], False))
+    if header:
+        yield line, header
+    named = max((place for place, name in enumerate(header, 1) if name.strip()), default=0)
+    bad, short = RowProblems(path), RowProblems(path)
+    run: list[tuple[int, int]] = []  # line and number of fields of consecutive short records
+    try:
+        for line, fields, omitted in marked:
+            count = len(fields)
+            run = [*run[-len(header) :], (line, count)] if count < named and not omitted else []
+            parts = _parts(run, named, len(header))
+            if parts or not min(2, len(header)) <= count <= len(header):
+                for place, found in parts or [(line, count)]:
+                    bad.add(place, f"expected {len(header)} fields as in the header, got {found}")
+                run = []
+            elif not bad.total:
+                if run:
+                    short.add(line, "has fewer fields than the header")
+                yield line, fields
+    except DataError:  # of a later line
+        if not bad.total:
+            raise
+    if bad.total:
+        quoted = f"put fields that contain '{delimiter}' or a line end into quotation marks"
+        raise bad.error(f"{quoted}, and separate fields by '{delimiter}'")
+    if short.total:
+        rows_with = counted(short.total, "row has", "rows have")
+        message = f"{path}: {rows_with} fewer fields than the header ({short.lines()}); missing ones are read as empty"
+        warnings.warn(message, ReadingWarning, stacklevel=2)
+
+
+def _parts(run: list[tuple[int, int]], least: int, most: int) -> list[tuple[int, int]]:
+    """Returns the last records of a run, at least two, if their fields add up to those of one record; else none."""
+    total = 1
+    for number, (_, count) in enumerate(reversed(run), 1):
+        total += count - 1  # the parts of a field that a line end splits are a field each
+        if number > 1 and least <= total <= most:
+            return run[-number:]
+    return []
+
+
+def _marked_rows(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str], bool]]:
+    """Yields the records that are not blank, and whether Excel may have omitted fields of the record.
+
+    All records of such a block have the same number of fields; the block of the header has all fields. The last block
+    can be shorter: there records with fewer fields can also be the parts of records that line ends split.
+    """
+    before, header, line = 0, [], 0
+    for line, header in rows:
+        before += 1
+        if any(field.strip() for field in header):
+            yield line, header, False
+            break
+    first = list(itertools.islice(rows, -before % EXCEL_BLOCK))  # the others in the header's block
+    for block in itertools.chain([first], blocks(rows, EXCEL_BLOCK)):
+        filled = [(line, fields) for line, fields in block if any(field.strip() for field in fields)]
+        widths = {len(fields) for _, fields in filled}
+        omitted = block is not first and len(widths) == 1
+        if omitted and len(block) < EXCEL_BLOCK:
+            parts = _parts([(line, len(fields)) for line, fields in filled], len(header), len(header))
+            omitted = not parts or len(filled) % len(parts) != 0
+        yield from ((line, fields, omitted) for line, fields in filled)
 
 
 def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
@@ -262,7 +422,7 @@ def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
         if not cells:
             continue
         if header is None:
-            header = [str("" if cell is None else cell).strip() for cell in cells]
+            header = ["" if _is_missing(cell) else str(cell).strip() for cell in cells]
             _check_names(path, line, header, columns)
             header = _distinct(header)
         elif len(cells) > len(header):
@@ -282,19 +442,12 @@ def _parquet_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]
 
 
 def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
-    for line, text in numbered_lines(path, columns.encoding):
-        if not text.strip():
-            continue
-        try:
-            record = parse_json(text)
-        except json.JSONDecodeError as error:
-            reason = f"is not JSON ({error.msg}, column {error.colno}); write one object per line"
-            raise DataError(path, line, reason) from None
+    for line, record in json_lines(path, numbered_lines(path, columns.encoding)):
         yield line, _object(path, line, record, columns)
 
 
 def _json_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
-    for line, record in json_array(path, columns.encoding):
+    for line, record in json_items(path, columns.encoding):
         yield line, _object(path, line, record, columns)
 
 
@@ -359,6 +512,8 @@ def _advice(path: Path, names: list[str], columns: Columns) -> str:
         advice = f"for a table with a column for each aspect, pass {wide}; otherwise {advice}"
     if "--aspect-columns" in missing:
         advice += "; or, for a table with a row for each aspect, omit --aspect-columns and pass --no-wide"
+    if path.suffix.lower() not in (".json", ".jsonl", ".parquet") and not set(columns.required()) & set(names):
+        advice = f"the first row must be the header, with the names of the columns; {advice}"
     if path.suffix.lower() == ".xlsx":
         advice += "; only the first sheet of a workbook is read"
     if path.suffix.lower() == ".tsv":

@@ -1,12 +1,17 @@
 """Unusable rows of a file: an error that lists the rows, or counts of skipped rows."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError
 from qacg_models.utils.cells import clipped
+
+if TYPE_CHECKING:
+    from qacg_models.data.columns import Columns, Record
 
 LISTED = 20  # maximum number of lines in an error message
 MOST_KINDS = 1000  # maximum number of different problems that are counted, to limit memory
@@ -49,6 +54,11 @@ class RowProblems:
         if self.total > self._listed:
             parts.append(f"and {self.total - self._listed:,} more")
         return DataError(self.path, first, "; ".join([*parts, advice]))
+
+    def lines(self) -> str:
+        """Returns the line numbers of the first LISTED rows as text, and the number of others."""
+        more = f" and {self.total - self._listed:,} more" if self.total > self._listed else ""
+        return _lines(sorted(line for lines in self._lines.values() for line in lines)) + more
 
     def summary(self) -> str:
         """Returns the number of rows with each problem as text, such as "3 with an empty 'label'"."""
