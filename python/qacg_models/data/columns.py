@@ -353,13 +353,14 @@ def _checked_rows(path: Path, rows: Iterator[tuple[int, list[str]]], delimiter: 
     line, header, _ = next(marked, (0, [], False))
     if header:
         yield line, header
-    named = max((place for place, name in enumerate(header, 1) if name.strip()), default=0)
+    named = _named(header)
     bad, short = RowProblems(path), RowProblems(path)
     run: list[tuple[int, int]] = []  # line and number of fields of consecutive short records
     try:
         for line, fields, omitted in marked:
             count = len(fields)
-            run = [*run[-len(header) :], (line, count)] if count < named and not omitted else []
+            is_short = count < named and (short.total > 0 or not omitted)  # Excel itself writes no other short record
+            run = [*run[-len(header) :], (line, count)] if is_short else []
             parts = _parts(run, named, len(header))
             if parts or not min(2, len(header)) <= count <= len(header):
                 for place, found in parts or [(line, count)]:
@@ -392,10 +393,10 @@ def _parts(run: list[tuple[int, int]], least: int, most: int) -> list[tuple[int,
 
 
 def _marked_rows(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str], bool]]:
-    """Yields the records that are not blank, and whether Excel may have omitted fields of the record.
+    """Yields the records that are not blank, and whether Excel omitted fields at the end of the record.
 
-    All records of such a block have the same number of fields; the block of the header has all fields. The last block
-    can be shorter: there records with fewer fields can also be the parts of records that line ends split.
+    All records of such a block have the same number of fields. The block of the header has all fields. The last block
+    can have fewer rows; they are marked only after another block, because few short records can have other causes.
     """
     before, header, line = 0, [], 0
     for line, header in rows:
@@ -404,14 +405,18 @@ def _marked_rows(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, l
             yield line, header, False
             break
     first = list(itertools.islice(rows, -before % EXCEL_BLOCK))  # the others in the header's block
+    is_excel = False
     for block in itertools.chain([first], blocks(rows, EXCEL_BLOCK)):
         filled = [(line, fields) for line, fields in block if any(field.strip() for field in fields)]
         widths = {len(fields) for _, fields in filled}
-        omitted = block is not first and len(widths) == 1
-        if omitted and len(block) < EXCEL_BLOCK:
-            parts = _parts([(line, len(fields)) for line, fields in filled], len(header), len(header))
-            omitted = not parts or len(filled) % len(parts) != 0
-        yield from ((line, fields, omitted) for line, fields in filled)
+        is_short = block is not first and len(widths) == 1 and max(widths) < _named(header)
+        is_excel |= is_short and len(block) == EXCEL_BLOCK
+        yield from ((line, fields, is_short and is_excel) for line, fields in filled)
+
+
+def _named(header: list[str]) -> int:
+    """Returns the number of columns up to the last one with a name."""
+    return max((place for place, name in enumerate(header, 1) if name.strip()), default=0)
 
 
 def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:

@@ -4,12 +4,13 @@ import datetime
 import itertools
 import math
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from qacg_models.data.example import DataError
+from qacg_models.data.example import DataError, ReadingWarning
 from qacg_models.errors import InputError
 from qacg_models.utils.quiet import quiet
 
@@ -42,7 +43,8 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
         with closing(book):
             if not book.worksheets:
                 raise DataError(path, None, "expected a worksheet, got a workbook without one")
-            sheet = book.worksheets[0]
+            sheet, *others = book.worksheets
+            _warn_of_sheets(path, sheet, others)
             sheet.reset_dimensions()  # some programs write wrong dimensions
             rows = sheet.iter_rows()
             for number in itertools.count(1):
@@ -79,6 +81,15 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
                     yield number, {name: plain_cell(value) for name, value in row.items()}
     except (pa.ArrowException, OSError) as error:
         raise DataError(path, number or None, f"{_DAMAGED.format('a Parquet file')} ({error})") from None
+
+
+def _warn_of_sheets(path: Path, first, others: list) -> None:
+    """Warns of the sheets other than the first one that have rows."""
+    with quiet():
+        names = [repr(one.title) for one in others if next(one.iter_rows(), None) is not None]
+    if names:
+        message = f"{path}: only the first sheet, {first.title!r}, is read; not {', '.join(names)}"
+        warnings.warn(message, ReadingWarning, stacklevel=2)
 
 
 def _check_not_strict(path: Path) -> None:
