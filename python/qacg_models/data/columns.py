@@ -359,15 +359,15 @@ def _checked_rows(path: Path, rows: Iterator[tuple[int, list[str]]], delimiter: 
     try:
         for line, fields, omitted in marked:
             count = len(fields)
-            is_short = count < named and (short.total > 0 or not omitted)  # Excel itself writes no other short record
-            run = [*run[-len(header) :], (line, count)] if is_short else []
+            is_omitted = omitted and not short.total  # Excel itself writes no other short record
+            run = [*run[-len(header) :], (line, count)] if count < len(header) and not is_omitted else []
             parts = _parts(run, named, len(header))
             if parts or not min(2, len(header)) <= count <= len(header):
                 for place, found in parts or [(line, count)]:
                     bad.add(place, f"expected {len(header)} fields as in the header, got {found}")
                 run = []
             elif not bad.total:
-                if run:
+                if count < named and not is_omitted:
                     short.add(line, "has fewer fields than the header")
                 yield line, fields
     except DataError:  # of a later line
@@ -383,11 +383,14 @@ def _checked_rows(path: Path, rows: Iterator[tuple[int, list[str]]], delimiter: 
 
 
 def _parts(run: list[tuple[int, int]], least: int, most: int) -> list[tuple[int, int]]:
-    """Returns the last records of a run, at least two, if their fields add up to those of one record; else none."""
-    total = 1
+    """Returns the last records of a run if they can be the parts of one record that line ends split; else none.
+
+    They are at least two, their fields add up to `least` to `most`, and one of them has fewer than `least`.
+    """
+    total, shortest = 1, most
     for number, (_, count) in enumerate(reversed(run), 1):
-        total += count - 1  # the parts of a field that a line end splits are a field each
-        if number > 1 and least <= total <= most:
+        total, shortest = total + count - 1, min(shortest, count)  # a split field has a part in both records
+        if number > 1 and shortest < least <= total <= most:
             return run[-number:]
     return []
 

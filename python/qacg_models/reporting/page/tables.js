@@ -85,11 +85,13 @@ function* separateRecords(records, delimiter) {
   }
 }
 
-// The last records of a run, at least two, if their fields add up to those of one record, which a line end split.
+// The last records of a run, at least two, if they can be the parts of one record that line ends split: their fields add
+// up to `least` to `most`, and one of them has fewer than `least`.
 function partsOf(run, least, most) {
-  for (let [number, total] = [1, 1]; number <= run.length; number++) {
-    total += run.at(-number).fields.length - 1;
-    if (number > 1 && least <= total && total <= most) return run.slice(-number);
+  for (let [number, total, shortest] = [1, 1, most]; number <= run.length; number++) {
+    const count = run.at(-number).fields.length;
+    [total, shortest] = [total + count - 1, Math.min(shortest, count)];
+    if (number > 1 && shortest < least && least <= total && total <= most) return run.slice(-number);
   }
   return [];
 }
@@ -165,14 +167,14 @@ function readCsv(content, column) {
         named = namedColumns(fields);
         continue;
       }
-      const isShort = fields.length < named && (short.length > 0 || !omitted); // Excel itself writes no other short record
-      run = isShort ? [...run.slice(-names.length), { line, fields }] : [];
+      const isOmitted = omitted && !short.length; // Excel itself writes no other short record
+      run = fields.length < names.length && !isOmitted ? [...run.slice(-names.length), { line, fields }] : [];
       const parts = partsOf(run, named, names.length);
       if (parts.length || fields.length > names.length || fields.length < Math.min(2, names.length)) {
         bad.push(...(parts.length ? parts : [{ line, fields }]));
         run = [];
       } else {
-        if (run.length) short.push(line);
+        if (fields.length < named && !isOmitted) short.push(line);
         rows.push({ line, cells: [...fields, ...Array(names.length - fields.length).fill("")] });
       }
     }
