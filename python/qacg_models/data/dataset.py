@@ -14,8 +14,8 @@ from qacg_models.data.example import DataError, Example, text_digest
 from qacg_models.data.example_table import ExampleTable, counts, distinct
 from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.options import DataOptions
-from qacg_models.data.records import discover, natural_key
-from qacg_models.data.row_problems import RowProblems, filled
+from qacg_models.data.records import discover, filled, natural_key
+from qacg_models.data.row_problems import RowProblems
 from qacg_models.data.sentences import normalized
 from qacg_models.data.splitting import split_by_column, split_dev, training_records
 from qacg_models.data.task import Task

@@ -1,4 +1,4 @@
-"""Detection of a CSV file's delimiter from its header, and of quotation marks that join several rows."""
+"""Detection of a CSV file's delimiter from its header."""
 
 import csv
 import re
@@ -23,22 +23,6 @@ def shown_delimiter(delimiter: str) -> str:
 def reader_quoting(quoting: str) -> int:
     """Returns the constant of the csv module for a member of QUOTING."""
     return csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
-
-
-def joins_rows(lines: list[str], delimiter: str, width: int, spaced: bool) -> bool:
-    """Whether most lines of a record look like rows of their own, because they have the header's number of delimiters.
-
-    Args:
-        lines: the lines of the record; blank ones are ignored.
-        delimiter: the delimiter.
-        width: number of delimiters in the header; if 0, the result is False.
-        spaced: whether spaces follow delimiters in the header. Otherwise a comma or semicolon before a space belongs to
-            a text.
-    """
-    in_texts = "" if spaced or delimiter not in ",;" else f"{delimiter} "
-    counts = [line.count(delimiter) - (line.count(in_texts) if in_texts else 0) for line in lines if line.strip()]
-    whole = counts.count(width)
-    return width > 0 and whole > 1 and 2 * whole > len(counts)
 
 
 def find_delimiter(lines: Iterable[str], names: list[str], quoting: str = AUTO) -> tuple[str, int, Iterator[str]]:
