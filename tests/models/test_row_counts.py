@@ -76,7 +76,7 @@ def cell_of(draw, form, value):
     """An empty cell as the format can store it; other values unchanged."""
     if value is not None:
         return value
-    return draw.choice({"xlsx": (None, "", "#N/A"), "parquet": (None, "", "  ")}.get(form, ("", "  ")))
+    return draw.choice({"xlsx": (None, "", "#N/A"), "csv": ("", "  "), "tsv": ("", "  ")}.get(form, (None, "", "  ")))
 
 
 def written(draw, table, path):
