@@ -648,7 +648,7 @@ def test_tsv_without_text_column_names_its_format(tmp_path):
         rows_of(path)
 
 
-@pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"skip_empty": True}, {"wide": True}])
+@pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"quoting": "none"}, {"skip_empty": True}, {"wide": True}])
 def test_published_format_with_table_options_raises(small_data, options):
     with raises(f"InputError: {next(iter(options))}: ... is read as sentihood-tsv, which does not support this option"):
         load_data(small_data, ("train",), DataOptions(**options))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from qacg_models.data.columns import Columns, file_aspects
 from qacg_models.data.data_warnings import DataWarning, training_warnings
+from qacg_models.data.delimiters import AUTO
 from qacg_models.data.encodings import UTF_8
 from qacg_models.data.example import DataError, Example, text_digest
 from qacg_models.data.example_table import ExampleTable, counts, distinct
@@ -293,6 +294,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
     if formats[0].task is not None:
         given = {
             "encoding": options.encoding != UTF_8,
+            "quoting": options.quoting != AUTO,
             "wide": options.wide,
             "aspect_columns": options.aspect_columns is not None,
             "skip_empty": options.skip_empty,
