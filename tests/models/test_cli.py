@@ -63,6 +63,7 @@ def other_value(name, field):
         "model": "cg-bert",
         "format": "columns",
         "delimiter": ";",
+        "quoting": "none",
         "encoding": "cp1252",
         "dropout": 0.125,
         "warmup": 0.5,

@@ -63,6 +63,22 @@ def test_rare_class_below_ten_rows_warns(kept, warned):
         assert warnings["rare_class"].examples == (f"'bad': {kept} rows",)
 
 
+@pytest.mark.parametrize(("kept", "warned"), [(9, True), (10, False)])
+def test_rare_aspect_below_ten_rows_warns(kept, warned):
+    rows = [replace(one, context="food", aspect="food") for one in clean(90)]
+    rows += [row(1000 + n, f"room {n}", n % 3, "room") for n in range(kept)]
+    assert ("rare_aspect" in found({"train": rows})) == warned
+
+
+def test_hundreds_of_aspects_with_two_rows_are_counted():
+    task = replace(TASK, aspects=tuple(f"term {n}" for n in range(300)))
+    rows = [row(n, f"sentence {n}", n % 3, task.aspects[n // 2]) for n in range(600)]
+    warning = found({"train": rows}, task)["rare_aspect"]
+    assert warning.count == 300
+    assert warning.message.startswith("300 aspects have fewer than 10 rows, too few for training; ")
+    assert warning.examples == ("'term 0': 2 rows", "'term 1': 2 rows", "'term 2': 2 rows")
+
+
 def test_contradictory_labels_are_counted_with_their_lines():
     rows = clean()
     rows += [

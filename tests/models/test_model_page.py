@@ -392,6 +392,10 @@ TABLES = {
     "open": 'text,b\n"x,y\n',
     "after quote": 'text,b\n"x"y,z\n',
     "lone return": "text,b\nx\ry,z\n",
+    "joined rows": 'text,b\nx,1\n"y,2\nz",3\n',
+    "split row": "a,text,b\n1,x\ny,2\n3,z,4\n",
+    "omitted cells": "text,b,c\n" + "x,1,2\n" * 15 + "y,1\n" * 20,
+    "survey": 'text,b\nq,r\n"{""ImportId"":""a""}","{""ImportId"":""b""}"\nx,y\n',
 }
 
 

@@ -495,7 +495,8 @@ def test_progress_in_a_log_is_lines_and_counts_texts(model, tmp_path, capfd, mon
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     source = tmp_path / "in.csv"
     source.write_text('text\n"one\ntext"\n\n' + "another\n" * 6, encoding="utf-8")
-    assert run(model, "--input", source, "--aspects=food", "--output", tmp_path / "o.csv", "--window", 3) == 0
+    flags = ["--aspects=food", "--quoting=minimal", "--window", 3]
+    assert run(model, "--input", source, *flags, "--output", tmp_path / "o.csv") == 0
     printed = capfd.readouterr().err
     assert "\r" not in printed
     assert [line.split()[2] for line in printed.splitlines()[1:]] == ["3/7", "6/7", "7/7"], (

@@ -15,7 +15,7 @@ from qacg_models.cli import main
 from qacg_models.data.columns import Columns
 from qacg_models.data.requests import check_requests, read_requests
 from qacg_models.data.row_problems import RowProblems
-from qacg_models.runs.record import RECORD_NAME
+from qacg_models.runs.record import RECORD_NAME, read_record
 from table_files import WIDE, half_filled, write_table
 
 
@@ -197,6 +197,104 @@ def test_suggest_with_a_model_takes_its_names(trained_on, tmp_path, capsys):
     assert "skipped 1 row (1 with an empty 'review')" in capsys.readouterr().err
     with (tmp_path / "sheet.csv").open(encoding="utf-8") as handle:
         assert {row["review"] for row in csv.DictReader(handle)} == {"Das Café ist gut", "Der Tee war kalt"}
+
+
+@pytest.fixture
+def unquoted(tmp_path):
+    """A TSV of 60 rows whose quotation marks are ordinary characters; those of lines 9 and 21 enclose 13 rows."""
+    texts = [f"the {('fish', 'bill', 'staff')[n % 3]} of day {n}" for n in range(60)]
+    texts[7], texts[19] = f'"{texts[7]}', f'{texts[19]}"'
+    aspects, labels = ("food", "price", "service"), ("good", "bad", "none", "bad")
+    rows = [(text, aspects[n % 3], labels[n % 4]) for n, text in enumerate(texts)]
+    path = tmp_path / "unquoted.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in [("text", "aspect", "label"), *rows]))
+    return path
+
+
+EVERY_READER = {
+    "check": lambda path, model: ["check", path],
+    "train": lambda path, model: ["train", "--data", path, "--output", path.with_name("trained")],
+    "evaluate": lambda path, model: ["evaluate", model, "--data", path, "--bootstrap", 0],
+    "predict": lambda path, model: ["predict", model, "--input", path],
+    "suggest": lambda path, model: [
+        "suggest",
+        "--input",
+        path,
+        "--output",
+        path.with_name("sheet.csv"),
+        "--by",
+        "text",
+    ],
+    "analyze": lambda path, model: [
+        "analyze",
+        model,
+        "--data",
+        path,
+        "--lines",
+        15,
+        "--output",
+        path.with_name("page"),
+    ],
+    "export": lambda path, model: [
+        *("export", model, "--to", "torch-export", "--output", path.with_name("m.pt2"), "--check-on", path)
+    ],
+}
+
+
+@pytest.mark.parametrize("command", EVERY_READER)
+def test_commands_refuse_marks_that_join_rows(command, unquoted, model, capsys):
+    printed = error_of(capsys, *EVERY_READER[command](unquoted, model))
+    assert f"{unquoted}:9: expected one row in a field in quotation marks, got lines 9 to 21" in printed
+    assert "pass --quoting none if quotation marks are ordinary characters" in printed
+
+
+@pytest.mark.parametrize("command", [name for name in EVERY_READER if name not in ("train", "export")])
+def test_commands_with_quoting_none_read_every_row(command, unquoted, model, capsys):
+    assert main([*map(str, EVERY_READER[command](unquoted, model)), "--quoting", "none"]) == 0
+    out, error = capsys.readouterr()
+    shown = {
+        "check": "rows of train  none  bad  good",
+        "evaluate": "60 sentences, 60 groups, 60 rows",
+        "analyze": "page in",
+    }
+    assert shown.get(command, "") in out
+    assert ("60 distinct texts" in error) == (command == "suggest")
+    assert command != "predict" or len({json.loads(line)["line"] for line in out.splitlines()}) == 60
+
+
+def test_train_with_quoting_none_records_it(unquoted, tmp_path, capsys):
+    flags = ["--quoting", "none", "--max-steps", "2", "--absent-label", "none"]
+    assert main(["train", "--data", str(unquoted), "--output", str(tmp_path / "trained"), *flags]) == 0
+    assert read_record(tmp_path / "trained").data_options.quoting == "none"
+    assert sum(one.rows for one in read_record(tmp_path / "trained").data.values()) == 60
+    assert len(predict(capsys, tmp_path / "trained", "--input", unquoted, "--aspects", "food")) == 60
+
+
+def test_warnings_about_reading_are_one_line(model, tmp_path, capsys):
+    """A file is read twice; its warnings are printed once."""
+    ids = [f'{{"ImportId":"{name}"}}' for name in ("QID1_TEXT", "QID2", "_recordId")]
+    path = tmp_path / "survey.csv"
+    write_table(path, [("text", "n", "m", "k"), ("Your meal?", "?", "?", "?"), [*ids, ""], ("fine", 1, 2, 3)])
+    path.write_text(path.read_text() + "slow,1,2\n")
+    assert main(["predict", str(model), "--input", str(path), "--aspects", "food"]) == 0
+    out, error = capsys.readouterr()
+    assert [json.loads(line)["line"] for line in out.splitlines()] == [4, 5]
+    assert error.splitlines()[:2] == [
+        f"warning: {path}: left out lines 2 and 3, which are header rows of a survey tool (ImportId)",
+        f"warning: {path}: 1 row has fewer fields than the header (line 5); missing ones are read as empty",
+    ]
+    assert len(error.splitlines()) == 3, error
+
+
+def test_predict_reads_json_lines_of_standard_input(model, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "in.json"
+    path.write_text('\n{"text": "fine"}\n{"text": "slow"}\n')
+    assert [one["line"] for one in predict(capsys, model, "--input", path, "--aspects", "food")] == [2, 3]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_bytes, args=[path.read_bytes()], daemon=True).start()
+    flags = ["--input", pipe, "--input-format", "json", "--aspects", "food"]
+    assert [one["text"] for one in predict(capsys, model, *flags)] == ["fine", "slow"]
 
 
 def test_train_takes_several_files_and_prints_what_it_skipped(tmp_path, monkeypatch, capsys):

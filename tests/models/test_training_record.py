@@ -21,7 +21,7 @@ RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Objects with free keys: any key may be missing, and `machine` may have any value.
 FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority", "confusion")
-LATER = ("evaluations",)  # fields that old records do not have
+LATER = ("evaluations", "quoting")  # fields that old records do not have
 
 
 def paths(content, before=()):

@@ -1,7 +1,9 @@
 """Your own tables: encodings, delimiters, empty cells, wide tables, several files, Excel and Parquet."""
 
 import json
+import re
 import sys
+import warnings
 import zipfile
 from dataclasses import replace
 
@@ -10,7 +12,10 @@ import pytest
 from errors import raises
 from pyarrow import parquet
 from qacg_models.data import DataError, DataOptions, describe, file_digest, load_data, load_file
+from qacg_models.data.columns import Columns
+from qacg_models.data.example import ReadingWarning
 from qacg_models.data.lines import numbered_lines
+from qacg_models.data.requests import read_requests
 from qacg_models.errors import InputError
 from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.run_config import read_run_file, write_run_file
@@ -164,6 +169,154 @@ def test_encoding_unknown_name_raises(name):
         DataOptions(encoding=name)
 
 
+# Quotation marks, and rows with other numbers of fields
+
+
+def texts_of(path, **options):
+    """The texts that `qacg predict` reads from a table, which must not warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        columns = Columns("text", None, None, **options)
+        return [one.text for one in read_requests(path, path.suffix[1:], columns)]
+
+
+MARKS = [
+    ("\t", "n\ttext", ['1\t"the waiter was kind', "2\tthe bill", '3\ta cake of 7"', "4\tthe fish"], 4),
+    (",", "text,n", ['"the waiter was kind,1', "the bill,2", 'a cake of 7",3', "the fish,4"], 4),
+    (";", "n;text;m", ['1;"kind;x', '2;a cake of 7";x', "3;the fish;x"], 3),
+    ("|", "a|text", ['1|"kind', "", "2|x", '3|a cake of 7"', "4|the fish"], 5),
+]
+
+
+@pytest.mark.parametrize(("mark", "header", "rows", "last"), MARKS, ids=[mark for mark, *_ in MARKS])
+def test_marks_that_join_rows_name_their_lines(tmp_path, mark, header, rows, last):
+    path = tmp_path / "in.csv"
+    path.write_text("\n".join([header, *rows]))
+    with raises(
+        f"DataError: in.csv:2: ...got lines 2 to {last}, ...; pass --quoting none if ..., or --quoting minimal"
+    ):
+        texts_of(path)
+    place = header.split(mark).index("text")
+    expected = [row.split(mark)[place] for row in rows if row]
+    assert texts_of(path, quoting="none", delimiter=mark) == expected
+    assert len(texts_of(path, quoting="minimal")) == len(rows) - last + 2
+
+
+def test_marks_that_join_the_header_with_rows_raise(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text('text\t"day\nfine\t1\nslow\t7"\ndear\t2\n')
+    with raises("DataError: in.tsv:1: ...got lines 1 to 3, ...; pass --quoting none"):
+        texts_of(path)
+
+
+@pytest.mark.parametrize("text", ["nice, good, great\nI would come again", "kind\n\nstaff", "a\nb, c\nd", "a\n,b\nc"])
+def test_text_of_several_lines_in_marks_is_read(tmp_path, text):
+    rows = [("text", "aspect", "label"), (text, "food", "good"), ("x", "food", "bad")]
+    assert rows_of(write_table(tmp_path / "train.csv", rows)) == rows[1:]
+
+
+def test_one_column_with_texts_of_several_lines_warns(tmp_path):
+    path = write_table(tmp_path / "in.csv", [("text",), ("kind\nstaff",), ("slow",), ("a\nb\nc",)])
+    with pytest.warns(
+        ReadingWarning, match=r"in.csv: 2 texts in quotation marks on several lines, .* lines 2 to 3; if"
+    ):
+        found = [one.text for one in read_requests(path, "csv", Columns("text", None, None))]
+    assert found == texts_of(path, quoting="minimal") == ["kind\nstaff", "slow", "a\nb\nc"]
+
+
+def test_quoting_none_keeps_marks_in_names_and_cells(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text('text,"aspect,label\n"fine",food,good\n"",food,bad\n')
+    found = rows_of(path, quoting="none", aspect_column='"aspect')
+    assert found == [('"fine"', "food", "good"), ('""', "food", "bad")]
+
+
+def test_quoting_unknown_raises():
+    with raises("InputError: quoting: expected one of auto, minimal, none, got 'all'"):
+        DataOptions(quoting="all").columns()
+
+
+SPLIT = {
+    "n\ttext\tday\n1\tthe bill was\na shock\t2026\n2\tfine\t2026\n": ":2: expected 3 fields ... got 2 (also line 3)",
+    "a,text,b,c\n0,x,1,2\n1,x\ny,1\n\nz,2\n": ":3: expected 4 fields ... got 2 (also lines 4, 6)",
+    "a;text;b;\n1;x\ny;2;\n": ":2: expected 4 fields ... got 2; line 3: expected 4 fields ... got 3",
+    "text,b\n" + "x,1\n" * 20 + "x,1,2\n" * 30: ":22: expected 2 fields ... got 3 (also lines 23, ...; and 10 more",
+}
+
+
+@pytest.mark.parametrize("content", SPLIT)
+def test_rows_that_do_not_fit_the_header_are_listed(tmp_path, content):
+    (tmp_path / "in.csv").write_text(content)
+    error = f"DataError: {SPLIT[content]}...; put fields that contain ... or a line end into quotation marks"
+    with raises(error):
+        list(read_requests(tmp_path / "in.csv", "csv", Columns("text", None, None)))
+
+
+def test_short_rows_are_read_and_listed(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("text,b,c,d\nx,1,2,3\n" + "y,1,2\n" * 25 + "z,1,2,3\n")
+    with pytest.warns(
+        ReadingWarning, match=r"25 rows have fewer fields than the header \(lines 3, .*, 22 and 5 more\)"
+    ):
+        found = [one.others for one in read_requests(path, "csv", Columns("text", None, None), others=True)]
+    assert [one["d"] for one in found] == ["3", *[""] * 25, "3"]
+
+
+def test_cells_that_excel_omits_are_empty(tmp_path):
+    """Excel omits the delimiters of empty cells at the end of 16 rows; the header is in the first block."""
+    full, short = [f"x{n},1," for n in range(15)], [f"y{n},2" for n in range(16 + 5)]
+    path = tmp_path / "in.csv"
+    path.write_text("\n".join(["text,n,hint", *full, *short]) + "\n")
+    assert texts_of(path) == [line.split(",")[0] for line in (*full, *short)]
+    path.write_text("\n".join(["text,n,hint", *full[1:], *short]) + "\n")
+    with raises("DataError: :16: expected 3 fields as in the header, got 2 (also lines 17, "):
+        texts_of(path)
+
+
+# Header rows
+
+
+QUALTRICS = [
+    ("StartDate", "text", "n"),
+    ("Start Date", "How was it?\nWrite, please", "Number"),
+    *[tuple(f'{{"ImportId":"{name}","timeZone":"Z"}}' for name in ("startDate", "QID1_TEXT", "QID2"))],
+    ("2026-03-01", "fine", "1"),
+    ("2026-03-02", '{"ImportId" is a name', "2"),
+]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".xlsx"])
+@pytest.mark.parametrize("questions", [True, False])
+def test_header_rows_of_a_survey_tool_are_left_out(tmp_path, suffix, questions):
+    rows, path = [row for place, row in enumerate(QUALTRICS) if place != 1 or questions], tmp_path / f"in{suffix}"
+    if suffix == ".xlsx":
+        book = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed").Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(path)
+    else:
+        write_table(path, rows, "\t" if suffix == ".tsv" else ",", "utf-8-sig", "\r\n")
+    second = 3 if suffix == ".xlsx" else 4  # the question has two lines in a CSV
+    left_out = f"lines 2 and {second}, which are header rows" if questions else "line 2, which is a header row"
+    with pytest.warns(ReadingWarning, match=f"left out {left_out} of a survey tool"):
+        found = [one.text for one in read_requests(path, suffix[1:], Columns("text", None, None))]
+    assert found == ["fine", '{"ImportId" is a name']
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_table_without_a_header_is_explained(tmp_path, suffix):
+    path = tmp_path / f"train{suffix}"
+    if suffix == ".xlsx":
+        book = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed").Workbook()
+        for row in GERMAN[1:]:
+            book.active.append(row)
+        book.save(path)
+    else:
+        write_table(path, GERMAN[1:])
+    with raises("DataError: :1: columns: expected 'text', ...; the first row must be the header, with the names of"):
+        rows_of(path)
+
+
 # Empty cells
 
 
@@ -203,6 +356,17 @@ def test_rows_sorted_by_aspect_are_grouped_by_text(tmp_path):
     data = load_data(path, ("train", "dev"), DataOptions(dev_fraction=0.5))
     rows = sorted((row for split in data.splits.values() for row in split), key=lambda row: row.line)
     assert [row.id for row in rows] == ["line 2", "line 3", "line 2", "line 3", "line 6"]
+
+
+@pytest.mark.parametrize("start", ["", "\n \n"])
+def test_json_file_of_lines_is_read(tmp_path, start):
+    path = tmp_path / "train.json"
+    path.write_text(start + "\n".join(json.dumps(dict(zip(GERMAN[0], row))) for row in GERMAN[1:]))
+    assert rows_of(path) == GERMAN[1:]
+    with path.open("a") as handle:
+        handle.write('\n{"text": \n')
+    with raises(f"DataError: :{len(GERMAN) + start.count(chr(10))}: is not JSON"):
+        rows_of(path)
 
 
 @pytest.mark.parametrize("form", ["[{}]", "[{}\n]"])
@@ -484,7 +648,7 @@ def test_tsv_without_text_column_names_its_format(tmp_path):
         rows_of(path)
 
 
-@pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"skip_empty": True}, {"wide": True}])
+@pytest.mark.parametrize("options", [{"encoding": "cp1252"}, {"quoting": "none"}, {"skip_empty": True}, {"wide": True}])
 def test_published_format_with_table_options_raises(small_data, options):
     with raises(f"InputError: {next(iter(options))}: ... is read as sentihood-tsv, which does not support this option"):
         load_data(small_data, ("train",), DataOptions(**options))
@@ -548,17 +712,77 @@ def test_excel_without_the_columns_names_the_first_sheet(tmp_path):
         rows_of(tmp_path / "train.xlsx")
 
 
-def test_excel_with_a_truncated_sheet_raises(tmp_path):
+def edited_workbook(path, rows, edit):
+    """Writes a workbook, with each part of the file as `edit` returns it for its name and content."""
+    book = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed").Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path.with_name("whole.xlsx"))
+    with zipfile.ZipFile(path.with_name("whole.xlsx")) as whole, zipfile.ZipFile(path, "w") as edited:
+        for name in whole.namelist():
+            edited.writestr(name, edit(name, whole.read(name)))
+    return path
+
+
+def test_excel_error_cells_are_empty(tmp_path):
     openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
     book = openpyxl.Workbook()
-    for row in GERMAN:
-        book.active.append(list(row))
-    book.save(tmp_path / "whole.xlsx")
-    sheet = "xl/worksheets/sheet1.xml"
-    with zipfile.ZipFile(tmp_path / "whole.xlsx") as whole, zipfile.ZipFile(tmp_path / "train.xlsx", "w") as damaged:
-        for name in whole.namelist():
-            content = whole.read(name)
-            damaged.writestr(name, content[: len(content) // 2] if name == sheet else content)
+    errors = [(f"slow {error}", "food", error) for error in ("#N/A", "#VALUE!", "#DIV/0!", "#REF!", "#NAME?", "#NULL!")]
+    for row in (("text", "aspect", "label"), ("fine", "food", "good"), *errors, ("#N/A",) * 3, ("dear", "food", "bad")):
+        book.active.append(row)
+    book.active.append(("late", "food", 10**8))
+    book.active["C11"].number_format = "yyyy-mm-dd"  # no date: Excel shows #####
+    book.save(tmp_path / "train.xlsx")
+    with raises("DataError: xlsx:3: has an empty 'label' (also lines 4, 5, 6, 7, 8, 11); line 9: has an empty 'text'"):
+        rows_of(tmp_path / "train.xlsx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = rows_of(tmp_path / "train.xlsx", skip_empty=True)
+    assert found == [("fine", "food", "good"), ("dear", "food", "bad")]
+
+
+def test_excel_escapes_of_characters_are_decoded(tmp_path):
+    cells = ("a_x000D_\nb", "_x005F_x000D_", "_x005f__x0041_", "_xD83D__xDC4D_", "_x00_ _X000D_", "x_x0009_")
+    rows = [("te_x0078_t",), *((cell,) for cell in cells)]
+    path = edited_workbook(tmp_path / "in.xlsx", rows, lambda name, content: content)
+    assert texts_of(path) == ["a\r\nb", "_x000D_", "_A", "👍", "_x00_ _X000D_", "x\t"]
+
+
+def test_excel_strict_open_xml_names_the_other_form(tmp_path):
+    def strict(name, content):
+        content = content.replace(
+            b"schemas.openxmlformats.org/spreadsheetml/2006", b"purl.oclc.org/ooxml/spreadsheetml"
+        )
+        return content.replace(b"schemas.openxmlformats.org/officeDocument/2006", b"purl.oclc.org/ooxml/officeDocument")
+
+    path = edited_workbook(tmp_path / "in.xlsx", [("text",), ("fine",)], strict)
+    with raises("DataError: in.xlsx: expected an Excel workbook (.xlsx), got ... Strict Open XML; save it as Excel"):
+        texts_of(path)
+
+
+def test_excel_without_default_style_is_read_silently(tmp_path):
+    def without(name, content):
+        return re.sub(b"<cellStyles.*</cellStyles>", b"", content) if name == "xl/styles.xml" else content
+
+    assert texts_of(edited_workbook(tmp_path / "in.xlsx", [("text",), ("fine",)], without)) == ["fine"]
+
+
+def test_excel_sheets_that_are_not_read_warn(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl, which reads .xlsx, is not installed")
+    book = openpyxl.Workbook()
+    for sheet in (book.active, book.create_sheet("more"), book.create_sheet("empty")):
+        for cell in ("text", "fine") if sheet.title != "empty" else ():
+            sheet.append((cell,))
+    book.save(tmp_path / "in.xlsx")
+    with pytest.warns(ReadingWarning, match=r"in.xlsx: only the first sheet, 'Sheet', is read; not 'more'$"):
+        assert len(list(read_requests(tmp_path / "in.xlsx", "xlsx", Columns("text", None, None)))) == 1
+
+
+def test_excel_with_a_truncated_sheet_raises(tmp_path):
+    def damaged(name, content):
+        return content[: len(content) // 2] if name == "xl/worksheets/sheet1.xml" else content
+
+    edited_workbook(tmp_path / "train.xlsx", GERMAN, damaged)
     with raises("DataError: xlsx:...: is damaged, or is not an Excel workbook"):
         rows_of(tmp_path / "train.xlsx")
 

@@ -2,7 +2,9 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from qacg_models.cli.commands import (
     analyze,
@@ -27,6 +29,7 @@ from qacg_models.cli.interruption import (
 )
 from qacg_models.cli.libraries import check_dependencies, load_libraries
 from qacg_models.cli.standard_output import discard_output, flush_out
+from qacg_models.data.example import ReadingWarning
 from qacg_models.errors import InputError
 from qacg_models.utils.distributed import is_main
 from qacg_models.utils.plain_text import lone_surrogate
@@ -73,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_dependencies()
         if hasattr(command, "USES_MODELS"):
             load_libraries()
-        status = command.run(arguments)
+        with _reading_warnings_as_lines():
+            status = command.run(arguments)
         flush_out()
         return status
     except BrokenPipeError:
@@ -91,6 +95,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_main():
             print(f"qacg {arguments.command}: interrupted; {resume_hint(command, arguments, given)}", file=sys.stderr)
         return TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED
+
+
+@contextmanager
+def _reading_warnings_as_lines() -> Iterator[None]:
+    """Prints each ReadingWarning once inside the block, as one line to stderr; only the main process prints."""
+    printed = set()
+    with warnings.catch_warnings():
+        show_other = warnings.showwarning
+
+        def show(message, category, *where, **more):
+            if not issubclass(category, ReadingWarning):
+                show_other(message, category, *where, **more)
+            elif is_main() and str(message) not in printed:  # files are read twice
+                printed.add(str(message))
+                print(f"warning: {message}", file=sys.stderr)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", ReadingWarning)
+        yield
 
 
 def _one_line(error: Exception) -> str:

@@ -3,15 +3,16 @@
 import argparse
 from pathlib import Path
 
+from qacg_models.data.delimiters import QUOTING
 from qacg_models.data.options import DataOptions
 from qacg_models.data.requests import FORMATS
 
 # Options that default to their value in the training of the model; without a model, to the default of DataOptions.
-MODEL_DEFAULTS = ("text_column", "delimiter", "encoding")
+MODEL_DEFAULTS = ("text_column", "delimiter", "quoting", "encoding")
 
 
 def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
-    """Adds --input-format, --text-column, --delimiter, --encoding and --skip-empty.
+    """Adds --input-format, --text-column, --delimiter, --quoting, --encoding and --skip-empty.
 
     Args:
         group: the argument group to which the flags are added.
@@ -29,6 +30,7 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
         metavar="CHARACTER",
         help=f"delimiter of a CSV, \\t for a tab; auto: detect the delimiter from the header (default: {default})",
     )
+    add_quoting_flag(group, default)
     group.add_argument(
         "--encoding",
         metavar="NAME",
@@ -39,6 +41,16 @@ def add_text_flags(group: argparse._ArgumentGroup, default: str) -> None:
         action="store_true",
         help="skip and count the rows of a table that have an empty cell in a column that is read; without this flag "
         "such rows are an error",
+    )
+
+
+def add_quoting_flag(group: argparse._ArgumentGroup, default: str) -> None:
+    """Adds --quoting; `default` describes its default value."""
+    group.add_argument(
+        "--quoting",
+        choices=QUOTING,
+        help="quotation marks in CSV and TSV files; auto, minimal: they may enclose a field, but auto raises an error "
+        f"for a field over lines that each look like a row; none: they are ordinary characters (default: {default})",
     )
 
 

@@ -7,7 +7,8 @@
 | the formats, and their detection for a folder or file | `formats.py` |
 | readers of the formats | `sentihood_tsv.py`, `sentihood_json.py`, `semeval_csv.py`, `columns.py` |
 | readers of texts with opinions, and the examples made of them | `semeval_xml.py`, `germeval_tsv.py`, `opinions.py` |
-| CSV delimiters, text encodings, Excel and Parquet | `delimiters.py`, `encodings.py`, `tables.py` |
+| delimiters and records of a CSV | `delimiters.py`, `csv_rows.py` |
+| text encodings, Excel and Parquet | `encodings.py`, `tables.py` |
 | lines of a text file, items of a JSON array | `lines.py` |
 | conversion of records of your own tables to examples; detection of their labels and aspects | `records.py` |
 | unusable rows: counts, or an error that lists the rows | `row_problems.py` |

@@ -6,22 +6,23 @@ each aspect. Each row of a wide table becomes one record per aspect.
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
 import math
+import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qacg_models.data.delimiters import AUTO, DELIMITERS, find_delimiter, shown_delimiter
+from qacg_models.data.csv_rows import csv_rows, fitting_rows
+from qacg_models.data.delimiters import AUTO, DELIMITERS, QUOTING, find_delimiter, shown_delimiter
 from qacg_models.data.encodings import UTF_8, checked_encoding
-from qacg_models.data.example import DataError
-from qacg_models.data.lines import json_array, numbered_lines
+from qacg_models.data.example import DataError, ReadingWarning
+from qacg_models.data.lines import json_items, json_lines, numbered_lines
 from qacg_models.data.sentihood_tsv import COLUMNS as SENTIHOOD_COLUMNS
 from qacg_models.data.tables import excel_rows, parquet_rows, plain_cell
 from qacg_models.errors import InputError
-from qacg_models.utils.plain_text import parse_json, unescape_formula
+from qacg_models.utils.plain_text import unescape_formula
 
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 SUFFIXES = (*TABLES, ".json", ".jsonl")
@@ -32,6 +33,7 @@ Record = tuple[int, dict[str, str]]
 SPLIT_COLUMN = "split"
 # A file with both columns is a sheet of `qacg suggest`, whose cells are escaped for spreadsheets.
 SHEET_COLUMNS = {SPLIT_COLUMN, "hint"}
+_IMPORT_ID = re.compile(r'\s*\{\s*"ImportId"\s*:')  # a cell of the third header row of Qualtrics
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,14 @@ class Columns:
         delimiter: delimiter of CSV and TSV files; a backslash followed by t is a tab; "auto" detects the delimiter
             from the header.
         encoding: encoding of text files (CSV, TSV, JSON, JSONL and TXT).
+        quoting: one of `delimiters.QUOTING`: what quotation marks mean in CSV and TSV files.
         wide: whether the table has a column of labels for each aspect. `aspect` and `label` then
             name keys of the records, not columns of the table.
         aspect_columns: the aspect columns of a wide table; None: all named columns except text, id, target and `split`.
 
     Raises:
-        InputError: two columns have the same name, the delimiter is invalid, or the encoding is not one of Python's
-            text encodings for files (`encodings.checked_encoding`).
+        InputError: two columns have the same name, the delimiter or `quoting` is invalid, or the encoding is not one of
+            Python's text encodings for files (`encodings.checked_encoding`).
     """
 
     text: str = "text"
@@ -64,6 +67,7 @@ class Columns:
     encoding: str = UTF_8
     wide: bool = False
     aspect_columns: tuple[str, ...] | None = None
+    quoting: str = AUTO
 
     def __post_init__(self):
         if self.delimiter == "\\t":  # two characters, as typed in a shell
@@ -77,6 +81,8 @@ class Columns:
         if self.delimiter != AUTO and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             expected = "auto or one character, except a quotation mark or line end"
             raise InputError(f"delimiter: expected {expected}, got {self.delimiter!r}")
+        if self.quoting not in QUOTING:
+            raise InputError(f"quoting: expected one of {', '.join(QUOTING)}, got {self.quoting!r}")
         object.__setattr__(self, "encoding", checked_encoding(self.encoding))
 
     def names(self) -> list[str]:
@@ -111,7 +117,10 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
     """Yields the line number and the requested fields of every record.
 
     An empty or blank cell becomes an empty text. If the file has the column of `columns.split`, its cells are yielded
-    too, stripped and in lower case.
+    too, stripped and in lower case. Blank lines, and rows of CSV, TSV and Excel with empty cells only, are no records.
+
+    Warns:
+        ReadingWarning: header rows of a survey tool are left out, or texts of a table with one column have line ends.
 
     Args:
         path: the file.
@@ -133,7 +142,7 @@ def records(path: Path, columns: Columns, suffix: str | None = None, others: boo
             shown = {columns.label: fields[columns.aspect]} if columns.wide else {}
             texts = {name: _text(path, line, shown.get(name, name), fields[name]) for name in names}
             if others and suffix in TABLES:
-                texts = {name: "" if cell is None else str(cell) for name, cell in fields.items()} | texts
+                texts = {name: "" if _is_missing(cell) else str(cell) for name, cell in fields.items()} | texts
             if columns.split in fields:
                 texts[columns.split] = _text(path, line, columns.split, fields[columns.split]).strip().lower()
             yield line, texts
@@ -160,13 +169,32 @@ def _raw_records(path: Path, columns: Columns, suffix: str) -> Iterator[tuple[in
     """
     readers = {".csv": _csv_records, ".tsv": _csv_records, ".json": _json_records, ".jsonl": _jsonl_records}
     readers |= {".xlsx": _excel_records, ".parquet": _parquet_records, ".txt": _csv_records}
+    tables_with_header = (".csv", ".tsv", ".txt", ".xlsx")
     if suffix not in readers:
         raise DataError(
             path,
             None,
             f"suffix: expected one of {', '.join(readers)}, got {suffix!r}; save the table in one of these formats",
         )
-    return readers[suffix](path, columns)
+    found = readers[suffix](path, columns)
+    return _without_survey_header(path, found) if suffix in tables_with_header else found
+
+
+def _without_survey_header(path: Path, rows: Iterator[tuple[int, dict]]) -> Iterator[tuple[int, dict]]:
+    """Yields the rows without those that Qualtrics writes below the header: question texts, then import ids."""
+    first = list(itertools.islice(rows, 2))
+    ids = next((place for place, (_, record) in enumerate(first) if _has_import_ids(record)), None)
+    if ids is not None:
+        lines = " and ".join(str(line) for line, _ in first[: ids + 1])
+        which = f"lines {lines}, which are header rows" if ids else f"line {lines}, which is a header row"
+        warnings.warn(f"{path}: left out {which} of a survey tool (ImportId)", ReadingWarning, stacklevel=2)
+        del first[: ids + 1]
+    yield from itertools.chain(first, rows)
+
+
+def _has_import_ids(record: dict) -> bool:
+    cells = [cell for cell in record.values() if cell not in (None, "")]
+    return bool(cells) and all(isinstance(cell, str) and _IMPORT_ID.match(cell) for cell in cells)
 
 
 def _wide_aspects(names: Iterable[str], columns: Columns) -> list[str]:
@@ -186,6 +214,11 @@ def _wide_rows(path: Path, line: int, record: dict, columns: Columns) -> Iterato
         yield same | {columns.aspect: aspect, columns.label: record[aspect]}
 
 
+def _is_missing(value: object) -> bool:
+    """Whether a value that is no text is an empty cell, as other programs store it: None or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _text(path: Path, line: int, name: str, value: object) -> str:
     """Returns a cell as text; an empty text for a blank cell, None or NaN.
 
@@ -197,7 +230,7 @@ def _text(path: Path, line: int, name: str, value: object) -> str:
     """
     if isinstance(value, str):
         return value if value.strip() else ""
-    if value is None or (isinstance(value, float) and math.isnan(value)):  # how other programs store an empty cell
+    if _is_missing(value):
         return ""
     if not isinstance(value, int | float):  # a bool is an int
         raise DataError(path, line, f"{name!r}: expected a text, a finite number or a boolean, got {value!r}")
@@ -211,47 +244,17 @@ def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, 
     lines: Iterator[str] = (text + "\n" for _, text in numbered_lines(path, columns.encoding))
     delimiter, before = columns.delimiter, 0
     if delimiter == AUTO:
-        delimiter, before, lines = find_delimiter(lines, columns.required())
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    start = before + 1
-    try:
-        for fields in reader:
-            line, start = start, before + reader.line_num + 1
-            if not any(field.strip() for field in fields):
-                continue
-            if header is None:
-                header = [field.strip() for field in fields]
-                header = [unescape_formula(name) for name in header] if set(header) >= SHEET_COLUMNS else header
-                _check_names(path, line, header, columns)
-                header = _distinct(header)
-            elif len(fields) > len(header) or len(fields) < min(2, len(header)):
-                shown = shown_delimiter(delimiter)
-                advice = f"put fields that contain '{shown}' into quotation marks, and separate fields by '{shown}'"
-                raise DataError(
-                    path, line, f"expected {len(header)} fields as in the header, got {len(fields)}; {advice}"
-                )
-            else:
-                # Excel omits trailing empty cells if 16 consecutive rows have them.
-                missing = [""] * (len(header) - len(fields))
-                yield line, dict(zip(header, fields + missing))
-    except csv.Error as error:
-        if "field limit" in str(error):
-            raise DataError(
-                path,
-                start,
-                f"expected fields of at most {csv.field_size_limit():,} characters, got a longer field or a quotation"
-                " mark that is not closed; close the quotation mark, shorten the text, or write the data as JSONL",
-            ) from None
-        if "new-line character" in str(error):
-            expected = "expected line feeds as line ends, got a carriage return alone"
-            raise DataError(path, start, f"{expected}; save the file with the line ends of Unix or Windows") from None
-        raise DataError(
-            path,
-            start,
-            f"is not CSV with the delimiter '{shown_delimiter(delimiter)}' ({error}); double the quotation marks inside"
-            " a quoted field, or pass another delimiter with --delimiter",
-        ) from None
+        delimiter, before, lines = find_delimiter(lines, columns.required(), columns.quoting)
+    header: list[str] = []
+    rows = csv_rows(path, lines, delimiter, before, columns.quoting)
+    for line, fields in fitting_rows(path, rows, delimiter):
+        if header:
+            yield line, dict(itertools.zip_longest(header, fields, fillvalue=""))
+            continue
+        header = [field.strip() for field in fields]
+        header = [unescape_formula(name) for name in header] if set(header) >= SHEET_COLUMNS else header
+        _check_names(path, line, header, columns)
+        header = _distinct(header)
 
 
 def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
@@ -262,7 +265,7 @@ def _excel_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
         if not cells:
             continue
         if header is None:
-            header = [str("" if cell is None else cell).strip() for cell in cells]
+            header = ["" if _is_missing(cell) else str(cell).strip() for cell in cells]
             _check_names(path, line, header, columns)
             header = _distinct(header)
         elif len(cells) > len(header):
@@ -282,19 +285,12 @@ def _parquet_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]
 
 
 def _jsonl_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
-    for line, text in numbered_lines(path, columns.encoding):
-        if not text.strip():
-            continue
-        try:
-            record = parse_json(text)
-        except json.JSONDecodeError as error:
-            reason = f"is not JSON ({error.msg}, column {error.colno}); write one object per line"
-            raise DataError(path, line, reason) from None
+    for line, record in json_lines(path, numbered_lines(path, columns.encoding)):
         yield line, _object(path, line, record, columns)
 
 
 def _json_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict]]:
-    for line, record in json_array(path, columns.encoding):
+    for line, record in json_items(path, columns.encoding):
         yield line, _object(path, line, record, columns)
 
 
@@ -359,6 +355,8 @@ def _advice(path: Path, names: list[str], columns: Columns) -> str:
         advice = f"for a table with a column for each aspect, pass {wide}; otherwise {advice}"
     if "--aspect-columns" in missing:
         advice += "; or, for a table with a row for each aspect, omit --aspect-columns and pass --no-wide"
+    if path.suffix.lower() not in (".json", ".jsonl", ".parquet") and not set(columns.required()) & set(names):
+        advice = f"the first row must be the header, with the names of the columns; {advice}"
     if path.suffix.lower() == ".xlsx":
         advice += "; only the first sheet of a workbook is read"
     if path.suffix.lower() == ".tsv":

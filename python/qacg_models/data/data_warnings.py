@@ -30,19 +30,19 @@ class DataWarning:
     """One finding about a split.
 
     Attributes:
-        code: `no_absent_rows`, `similar_names`, `spaces_at_ends`, `rare_class`, `contradictory_labels`,
+        code: `no_absent_rows`, `similar_names`, `spaces_at_ends`, `rare_class`, `rare_aspect`, `contradictory_labels`,
             `duplicate_rows`, `few_dev_sentences` or `few_rows`. The codes do not change between releases, so that
             programs can compare them.
         split: name of the split, or of the file.
         message: the finding, its consequence, and advice.
         count: a number that depends on the code. `similar_names`: groups of similar names; `spaces_at_ends`: labels
-            and aspects with such spaces; `rare_class`: rare labels; `contradictory_labels`: pairs of text and aspect
-            with several labels; `duplicate_rows`: rows that repeat an earlier row; `no_absent_rows` and `few_rows`: all
-            rows; `few_dev_sentences`: all distinct sentences.
+            and aspects with such spaces; `rare_class`: rare labels; `rare_aspect`: rare aspects;
+            `contradictory_labels`: pairs of text and aspect with several labels; `duplicate_rows`: rows that repeat an
+            earlier row; `no_absent_rows` and `few_rows`: all rows; `few_dev_sentences`: all distinct sentences.
         examples: one description for each of the first SHOWN findings. `similar_names`: the names of a group;
-            `spaces_at_ends`: a label or aspect; `rare_class`: a label and its number of rows; `contradictory_labels`
-            and `duplicate_rows`: context, text, line numbers (or entries of a DataFrame's index) and labels. Empty for
-            other codes.
+            `spaces_at_ends`: a label or aspect; `rare_class` and `rare_aspect`: a label or aspect and its number of
+            rows; `contradictory_labels` and `duplicate_rows`: context, text, line numbers (or entries of a DataFrame's
+            index) and labels. Empty for other codes.
     """
 
     code: str
@@ -74,8 +74,8 @@ def training_warnings(
         The warnings, at most one about each problem of a split:
 
         - train: no row has the label for "no opinion"; labels or aspects differ only in capitals, spaces or the form of
-          a number; a label or aspect has spaces at its ends; a label has few rows; contradictory labels; duplicate
-          rows.
+          a number; a label or aspect has spaces at its ends; a label or an aspect has few rows; contradictory labels;
+          duplicate rows.
         - dev: too few sentences or, if the sentences are enough, too few rows; contradictory labels.
         - other splits: too few rows; contradictory labels.
 
@@ -89,7 +89,7 @@ def training_warnings(
     for split, rows in splits.items():
         if split == "train":
             found += [_no_absent_rows(split, rows, task), _similar_names(split, task), _spaces_at_ends(split, task)]
-            found += [_rare_classes(split, rows, task)]
+            found += [_rare_classes(split, rows, task), _rare_aspects(split, rows, task)]
             found += _repeated_rows(split, rows, task, (indices or {}).get(split), duplicates=True)
             continue
         few = _few_dev_sentences(split, rows) if split == "dev" else None
@@ -179,6 +179,19 @@ def _rare_classes(split: str, rows: Sequence[Example], task: Task) -> DataWarnin
     )
     shown = [f"{name!r}: {counted(count, 'row')}" for name, count in list(rare.items())[:SHOWN]]
     return DataWarning("rare_class", split, message, len(rare), tuple(shown))
+
+
+def _rare_aspects(split: str, rows: Sequence[Example], task: Task) -> DataWarning | None:
+    found = counts(rows, "aspect")
+    rare = {name: found.get(name, 0) for name in task.aspects if found.get(name, 0) < LEAST_CLASS_ROWS}
+    if not rare:
+        return None
+    message = (
+        f"{counted(len(rare), 'aspect has', 'aspects have')} fewer than {LEAST_CLASS_ROWS} rows, too few for training;"
+        " label more rows, merge aspects, or name the column of the aspects with --aspect-column"
+    )
+    shown = [f"{name!r}: {counted(count, 'row')}" for name, count in list(rare.items())[:SHOWN]]
+    return DataWarning("rare_aspect", split, message, len(rare), tuple(shown))
 
 
 def _few_dev_sentences(split: str, rows: Sequence[Example]) -> DataWarning | None:

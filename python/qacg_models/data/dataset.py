@@ -9,14 +9,15 @@ from pathlib import Path
 
 from qacg_models.data.columns import Columns, file_aspects
 from qacg_models.data.data_warnings import DataWarning, training_warnings
+from qacg_models.data.delimiters import AUTO
 from qacg_models.data.encodings import UTF_8
 from qacg_models.data.example import DataError, Example, text_digest
 from qacg_models.data.example_table import ExampleTable, counts, distinct
 from qacg_models.data.formats import SPLITS, Format, find_format
 from qacg_models.data.opinions import find_task
 from qacg_models.data.options import DataOptions
-from qacg_models.data.records import discover, natural_key
-from qacg_models.data.row_problems import RowProblems, filled
+from qacg_models.data.records import discover, filled, natural_key
+from qacg_models.data.row_problems import RowProblems
 from qacg_models.data.sentences import normalized
 from qacg_models.data.splitting import split_by_column, split_dev, training_records
 from qacg_models.data.task import Task
@@ -295,6 +296,7 @@ def _sources(path: Sources, options: DataOptions) -> tuple[tuple[Path, ...], For
     if formats[0].records is None:
         given = {
             "encoding": options.encoding != UTF_8,
+            "quoting": options.quoting != AUTO,
             "wide": options.wide,
             "aspect_columns": options.aspect_columns is not None,
             "skip_empty": options.skip_empty,

@@ -22,6 +22,10 @@ class DataError(InputError):
         super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
 
 
+class ReadingWarning(UserWarning):
+    """A property of a data file that its user should check, such as rows that are left out; begins with the path."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One sentence with one context, and the line of this row in the file.

@@ -9,8 +9,8 @@ from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError, Example, checked
 from qacg_models.data.lines import check_uncompressed
 from qacg_models.data.opinions import AnnotatedText, examples_of_texts, find_task, left_out_note
-from qacg_models.data.records import examples_of
-from qacg_models.data.row_problems import RowProblems, filled
+from qacg_models.data.records import examples_of, filled
+from qacg_models.data.row_problems import RowProblems
 from qacg_models.data.task import SEMEVAL, SENTIHOOD, Task
 
 SPLITS = ("train", "dev", "test")

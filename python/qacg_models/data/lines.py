@@ -3,12 +3,12 @@
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from qacg_models.data.encodings import UTF_8, encoding_advice, open_as_utf8
 from qacg_models.data.example import DataError
-from qacg_models.utils.plain_text import MOST_FILE_BYTES, MOST_LINE_BYTES, mebibytes, parse_json_at
+from qacg_models.utils.plain_text import MOST_FILE_BYTES, MOST_LINE_BYTES, mebibytes, parse_json, parse_json_at
 
 _SPACE = re.compile(r"\s*")
 
@@ -83,6 +83,36 @@ def numbered_lines(path: Path, encoding: str = UTF_8, most_bytes: int | None = N
             yield number, text.rstrip("\r\n")
 
 
+def json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, object]]:
+    """Yields the number and the JSON value of every line that is not blank.
+
+    Raises:
+        DataError: a line is not one JSON value.
+    """
+    for number, text in lines:
+        if not text.strip():
+            continue
+        try:
+            yield number, parse_json(text)
+        except json.JSONDecodeError as error:
+            reason = f"is not JSON ({error.msg}, column {error.colno}); write one object per line"
+            raise DataError(path, number, reason) from None
+
+
+def json_items(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
+    """Yields the number and the value of each item of a JSON array, or of each line if the file begins with {.
+
+    Raises:
+        DataError: as in `json_array` and `json_lines`.
+    """
+    lines = numbered_lines(path, encoding, MOST_FILE_BYTES)
+    head = list(_up_to_text(lines))
+    if head and head[-1][1].lstrip().startswith("{"):
+        yield from json_lines(path, itertools.chain(head, lines))
+    else:
+        yield from _array_items(path, itertools.chain(head, lines))
+
+
 def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]]:
     """Yields the line number (from 1) and the value of each item of a JSON array.
 
@@ -93,7 +123,19 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
         DataError: the file cannot be opened, has more than `MOST_FILE_BYTES` in UTF-8, is not in `encoding`, or is not
             a JSON array.
     """
-    text = _whole_text(path, encoding)
+    yield from _array_items(path, numbered_lines(path, encoding, MOST_FILE_BYTES))
+
+
+def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yields the lines up to the first one that is not blank."""
+    for number, text in lines:
+        yield number, text
+        if text.strip():
+            return
+
+
+def _array_items(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, object]]:
+    text = _whole_text(path, lines)
     position = _SPACE.match(text).end()
     line, seen, number = 1, 0, 0
     one_line = "\n" not in text.strip()
@@ -120,9 +162,9 @@ def json_array(path: Path, encoding: str = UTF_8) -> Iterator[tuple[int, object]
         )
 
 
-def _whole_text(path: Path, encoding: str) -> str:
+def _whole_text(path: Path, numbered: Iterable[tuple[int, str]]) -> str:
     lines, size = [], 0
-    for _, line in numbered_lines(path, encoding, MOST_FILE_BYTES):
+    for _, line in numbered:
         lines.append(line)
         size += len(line.encode()) + 1
         if size > MOST_FILE_BYTES:

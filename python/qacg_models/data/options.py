@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qacg_models.data.columns import Columns
-from qacg_models.data.delimiters import AUTO
+from qacg_models.data.delimiters import AUTO, QUOTING
 from qacg_models.data.encodings import UTF_8
 from qacg_models.errors import InputError
 from qacg_models.utils.option_fields import convert_options, option_group
@@ -45,6 +45,12 @@ class DataOptions:
     )
     delimiter: str = _own(
         AUTO, "delimiter of CSV files; \\t is a tab; auto: detect the delimiter from the header", metavar="CHARACTER"
+    )
+    quoting: str = _own(
+        AUTO,
+        "quotation marks in CSV and TSV files; auto, minimal: they may enclose a field, but auto raises an error for a"
+        " field over lines that each look like a row; none: they are ordinary characters",
+        *QUOTING,
     )
     encoding: str = _own(
         UTF_8, "encoding of CSV, TSV, JSON and JSONL, such as cp1252 (Windows), latin-1 or utf-16", metavar="NAME"
@@ -109,7 +115,7 @@ class DataOptions:
         return replace(self, **reset | dict(given))
 
     def columns(self) -> Columns:
-        """Returns the options that describe a table: column names, whether it is wide, delimiter and encoding."""
+        """Returns the options that describe a table: column names, whether it is wide, and how its text is stored."""
         return Columns(
             text=self.text_column,
             aspect=self.aspect_column,
@@ -118,6 +124,7 @@ class DataOptions:
             target=self.target_column,
             delimiter=self.delimiter,
             encoding=self.encoding,
+            quoting=self.quoting,
             wide=self.is_wide,
             aspect_columns=self.aspect_columns,
         )

@@ -1,4 +1,4 @@
-"""Examples and the task from records of your own tables.
+"""Examples and the task from records of your own tables; records without empty fields.
 
 Labels and aspects can have any names; the text `None` is a label name, not a missing value.
 
@@ -13,11 +13,49 @@ from pathlib import Path
 
 from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError, Example, class_index, text_digest
+from qacg_models.data.row_problems import RowProblems
 from qacg_models.data.task import Task
 from qacg_models.errors import InputError
 
 MOST_LABELS = 20  # maximum number of distinct values of a column that is detected as an aspect
 _NOT_WIDE = "name the aspect columns with --aspect-columns, or pass --no-wide for a table with a row for each aspect"
+
+
+def filled(
+    records: Iterable[Record], path: Path, columns: Columns, skipped: RowProblems | None = None, keep: bool = False
+) -> Iterator[Record]:
+    """Yields the records without an empty field.
+
+    Without `skipped`, no record is yielded after the first record with an empty field. The later records are still
+    read, so that the error can list the lines of all records with an empty field (at most LISTED lines).
+
+    Args:
+        records: the records of the file.
+        path: path of the file, for errors.
+        columns: names of the fields.
+        skipped: counter of records with an empty field, which are left out; None: such records raise DataError.
+        keep: also yield the records that `skipped` counts.
+
+    Raises:
+        DataError: every record has an empty field, or a record has an empty field and `skipped` is None.
+    """
+    names, problems, whole = columns.names(), skipped or RowProblems(path), 0
+    for line, record in records:
+        is_whole = all([record[name] for name in names])
+        if not is_whole:
+            empty = next(name for name in names if not record[name])
+            shown = record[columns.aspect] if columns.wide and empty == columns.label else empty
+            problems.add(line, f"has an empty {shown!r}")
+        whole += is_whole
+        if skipped is None and problems.total:
+            continue
+        if is_whole or keep:
+            yield line, record
+    if skipped is None and problems.total:
+        advice = "fill in empty cells" + (" (the label 'none' means no opinion)" if columns.label is not None else "")
+        raise problems.error(f"{advice}, or pass --skip-empty to leave such rows out")
+    if problems.total and not whole:
+        raise DataError(path, None, f"expected at least one row without an empty cell, got none ({problems.summary()})")
 
 
 def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Columns) -> Iterator[Example]:

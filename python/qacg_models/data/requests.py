@@ -7,7 +7,8 @@ from pathlib import Path
 from qacg_models.data.columns import TABLES, Columns, records
 from qacg_models.data.example import DataError
 from qacg_models.data.lines import STANDARD_INPUT, check_uncompressed, numbered_lines, open_file
-from qacg_models.data.row_problems import RowProblems, filled
+from qacg_models.data.records import filled
+from qacg_models.data.row_problems import RowProblems
 from qacg_models.errors import InputError
 
 FORMATS = ("txt", "csv", "tsv", "json", "jsonl", "xlsx", "parquet")

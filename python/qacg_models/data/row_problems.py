@@ -1,10 +1,8 @@
-"""Unusable rows of a file: an error that lists the rows, or counts of skipped rows."""
+"""Unusable rows of a file: an error that lists them, or counts of skipped rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from qacg_models.data.columns import Columns, Record
 from qacg_models.data.example import DataError
 from qacg_models.utils.cells import clipped
 
@@ -50,46 +48,14 @@ class RowProblems:
             parts.append(f"and {self.total - self._listed:,} more")
         return DataError(self.path, first, "; ".join([*parts, advice]))
 
+    def lines(self) -> str:
+        """Returns the line numbers of the first LISTED rows as text, and the number of others."""
+        more = f" and {self.total - self._listed:,} more" if self.total > self._listed else ""
+        return _lines(sorted(line for lines in self._lines.values() for line in lines)) + more
+
     def summary(self) -> str:
         """Returns the number of rows with each problem as text, such as "3 with an empty 'label'"."""
         return ", ".join(f"{count:,} {problem.replace('has', 'with', 1)}" for problem, count in self.counts.items())
-
-
-def filled(
-    records: Iterable[Record], path: Path, columns: Columns, skipped: RowProblems | None = None, keep: bool = False
-) -> Iterator[Record]:
-    """Yields the records without an empty field.
-
-    Without `skipped`, no record is yielded after the first record with an empty field. The later records are still
-    read, so that the error can list the lines of all records with an empty field (at most LISTED lines).
-
-    Args:
-        records: the records of the file.
-        path: path of the file, for errors.
-        columns: names of the fields.
-        skipped: counter of records with an empty field, which are left out; None: such records raise DataError.
-        keep: also yield the records that `skipped` counts.
-
-    Raises:
-        DataError: every record has an empty field, or a record has an empty field and `skipped` is None.
-    """
-    names, problems, whole = columns.names(), skipped or RowProblems(path), 0
-    for line, record in records:
-        is_whole = all([record[name] for name in names])
-        if not is_whole:
-            empty = next(name for name in names if not record[name])
-            shown = record[columns.aspect] if columns.wide and empty == columns.label else empty
-            problems.add(line, f"has an empty {shown!r}")
-        whole += is_whole
-        if skipped is None and problems.total:
-            continue
-        if is_whole or keep:
-            yield line, record
-    if skipped is None and problems.total:
-        advice = "fill in empty cells" + (" (the label 'none' means no opinion)" if columns.label is not None else "")
-        raise problems.error(f"{advice}, or pass --skip-empty to leave such rows out")
-    if problems.total and not whole:
-        raise DataError(path, None, f"expected at least one row without an empty cell, got none ({problems.summary()})")
 
 
 def _lines(lines: list[int]) -> str:

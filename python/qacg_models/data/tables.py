@@ -1,21 +1,30 @@
 """Readers of Excel workbooks and Parquet files."""
 
 import datetime
+import itertools
+import math
+import re
+import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from qacg_models.data.example import DataError
+from qacg_models.data.example import DataError, ReadingWarning
 from qacg_models.errors import InputError
+from qacg_models.utils.quiet import quiet
 
 _DAMAGED = "is damaged, or is not {}; open it in the program that wrote it and save it as CSV"
+# How a workbook writes a UTF-16 code unit that XML cannot contain; `_x005F_` is the underscore of a text `_x000D_`.
+_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
+_STRICT = b"http://purl.oclc.org/ooxml/"  # namespaces of Strict Open XML
 
 
 def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
     """Yields the number (from 1) and the cells of every row of the first sheet; an empty cell is None.
 
-    The cell of a formula has the value that the file stores. Dates and times are yielded as text, whole numbers as int
-    (1.0 as 1).
+    The cell of a formula has the value that the file stores; NaN if this is an error such as #N/A. Dates and times are
+    yielded as text, whole numbers as int (1.0 as 1).
 
     Raises:
         InputError: openpyxl is not installed.
@@ -28,13 +37,22 @@ def excel_rows(path: Path) -> Iterator[tuple[int, list[object]]]:
     _check_file(path)
     number = 0
     try:
-        with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+        _check_not_strict(path)
+        with quiet():  # openpyxl warns of styles and extensions that it does not read
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        with closing(book):
             if not book.worksheets:
                 raise DataError(path, None, "expected a worksheet, got a workbook without one")
-            sheet = book.worksheets[0]
+            sheet, *others = book.worksheets
+            _warn_of_sheets(path, sheet, others)
             sheet.reset_dimensions()  # some programs write wrong dimensions
-            for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
-                yield number, [plain_cell(cell) for cell in cells]
+            rows = sheet.iter_rows()
+            for number in itertools.count(1):
+                with quiet():
+                    cells = next(rows, None)
+                if cells is None:
+                    return
+                yield number, [_excel_cell(cell) for cell in cells]
     except (DataError, MemoryError):
         raise
     except Exception as error:  # zipfile, XML parsers, KeyError: a damaged workbook can cause any error
@@ -63,6 +81,33 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
                     yield number, {name: plain_cell(value) for name, value in row.items()}
     except (pa.ArrowException, OSError) as error:
         raise DataError(path, number or None, f"{_DAMAGED.format('a Parquet file')} ({error})") from None
+
+
+def _warn_of_sheets(path: Path, first, others: list) -> None:
+    """Warns of the sheets other than the first one that have rows."""
+    with quiet():
+        names = [repr(one.title) for one in others if next(one.iter_rows(), None) is not None]
+    if names:
+        message = f"{path}: only the first sheet, {first.title!r}, is read; not {', '.join(names)}"
+        warnings.warn(message, ReadingWarning, stacklevel=2)
+
+
+def _check_not_strict(path: Path) -> None:
+    """Raises DataError for a workbook in Strict Open XML, whose sheets openpyxl does not find."""
+    with zipfile.ZipFile(path) as parts:
+        if "xl/workbook.xml" in parts.namelist() and _STRICT in parts.read("xl/workbook.xml"):
+            reason = "expected an Excel workbook (.xlsx), got a workbook in the form Strict Open XML"
+            raise DataError(path, None, f"{reason}; save it as Excel Workbook (.xlsx)")
+
+
+def _excel_cell(cell) -> object:
+    """Returns the value of a cell of openpyxl: NaN for an error, and texts without the escapes of a workbook."""
+    if cell.data_type == "e":
+        return math.nan
+    if isinstance(cell.value, str) and "_x" in cell.value:
+        text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), cell.value)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # joins surrogate pairs
+    return plain_cell(cell.value)
 
 
 def _check_file(path: Path) -> None:

@@ -18,7 +18,7 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.utils.cells import counted
 
 # Options that apply to files only.
-_OF_FILES = ("format", "delimiter", "encoding", "skip_empty")
+_OF_FILES = ("format", "delimiter", "quoting", "encoding", "skip_empty")
 FRAME_OPTIONS = tuple(field.name for field in fields(DataOptions) if field.name not in _OF_FILES)
 
 

@@ -13,20 +13,24 @@ from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.runs.run_config import RUN_NAME, read_run_file
 
 
-def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> list[Example]:
+def rows_of_file(
+    trained: TrainedModel, path: Path, text_column: str | None, quoting: str | None = None
+) -> list[Example]:
     """Returns an example for each pair of a text of the file and a context of the model.
 
     Args:
         trained: the model.
         path: a file of texts, in a format that `qacg predict` reads.
         text_column: name of the column of texts; None: that of training.
+        quoting: one of `delimiters.QUOTING`; None: that of training.
 
     Raises:
         DataError: the file cannot be read, violates its format, or has no texts or an empty one.
         InputError: a text cannot be encoded as UTF-8, or a package for the format is not installed.
     """
     options = trained.data_options
-    columns = options.columns().of_texts(text=text_column or options.text_column)
+    reading = replace(options.columns(), quoting=quoting or options.quoting)
+    columns = reading.of_texts(text=text_column or options.text_column)
     texts = (request.text for request in read_requests(path, format_of(path), columns))
     return _examples(trained, texts)
 

@@ -164,6 +164,8 @@ class TrainingRecord:
             found = content.get("format") if isinstance(content, dict) else None
             raise InputError(f"format: expected {RECORD_FORMAT}, got {found!r}. Train the model again.")
         given = {"evaluations": None} | {name: value for name, value in content.items() if name != "format"}
+        if isinstance(given.get("data_options"), dict):  # old records have no `quoting`
+            given["data_options"] = {"quoting": DataOptions.quoting} | given["data_options"]
         if "task" not in given:
             raise InputError("lacks the field task")
         task = convert_json(Task, given["task"], "task")

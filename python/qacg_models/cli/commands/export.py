@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qacg_models.cli.flags import check_range
+from qacg_models.cli.text_flags import add_quoting_flag
 from qacg_models.errors import InputError
 from qacg_models.export.formats import FORMATS
 
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "and test of the training data if their files are unchanged, otherwise the bundled sample)",
     )
     check.add_argument("--text-column", metavar="NAME", help="text column of --check-on (default: that of training)")
+    add_quoting_flag(check, "that of training")
     check.add_argument(
         "--check-rows",
         type=int,
@@ -91,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check_on is None:
         rows, source = rows_at_hand(trained, arguments.model)
     else:
-        rows, source = rows_of_file(trained, arguments.check_on, arguments.text_column), str(arguments.check_on)
+        rows = rows_of_file(trained, arguments.check_on, arguments.text_column, arguments.quoting)
+        source = str(arguments.check_on)
     chosen = spread(rows, arguments.check_rows)
     if runtime is not None:
         found = _write_page(arguments, trained, chosen, runtime)

@@ -258,6 +258,7 @@ def _columns(arguments: argparse.Namespace):
         target=arguments.target_column,
         delimiter=arguments.delimiter,
         encoding=arguments.encoding,
+        quoting=arguments.quoting,
     )
 
 

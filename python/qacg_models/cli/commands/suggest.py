@@ -104,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check(arguments)
     resolve_text_flags(arguments, arguments.model)
-    reading = Columns(arguments.text_column, None, None, delimiter=arguments.delimiter, encoding=arguments.encoding)
+    stored = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "quoting": arguments.quoting}
+    reading = Columns(arguments.text_column, None, None, **stored)
     model = None if arguments.model is None else _load(arguments)
     columns = Columns(text=arguments.text_column) if model is None else _columns_of(model)
     check_columns(columns)

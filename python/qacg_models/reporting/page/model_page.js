@@ -345,7 +345,8 @@ async function open(chosen) {
     get("column").value = names.includes(facts.text_column) ? facts.text_column : longestColumn(file.table);
     get("columns").hidden = !isTable;
     const count = isTable ? file.table.rows.length : file.lines.length;
-    get("file-note").textContent = `${chosen.name}: ${counted(count)} ${isTable ? "rows" : "texts"}, read as ${encoding}.`;
+    const notes = [`${counted(count)} ${isTable ? "rows" : "texts"}, read as ${encoding}`, ...(file.table?.notes ?? [])];
+    get("file-note").textContent = `${chosen.name}: ${notes.join("; ")}.`;
     get("predict-file").disabled = !session;
   } catch (error) {
     file = null;
