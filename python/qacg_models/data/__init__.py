@@ -10,7 +10,7 @@
 | lines of a text file, items of a JSON array | `lines.py` |
 | conversion of records of your own tables to examples; detection of their labels and aspects | `records.py` |
 | unusable rows: counts, or an error that lists the rows | `row_problems.py` |
-| columns of pandas DataFrames | `frames.py` |
+| columns of pandas DataFrames; the text of a cell of any table | `frames.py`, `cell_text.py` |
 | texts to predict | `requests.py` |
 | options for reading data | `options.py` |
 | reading a data set, its splits and their overlap | `dataset.py` |

@@ -26,7 +26,7 @@ def rows_of_file(trained: TrainedModel, path: Path, text_column: str | None) -> 
         InputError: a text cannot be encoded as UTF-8, or a package for the format is not installed.
     """
     options = trained.data_options
-    columns = options.columns().of_texts(text=text_column or options.text_column)
+    columns = options.columns().of_texts(text=options.text_column if text_column is None else text_column)
     texts = (request.text for request in read_requests(path, format_of(path), columns))
     return _examples(trained, texts)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qacg_models.data import Example
+from qacg_models.data.frames import items, texts_of
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import check_text
 from qacg_models.errors import InputError
@@ -126,7 +127,7 @@ class Questions:
 
 def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:
     if hasattr(names, "__array__"):  # a Series, or the array of Series.unique
-        names = names.tolist()
+        names = texts_of(argument, items(argument, names))
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"{argument}: expected a sequence of names, got {names!r}")
     if not names or len(set(names)) < len(names):

@@ -326,7 +326,9 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
         raise InputError(f"input: expected a file, because each of {processes} processes reads it, got -.")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
         arguments.input_format = "txt"
-    records = [f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column")]
+    records = [
+        f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column") is not None
+    ]
     data_format = arguments.input_format
     by_suffix = arguments.input is not None and (data_format, arguments.input.suffix.lower()) == ("auto", ".txt")
     lines_only = arguments.input is None or data_format == "txt" or by_suffix
@@ -341,7 +343,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
             f"{flag}: expected a table as --input, got lines of text, which have no columns. Omit --{flag}."
         )
     for name in ("aspect", "target"):
-        if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
+        if getattr(arguments, f"{name}_column") is not None and getattr(arguments, f"{name}s"):
             raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
 
 
