@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qacg_models.data.cell_text import cell_text
@@ -55,7 +55,7 @@ def items(argument: str, values: Any, expected: str = "a sequence, a Series or a
     return list(values)
 
 
-def texts_of(argument: str, cells: Sequence, index: Sequence | None = None) -> list[str]:
+def texts_of(argument: str, cells: Iterable, index: Sequence | None = None) -> list[str]:
     """Returns cells as texts, an empty text for a missing value (`cell_text`).
 
     Args:
