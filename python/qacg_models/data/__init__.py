@@ -25,7 +25,6 @@ from qacg_models.data.data_warnings import DataWarning, evaluation_warnings, tra
 from qacg_models.data.dataset import (
     Dataset,
     check_contexts,
-    context_names,
     count_overlap,
     describe,
     describe_examples,
@@ -48,7 +47,6 @@ __all__ = [
     "Example",
     "ExampleTable",
     "check_contexts",
-    "context_names",
     "count_overlap",
     "describe",
     "describe_examples",

@@ -80,6 +80,6 @@ def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example
 
 
 def _examples(trained: TrainedModel, texts: Iterable[str]) -> list[Example]:
-    known = Questions.of(trained.task, trained.contexts)
-    questions = replace(known, targets=known.known_targets)
+    targets = trained.record.targets
+    questions = Questions.of(trained.task, targets, targets=targets if trained.task.has_targets else None)
     return [row for text in texts for row in questions.rows(text)]

@@ -21,7 +21,7 @@ class Questions:
     Attributes:
         task: labels and aspects of the model.
         aspects: the selected aspects; the argument `aspect` of `rows` overrides them.
-        known_targets: targets of the model's contexts; ("",) for a model without targets.
+        known_targets: targets of the model; ("",) for a model without targets.
         targets: the selected targets, which the argument `target` of `rows` overrides; None: the targets that occur in
             the text.
     """
@@ -35,7 +35,7 @@ class Questions:
     def of(
         cls,
         task: Task,
-        contexts: Sequence[str],
+        known_targets: Sequence[str],
         aspects: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
     ) -> Questions:
@@ -43,7 +43,7 @@ class Questions:
 
         Args:
             task: labels and aspects of the model.
-            contexts: names of the model's contexts.
+            known_targets: targets of the model; ("",) for a model without targets.
             aspects: names of aspects; None: all aspects of the model.
             targets: names of targets; None: for each text, the targets that occur in it. A model without targets
                 requires None.
@@ -53,7 +53,7 @@ class Questions:
             InputError: `aspects` or `targets` is empty, or has an unknown or repeated name; or `targets` is not None,
                 although the model has no targets.
         """
-        known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
+        known = tuple(known_targets)
         if targets is not None and not task.has_targets:
             given = targets if isinstance(targets, str) else ", ".join(map(str, targets))
             raise InputError(f"targets: expected None, since the model has no targets, got {given}. Omit targets.")

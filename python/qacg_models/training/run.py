@@ -324,7 +324,7 @@ def _record(
     dataset, state = run.dataset, trainer.state
     return TrainingRecord(
         task=dataset.task,
-        contexts=dataset.contexts,
+        targets=dataset.targets,
         max_length=run.options.max_length,
         options=run.options,
         data_options=dataset.options,

@@ -387,14 +387,14 @@ def _table(bulk: BulkPrediction, requests: Iterator[Request]) -> str:
     from qacg_models.reporting.tables import text_table
 
     rows = []
+    names = ["target", "aspect", "label"] if bulk.ask.targets else ["aspect", "label"]
     for request in requests:
         for _, answer in bulk.predictions([request])[0]:
-            context = bulk.ask.trained.task.context(answer.target, answer.aspect)
             marks = [] if bulk.lines.min_confidence is None else [bulk.lines.certainty(answer)]
             shares = (f"{p:.3f}" for p in answer.probabilities.values())
-            rows.append([clipped(answer.text), context, answer.label, *marks, *shares])
+            rows.append([clipped(answer.text), *(getattr(answer, name) for name in names), *marks, *shares])
     least = bulk.lines.min_confidence
-    header = ["text", "aspect", "label", *([] if least is None else ["certainty"])]
+    header = ["text", *names, *([] if least is None else ["certainty"])]
     table = text_table([*header, *(f"p({label})" for label in bulk.ask.labels)], rows)
     return (
         table
