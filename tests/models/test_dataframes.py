@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -191,6 +192,18 @@ def test_fit_repeated_id_raises_with_both_rows_by_index():
 def test_fit_progress_is_shown_only_beside_print(bars, capsys):
     AspectSentiment.fit(reviews(), **NAMES, **OPTIONS, **({} if bars else {"say": quiet}))
     assert ("training:" in capsys.readouterr().err) == bars
+
+
+def test_fit_in_two_threads_trains_the_weights_of_one():
+    def trained(seed):
+        options = OPTIONS | {"max_steps": 12, "eval_every": 12, "seed": seed, "say": quiet}
+        return AspectSentiment.fit(reviews(20), **NAMES, **options).trained.model.state_dict()
+
+    alone = [trained(seed) for seed in (1, 2)]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(trained, (1, 2)))
+    for expected, found in zip(alone, together):
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_fit_number_labels_become_names():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qacg_models.checkpoints.packaged import located
@@ -17,6 +18,7 @@ from qacg_models.runs.options import TrainingOptions
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from qacg_models.checkpoints.source import Source
     from qacg_models.configs.encoder import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
@@ -89,7 +91,7 @@ def begin_model(
     from qacg_models.checkpoints.source import open_source
     from qacg_models.training.context_start import NAMES_FIELDS, has_contexts, start_from_names
 
-    source = open_source(located(options.from_checkpoint))
+    source = _with_labels(open_source(located(options.from_checkpoint)), dataset.task.labels, say)
     new_contexts = not has_contexts(source)
     from_names = options.context_start == "names" and new_contexts
     if options.context_start == "names" and not from_names:
@@ -119,6 +121,26 @@ def begin_model(
         _freeze(model, options, new_contexts and entry.contexts and not entry.adds_context)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
     return model
+
+
+def _with_labels(source: Source, labels: Sequence[str], say: Callable[[str], None]) -> Source:
+    """Returns a checkpoint whose classifier has its rows in the order of `labels`, by their names without case.
+
+    A classifier with other names is returned unchanged, and a note names the label of the checkpoint for each label.
+    """
+    head = [name for name in ("classifier.weight", "classifier.bias") if name in source.tensors]
+    if not head or any(source.tensors[name].shape[:1] != (len(labels),) for name in head):
+        return source  # without a classifier, or with a new one
+    named = (source.fields or {}).get("id2label")
+    named = named if isinstance(named, dict) else {}
+    stored = [str(named.get(str(index), f"LABEL_{index}")) for index in range(len(labels))]
+    places = {name.casefold(): index for index, name in enumerate(stored)}
+    order = [places.get(label.casefold()) for label in labels]
+    if None in order or len({*order}) < len(order):
+        pairs = ", ".join(f"{old} as {new}" for old, new in zip(stored, labels))
+        say(f"classifier: the labels of the checkpoint have other names, and start in their order: {pairs}")
+        return source
+    return replace(source, tensors=source.tensors | {name: source.tensors[name][order] for name in head})
 
 
 def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_contexts: bool) -> None:
