@@ -271,7 +271,7 @@ def test_classifier_of_a_checkpoint_is_mapped_by_label_names(dataset, tmp_path, 
     torch.testing.assert_close(found.weight, stored["classifier.weight"][order], atol=1e-6, rtol=0)
     torch.testing.assert_close(found.bias, stored["classifier.bias"][order], atol=1e-6, rtol=0)
     notes = [line for line in said if line.startswith("classifier: ")]
-    start = "classifier: the labels of the checkpoint have other names, and start in their order: "
+    start = "classifier: the labels of the checkpoint differ, and are used by position: "
     assert notes == ([] if note is None else [start + note])
 
 

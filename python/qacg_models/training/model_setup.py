@@ -91,13 +91,13 @@ def begin_model(
     from qacg_models.checkpoints.source import open_source
     from qacg_models.training.context_start import NAMES_FIELDS, has_contexts, start_from_names
 
-    source = _with_labels(open_source(located(options.from_checkpoint)), dataset.task.labels, say)
+    source = open_source(located(options.from_checkpoint))
     new_contexts = not has_contexts(source)
     from_names = options.context_start == "names" and new_contexts
     if options.context_start == "names" and not from_names:
         say("aspects: their initial vectors come from the checkpoint, not from the names of the aspects")
     model, loading = kind.from_source(
-        source,
+        _with_labels(source, dataset.task.labels, say),
         overrides=NAMES_FIELDS | fields if from_names and entry.quasi_attention else fields,
         permissions=Permissions(ignore_mismatched_sizes=True),
         attn_implementation=options.attention,
@@ -126,7 +126,7 @@ def begin_model(
 def _with_labels(source: Source, labels: Sequence[str], say: Callable[[str], None]) -> Source:
     """Returns a checkpoint whose classifier has its rows in the order of `labels`, by their names without case.
 
-    A classifier with other names is returned unchanged, and a note names the label of the checkpoint for each label.
+    A classifier with other labels is returned unchanged, and a note lists the pairs of old and new labels.
     """
     head = [name for name in ("classifier.weight", "classifier.bias") if name in source.tensors]
     if not head or any(source.tensors[name].shape[:1] != (len(labels),) for name in head):
@@ -138,7 +138,7 @@ def _with_labels(source: Source, labels: Sequence[str], say: Callable[[str], Non
     order = [places.get(label.casefold()) for label in labels]
     if None in order or len({*order}) < len(order):
         pairs = ", ".join(f"{old} as {new}" for old, new in zip(stored, labels))
-        say(f"classifier: the labels of the checkpoint have other names, and start in their order: {pairs}")
+        say(f"classifier: the labels of the checkpoint differ, and are used by position: {pairs}")
         return source
     return replace(source, tensors=source.tensors | {name: source.tensors[name][order] for name in head})
 
