@@ -170,7 +170,7 @@ def dataset_of(kind: str, sentences: int, seed: int, data: Path | None, folder: 
         return None
     train, dev = split_dev(_chosen(splits["train"], sentences, seed), 0.1, seed)
     test = _chosen(splits["test"], TEST_SENTENCES, 0)
-    targets = target_names([train])
+    targets = target_names([train], whole.task)
     known = set(whole.task.contexts(targets))
     rows = {"train": train, "dev": dev, "test": test}
     rows = {split: [row for row in part if row.context in known] for split, part in rows.items()}

@@ -6,7 +6,7 @@ import torch
 from parity import strengthen
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
-from qacg_models.data.task import SENTIHOOD, Task
+from qacg_models.data.task import Task
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.models.auto import BACKBONES, load_class

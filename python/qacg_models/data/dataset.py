@@ -214,9 +214,10 @@ def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
     ]
 
 
-def target_names(splits: Iterable[Sequence[Example]]) -> tuple[str, ...]:
-    """Returns the targets in the splits, in natural order (2 before 10); ("",) for rows without targets."""
-    return tuple(sorted({target for rows in splits for (target,) in distinct(rows, "target")}, key=natural_key))
+def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
+    """Returns the targets in the splits, in natural order (2 before 10); ("",) for a task without targets."""
+    found = {target for rows in splits for (target,) in distinct(rows, "target")} if task.has_targets else {""}
+    return tuple(sorted(found, key=natural_key))
 
 
 def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
@@ -323,7 +324,7 @@ def _read_tables(
     tables = {
         split: ExampleTable(_examples(data_format, parts, task, names, skipped)) for split, parts in files.items()
     }
-    targets = target_names(_training_tables(tables, divided))
+    targets = target_names(_training_tables(tables, divided), task)
     for split, parts in files.items():
         check_contexts(tables[split], task.contexts(targets), ", ".join(map(str, parts)))
     return tables, targets, tuple(skipped_notes(skipped.values()))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ON_EMPTY = ("raise", "skip")
-TO_PANDAS = "Convert polars and Arrow frames with to_pandas()."  # advice of an error
+TO_PANDAS = "Convert tables of polars, Arrow and datasets with to_pandas()."  # advice of an error
 LISTED = 10  # maximum number of rows in an error message
 
 
