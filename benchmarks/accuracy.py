@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qacg_models.cli.libraries import load_libraries
 from qacg_models.data import DataOptions, Dataset, Example, count_overlap, load_data
-from qacg_models.data.dataset import context_names
+from qacg_models.data.dataset import target_names
 from qacg_models.data.splitting import split_dev
 from qacg_models.reporting.run_records import row_of
 from qacg_models.runs.options import TrainingOptions
@@ -106,7 +106,8 @@ def dataset_of(name: str, sentences: int, seed: int, data: Path) -> Dataset | No
         return None
     train, dev = split_dev(_chosen(splits["train"], sentences, seed), 0.1, seed)
     test = _chosen(splits["test"], TEST_SENTENCES, 0)
-    known = set(context_names([train], whole.task))
+    targets = target_names([train], whole.task)
+    known = set(whole.task.contexts(targets))
     rows = {"train": train, "dev": dev, "test": test}
     rows = {split: [row for row in part if row.context in known] for split, part in rows.items()}
     return replace(
@@ -114,7 +115,7 @@ def dataset_of(name: str, sentences: int, seed: int, data: Path) -> Dataset | No
         task=replace(whole.task, metrics="classification", selection="macro_f1", complete=False),
         splits=rows,
         files={"train": whole.files["train"], "dev": whole.files["train"], "test": whole.files["test"]},
-        contexts=context_names([train], whole.task),
+        targets=targets,
         overlap=count_overlap(rows),
     )
 

@@ -115,6 +115,7 @@ def test_targets_default_to_those_in_the_text(folders):
         "TypeError: threads: expected an integer, got '2'": {"threads": "2"},
         "TypeError: threads: expected an integer, got nan": {"threads": float("nan")},
         "ValueError: threads: expected at least 0, got -1": {"threads": -1},
+        "InputError: attention: expected one of ..., got ''": {"attention": ""},
     }
 )
 def test_from_pretrained_bad_argument_raises(folders, error, given):

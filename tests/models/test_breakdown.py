@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,14 @@ def test_breakdown_lists_the_most_confident_errors_only():
     found = Breakdown.of(OWN, rows, shares(*((1, 0.5 + line / 100) for line in range(ERRORS + 5))))
     assert [one.line for one in found.errors] == [*range(ERRORS + 4, 4, -1)]
     assert found.error_count == ERRORS + 5
+
+
+def test_breakdown_errors_name_target_and_aspect():
+    wrong = Example("1", "a text", 'hotel - "room - size"', "hotel", "room - size", 0, 7)
+    found = Breakdown.of(replace(OWN, aspects=("room - size",), has_targets=True), [wrong], shares((1, 0.9)))
+    cells = dict(zip(found.error_cells()[0], found.error_cells()[1][0]))
+    for shown in (cells, found.to_json()["errors"][0]):
+        assert (shown["target"], shown["aspect"]) == ("hotel", "room - size")
 
 
 @pytest.fixture(scope="module")

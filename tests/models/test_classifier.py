@@ -1,10 +1,13 @@
 """AspectSentimentClassifier: scikit-learn's own checks, cross-validation, and both forms of X."""
 
 import pickle
+from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from qacg_models import AspectSentimentClassifier
+import torch
+from qacg_models import AspectSentiment, AspectSentimentClassifier
 from qacg_models.errors import InputError
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
@@ -90,6 +93,26 @@ def test_predict_pairs_equals_frame(fitted, form):
     np.testing.assert_array_equal(found, fitted.predict_proba(X))
 
 
+@pytest.mark.parametrize("missing", [pd.NA, pd.NaT, None, float("nan"), " "], ids=repr)
+def test_predict_missing_text_raises(fitted, missing):
+    with pytest.raises(InputError, match=r"got 1 row with an empty cell: 0 \('text'\)"):
+        fitted.predict([[missing, "food"]])
+
+
+@pytest.mark.parametrize("kind", [pa.array, torch.tensor, lambda stars: [Decimal(f"{one}.0") for one in stars]])
+def test_fit_labels_are_named_by_their_values(kind):
+    X, stars = pairs(8)
+    found = classifier(options={"max_steps": 1}).fit(X, kind(stars.tolist()))
+    assert found.sentiment_.labels == ("1", "5")
+    assert found.classes_.tolist() == [1, 5] and set(found.predict(X)) <= {1, 5}
+
+
+def test_fit_labels_without_an_order_raise_before_training(monkeypatch):
+    monkeypatch.setattr(AspectSentiment, "fit", None)
+    with pytest.raises(TypeError, match="not supported between instances of"):
+        classifier().fit([("a", "food"), ("b", "food")], np.array(["good", 1], dtype=object))
+
+
 def test_cross_val_score_learns_the_words(capsys):
     X, y = pairs()
     scores = cross_val_score(
@@ -136,6 +159,14 @@ def test_random_state_is_the_seed(fitted):
             InputError,
             "X: expected a DataFrame, a mapping, or a sequence of pairs of text and aspect",
         ),
+        ([(b"a", "food")], [1], TypeError, "X: text, index 0: expected a text, a finite number or a boolean, got b'a'"),
+        (
+            [("a", "food")],
+            [b"good"],
+            TypeError,
+            "y, index 0: expected a text, a finite number or a boolean, got b'good'",
+        ),
+        ([("a", "food"), ("b", "food")], [1, pd.NaT], InputError, r"1 row with an empty cell: 1 \('y'\)"),
         ({"text": ["a"]}, [1], InputError, "aspect: expected one column 'aspect' in the frame, got 'text'"),
     ],
 )

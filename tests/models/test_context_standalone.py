@@ -18,7 +18,7 @@ from qacg_models.runs.options import TrainingOptions
 from untrained import record_of
 
 NAMES = ["location - 1 - price", "location - 1 - safety"]
-RECORD = replace(record_of(SENTIHOOD, NAMES, TrainingOptions()), max_length=32)
+RECORD = replace(record_of(SENTIHOOD, ["location - 1"], TrainingOptions()), max_length=32)
 SENTENCES = ["location - 1 is cheap but dark at night", "location - 1 feels safe"]
 
 

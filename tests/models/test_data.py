@@ -431,8 +431,9 @@ def test_own_table_options_set_columns_and_labels(tmp_path):
     assert dataset.task.labels == ("3", "1", "5")
     assert dataset.contexts == ("bar - noise", "bar - view", "lake - noise", "lake - view")
     assert [row.group for row in dataset.splits["train"]] == [("1", "lake"), ("1", "lake"), ("2", "bar")]
-    with raises("InputError: absent_label: expected one of 1, 3, 5, got '4'"):
-        load_data(tmp_path, ("train",), replace(options, absent_label="4"))
+    for unknown in ("4", ""):
+        with raises(f"InputError: absent_label: expected one of 1, 3, 5, got {unknown!r}"):
+            load_data(tmp_path, ("train",), replace(options, absent_label=unknown))
     with raises("InputError: columns: expected distinct names"):
         DataOptions(text_column="label")
 

@@ -3,21 +3,26 @@
 import builtins
 import csv
 import errno
+import re
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from decimal import Decimal
+from enum import Enum, IntEnum
 from pathlib import Path
 
 import huggingface_hub
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from docs_pages import snippets
 from errors import raises
-from qacg_models import AspectPrediction, AspectSentiment
+from qacg_models import AspectPrediction, AspectSentiment, AspectSentimentClassifier
 from qacg_models.cli import main
-from qacg_models.data.frames import cells, check_empty
+from qacg_models.data.frames import check_empty
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.metrics import tfidf
@@ -138,7 +143,10 @@ def test_fit_wide_frame_reads_aspect_columns(tmp_path):
     assert sum(part.rows for part in ask.trained.record.data.values()) == 2 * 40 - 1
 
 
-@pytest.mark.parametrize("empty", [None, float("nan"), pd.NA, "", "  "], ids=repr)
+EMPTY = [None, float("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), pa.scalar(None, pa.string()), "", "  "]
+
+
+@pytest.mark.parametrize("empty", EMPTY, ids=repr)
 def test_fit_empty_cell_raises_with_its_row(empty):
     frame = reviews().astype(object)
     frame.loc["row 7", "verdict"] = empty
@@ -153,6 +161,15 @@ def test_fit_skips_empty_rows_and_prints_their_number():
     ask = AspectSentiment.fit(frame, **NAMES, **OPTIONS, on_empty="skip", say=lines.append)
     assert lines[0] == "left out of train: 2 of 120 rows, because of an empty cell"
     assert sum(part.rows for part in ask.trained.record.data.values()) == 118
+
+
+@pytest.mark.parametrize("kind", [pa.array, lambda values: pd.array(values, "string").to_numpy()], ids=["arrow", "NA"])
+def test_fit_null_labels_of_an_array_are_skipped(kind):
+    columns = reviews().reset_index(drop=True).to_dict("list")
+    columns["verdict"] = kind([None, *columns["verdict"][1:]])
+    ask = AspectSentiment.fit(columns, **NAMES, **OPTIONS, on_empty="skip", say=quiet)
+    assert sorted(ask.labels) == ["bad", "good", "none"]
+    assert sum(part.rows for part in ask.trained.record.data.values()) == 119
 
 
 def test_fit_warning_names_rows_by_index():
@@ -175,6 +192,18 @@ def test_fit_repeated_id_raises_with_both_rows_by_index():
 def test_fit_progress_is_shown_only_beside_print(bars, capsys):
     AspectSentiment.fit(reviews(), **NAMES, **OPTIONS, **({} if bars else {"say": quiet}))
     assert ("training:" in capsys.readouterr().err) == bars
+
+
+def test_fit_in_two_threads_trains_the_weights_of_one():
+    def trained(seed):
+        options = OPTIONS | {"max_steps": 12, "eval_every": 12, "seed": seed, "say": quiet}
+        return AspectSentiment.fit(reviews(20), **NAMES, **options).trained.model.state_dict()
+
+    alone = [trained(seed) for seed in (1, 2)]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(trained, (1, 2)))
+    for expected, found in zip(alone, together):
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_fit_number_labels_become_names():
@@ -253,9 +282,58 @@ def test_predict_booleans_are_names_as_in_evaluate(tmp_path):
     assert model.predict(frame, aspect="aspect")["aspect"].tolist() == ["True", "False"]
 
 
-def test_predict_cell_of_another_type_raises(ask):
-    with raises("TypeError: aspect: expected a text, a number or a boolean, got list."):
-        ask.predict({"text": TEXTS[:1], "topic": [["food"]]}, aspect="topic")
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory):
+    """A model whose aspects are the texts of numbers and booleans."""
+    task = replace(OWN, aspects=("1", "0.5", "1000", "True", "food"))
+    return AspectSentiment.from_pretrained(write_model(tmp_path_factory.mktemp("numbered") / "model", task))
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        *((one, "1") for one in (1, 1.0, np.int8(1), np.float32(1), Decimal("1.0"), torch.tensor(1), pa.scalar(1))),
+        *((one, "0.5") for one in (0.5, Decimal("0.50"), torch.tensor(0.5), pa.scalar(Decimal("0.50")))),
+        *((one, "1000") for one in (Decimal("1E+3"), IntEnum("Size", {"large": 1000}).large)),
+        *((one, "True") for one in (True, np.True_, torch.tensor(True), pa.scalar(True))),
+        *((one, "food") for one in (np.str_("food"), Enum("Aspect", {"first": "food"}, type=str).first)),
+    ],
+    ids=repr,
+)
+def test_predict_cell_becomes_the_text_of_its_value(numbered, cell, text):
+    assert numbered.predict({"text": TEXTS[:1], "topic": [cell]}, aspect="topic")["aspect"].tolist() == [text]
+
+
+ENTRIES = {
+    "fit": lambda ask, frame: AspectSentiment.fit(frame, **OPTIONS, say=quiet),
+    "dev": lambda ask, frame: AspectSentiment.fit(
+        reviews().rename(columns=dict(zip(NAMES.values(), NAMES))), dev=frame, **OPTIONS, say=quiet
+    ),
+    "evaluate": lambda ask, frame: ask.evaluate(frame),
+    "predict": lambda ask, frame: ask.predict(frame, aspect="label"),
+    "classifier": lambda ask, frame: AspectSentimentClassifier(aspect="label").fit(frame, TEXTS[:2]),
+}
+OTHER_TYPES = [b"good", pd.Timestamp(2025, 5, 7), np.datetime64("2025-05-07", "ns"), ["good"], float("inf"), 1j]
+
+
+@pytest.mark.parametrize("cell", OTHER_TYPES, ids=repr)
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_cell_of_another_type_raises_with_its_place(ask, entry, cell):
+    columns = {"text": TEXTS[:2], "aspect": ["food"] * 2, "label": pd.Series(["good", cell], dtype=object)}
+    frame = pd.DataFrame({name: list(values) for name, values in columns.items()}, index=["a", "b"], dtype=object)
+    value = re.escape(repr(frame.loc["b", "label"]))
+    with pytest.raises(TypeError, match=rf"^frame: column 'label', index 'b': expected a text, .* got {value}\. "):
+        entry(ask, frame)
+
+
+def test_predict_text_of_another_type_raises_with_its_place(ask):
+    with raises("TypeError: texts, index 1: expected a text, a finite number or a boolean, got b'x'. Convert"):
+        ask.predict([TEXTS[0], b"x"])
+
+
+def test_predict_column_that_is_one_text_raises(ask):
+    with raises("TypeError: frame: column 'text': expected a sequence, a Series or an array, got str."):
+        ask.predict({"text": TEXTS[0]})
 
 
 @pytest.mark.parametrize("kind", [np.array, pd.Series, pd.array])
@@ -312,14 +390,39 @@ def test_predict_column_names_without_columns_raise(ask):
         ask.predict([TEXTS[0]], text="review")
 
 
-def test_predict_arrow_table_names_to_pandas(ask):
-    with raises("TypeError: texts: expected a pandas DataFrame or Series, ...got pyarrow.Table. Convert polars"):
-        ask.predict(pa.table({"text": TEXTS}))
+def arrow_table(columns):
+    return pa.table(columns)
 
 
-def test_evaluate_arrow_table_names_to_pandas(ask):
-    with raises("TypeError: frame: expected a pandas DataFrame ...got pyarrow.Table. Convert polars"):
-        ask.evaluate(pa.table({"text": TEXTS}))
+def polars_table(columns):
+    return pytest.importorskip("polars").DataFrame(columns)
+
+
+def hugging_face_table(columns):
+    return pytest.importorskip("datasets").Dataset.from_dict(columns)
+
+
+@pytest.mark.parametrize("table", [arrow_table, polars_table, hugging_face_table])
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_table_of_another_library_raises_with_the_way_out(ask, entry, table):
+    columns = {"text": [*TEXTS[:2]], "aspect": ["food"] * 2, "label": ["good", "bad"]}
+    with pytest.raises(TypeError, match=r"expected a pandas DataFrame.*got .*\. Convert .* with to_pandas\(\)\.$"):
+        entry(ask, table(columns))
+
+
+def test_predict_names_of_columns_are_never_replaced(ask):
+    frame = pd.DataFrame({0: [TEXTS[0]], "": [TEXTS[1]], "text": [TEXTS[2]]})
+    for name in (0, ""):
+        assert ask.predict(frame, aspects=["food"], text=name)["text"].tolist() == frame[name].tolist()
+
+
+def test_evaluate_names_of_columns_are_never_replaced(ask):
+    frame = pd.DataFrame({"text": TEXTS[:2], "aspect": "food", "label": "good", "": ["", " "]})
+    for argument in ("text", "aspect", "label"):
+        with raises("InputError: got 2 rows with an empty cell: 0 (''), 1 ('')"):
+            ask.evaluate(frame, **{argument: ""})
+        with raises(f"InputError: {argument}_column: expected a str, got 0."):
+            ask.evaluate(frame, **{argument: 0})
 
 
 def test_predict_mapping_without_pandas_raises(ask, monkeypatch):
@@ -401,29 +504,6 @@ def test_push_to_hub_uploads_what_from_pretrained_loads(ask, hub):
 def test_from_pretrained_unknown_repository_raises(hub):
     with pytest.raises(InputError, match=r"me/none: no such folder, and the download from the hub failed: 404.*tory$"):
         AspectSentiment.from_pretrained("me/none")
-
-
-def test_cells_of_columns_have_no_missing_values():
-    series = pd.Series(["a", None, pd.NA, float("nan")], dtype=object)
-    assert cells(series) == cells(["a", None, None, float("nan")]) == ["a", None, None, None]
-    assert cells(np.array([1, np.nan], np.float32)) == [1, None]
-    assert cells(pd.Series([1, 2])) == [1, 2] and type(cells(pd.Series([1, 2]))[0]) is int
-    assert cells(pd.Series(["a", None], dtype="category")) == ["a", None]
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1, None, 2], [1, None, 2]),
-        ([1.0, 2.0], [1, 2]),
-        ([1.5, 2.0], [1.5, 2.0]),
-        ([1.0, float("inf")], [1.0, float("inf")]),
-        ([], []),
-    ],
-)
-def test_cells_of_whole_floats_are_ints(values, expected):
-    found = cells(pd.Series(values, dtype=float))
-    assert list(map(repr, found)) == list(map(repr, expected))
 
 
 def test_check_empty_columns_of_two_lengths_raise():

@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -35,6 +36,15 @@ needs_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, 
 def model(tmp_path_factory):
     # Width 32, because with 16 the rounding errors do not average out.
     return write_model(tmp_path_factory.mktemp("int8") / "model", layers=1, heads=4)
+
+
+@needs_torchao
+@pytest.mark.parametrize("kind", ["qacg-bert", "bert"])
+def test_pickled_int8_model_predicts_the_same(kind, tmp_path):
+    ask = AspectSentiment.from_pretrained(write_model(tmp_path / "model", kind=kind, layers=1), int8=True)
+    again = pickle.loads(pickle.dumps(ask))
+    assert of_int8(again.trained.model) == of_int8(ask.trained.model) != set()
+    assert again(list(TEXTS[:3])) == ask(list(TEXTS[:3]))
 
 
 def probabilities(answers):

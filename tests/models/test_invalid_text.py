@@ -42,7 +42,7 @@ BAD_VALUES = {
     "a long number": (LONG, "a number has more than 4300 digits"),
     "deep lists": (DEEP, "nested too deep"),
     "NaN": ("NaN", "has an empty 'text'"),
-    "an infinite number": ("1e999", "'text': expected a text or a finite number, got inf"),
+    "an infinite number": ("1e999", "'text': expected a text, a finite number or a boolean, got inf"),
 }
 
 

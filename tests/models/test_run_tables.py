@@ -24,7 +24,7 @@ def figures(**shares):
 def record(seed=0, seconds=60.0, accuracy=0.5, splits=("dev", "test"), **options):
     chosen = {"from_checkpoint": "/somewhere/minilm/model", "tokenizer": "/secret", "tensorboard": "/secret"}
     chosen |= {"attention": "fused", "epochs": 8, "seed": seed, "context_projection": "hidden"} | options
-    base = record_of(replace(OWN, metrics="classification"), OWN.aspects, TrainingOptions(**chosen))
+    base = record_of(replace(OWN, metrics="classification"), [""], TrainingOptions(**chosen))
     return replace(
         base,
         seconds=seconds,

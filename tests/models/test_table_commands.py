@@ -4,12 +4,14 @@ import csv
 import io
 import json
 import os
+import re
 import threading
 import tracemalloc
 
 import pyarrow as pa
 import pytest
 from commands import error_of
+from model_sizes import SMALL_FLAGS
 from pyarrow import parquet
 from qacg_models.cli import main
 from qacg_models.data.columns import Columns
@@ -40,6 +42,41 @@ def predict(capsys, model, *arguments):
     capsys.readouterr()
     assert main(["predict", str(model), *map(str, arguments)]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+# Pairs of a target and an aspect: names with dashes, and two pairs that are equal when they are joined by " - ".
+DASHES = {
+    "aspect with a dash": (("hotel", "garden"), ("room - size", "staff")),
+    "one target begins with another": (("hotel", "hotel - room"), ("room - size", "size")),
+    "dash at an edge": (("hotel", "hotel -"), ("- size", "size")),
+    "quotation marks": (("hotel", 'hotel - "room'), ('"room - size"', "room - size", 'size"', "size")),
+}
+
+
+@pytest.mark.parametrize(("targets", "aspects"), DASHES.values(), ids=DASHES)
+def test_targets_and_aspects_with_dashes_stay_apart(targets, aspects, tmp_path, capsys, monkeypatch):
+    pairs = [(target, aspect) for target in targets for aspect in aspects]
+    rows = [
+        (f"{target} , day {day}", target, aspect, ("good", "bad")[number % 2])
+        for day in range(20)
+        for number, (target, aspect) in enumerate(pairs)
+    ]
+    data = str(write_table(tmp_path / "rows.csv", [("text", "target", "aspect", "label"), *rows]))
+    model, columns = str(tmp_path / "m"), ["--target-column", "target"]
+    command = ["train", "--data", data, "--output", model, *columns, *SMALL_FLAGS, "--max-steps", "2"]
+    with monkeypatch.context() as patch, pytest.raises(TypeError):
+        patch.setattr("qacg_models.training.run._write_model", None)  # the training stops after its last checkpoint
+        main(command)
+    assert main([*command, "--resume"]) == 0
+    found = predict(capsys, model, "--input", data, *columns, "--aspect-column", "aspect")
+    assert [(one["text"], one["target"], one["aspect"]) for one in found] == [row[:3] for row in rows]
+    assert main(["predict", model, "--text", "anything", "--targets", *targets]) == 0
+    table = [re.split(" {2,}", line)[1:3] for line in capsys.readouterr().out.splitlines()]
+    assert table[0] == ["target", "aspect"] and sorted(table[2:]) == sorted(map(list, pairs))
+    result = tmp_path / "result.json"
+    assert main(["evaluate", model, "--data", data, "--bootstrap", "0", "--output", str(result)]) == 0
+    errors = json.loads(result.read_text())["breakdown"]["errors"]
+    assert errors and {(one["text"], one["target"], one["aspect"]) for one in errors} <= {row[:3] for row in rows}
 
 
 def test_predict_lists_empty_texts_before_it_predicts(model, tmp_path, capsys, monkeypatch):

@@ -17,7 +17,7 @@ from qacg_models.runs.options import TrainingOptions
 from qacg_models.runs.record import RECORD_NAME, SplitFile, TrainingRecord, read_record, write_record
 from untrained import OWN, record_of
 
-RECORD = record_of(OWN, OWN.aspects, TrainingOptions().resolved())
+RECORD = record_of(OWN, [""], TrainingOptions().resolved())
 CONTENT = json.loads(json.dumps(RECORD.to_json()))
 # Objects with free keys: any key may be missing, and `machine` may have any value.
 FREE = ("machine", "versions", "data", "metrics", "tfidf", "majority", "confusion")
@@ -152,7 +152,8 @@ def test_record_unknown_field_raises(inside, tmp_path):
         (("commit",), 7, "commit: expected a text or null, got 7"),
         (("loss", 0), [1], "loss[0]: expected 2 values, got 1"),
         (("max_length",), 0, "max_length: expected 1 to "),
-        (("contexts", 1), "fod", "contexts: context: expected one of"),
+        (("targets", 0), "hotel", "targets: expected one empty name, since the task has no targets, got ['hotel']"),
+        (("contexts",), [7], "has contexts, which this version does not support"),
         (("label_shares",), [1.0], "label_shares: expected 3 shares, one for each label, got 1"),
         (("options", "model"), "albert", "options: model: expected one of "),
         (("task", "metrics"), "luck", "task: metrics: expected one of sentihood, semeval, classification, got 'luck'"),
@@ -178,9 +179,18 @@ def test_record_truncated_file_raises(tmp_path):
 
 def test_record_errors_are_input_errors():
     assert issubclass(ModelFolderError, InputError) and issubclass(InputError, ValueError)
-    sentihood = record_of(SENTIHOOD, ["location - 1 - price"], TrainingOptions().resolved())
-    with raises("InputError: contexts: context: expected ..., got 'price'"):
-        replace(sentihood, contexts=("price",))
+    sentihood = record_of(SENTIHOOD, ["location - 1"], TrainingOptions().resolved())
+    for targets in ((), ("",), ("location - 1", "location - 1")):
+        with raises("InputError: targets: expected distinct names, got"):
+            replace(sentihood, targets=targets)
+
+
+@pytest.mark.parametrize(("task", "targets"), [(OWN, ("",)), (SENTIHOOD, ("location - 1", "location - 2"))])
+def test_record_with_contexts_of_an_earlier_version_is_read(task, targets):
+    record = record_of(task, targets, TrainingOptions().resolved())
+    earlier = json.loads(json.dumps(record.to_json())) | {"contexts": [*record.contexts]}
+    del earlier["targets"]
+    assert TrainingRecord.from_json(earlier) == record
 
 
 def stored_record(path, rows):

@@ -20,6 +20,7 @@ from qacg_models.training import resolve_options as resolving, train
 from qacg_models.training.resolve_options import choose_start, resolve_options
 from qacg_models.training.run import plan
 from qacg_models.training.trainer import AspectTrainer, label_offsets
+from safetensors.torch import load_file
 from untrained import write_model
 
 GERMAN = ("Das Zimmer war großartig, aber die Bedienung langsam.", "Leider war das Frühstück kalt und das Bett hart.")
@@ -245,6 +246,33 @@ def test_train_from_minilm_uses_the_package(package, small_data, tmp_path):
     assert words[0] == words[1]
     assert PACKAGED["minilm"].module not in sys.modules
     assert located("./minilm").as_posix() == "minilm", "a folder of that name"
+
+
+@pytest.mark.parametrize(
+    ("names", "order", "note"),
+    [
+        (["negative", "none", "positive"], [1, 2, 0], None),
+        (["None", "Positive", "Negative"], [0, 1, 2], None),
+        (["1 star", "2 stars", "3 stars"], [0, 1, 2], "1 star as None, 2 stars as Positive, 3 stars as Negative"),
+        (None, [0, 1, 2], "LABEL_0 as None, LABEL_1 as Positive, LABEL_2 as Negative"),
+        (["negative", "Negative", "none"], [0, 1, 2], "negative as None, Negative as Positive, none as Negative"),
+    ],
+)
+def test_classifier_of_a_checkpoint_is_mapped_by_label_names(dataset, tmp_path, names, order, note):
+    checkpoint = write_model(tmp_path / "checkpoint", kind="bert")
+    config = json.loads((checkpoint / "config.json").read_text())
+    for field, value in {"id2label": dict(enumerate(names or [])), "label2id": None}.items():
+        config.pop(field, None)
+        config |= {field: value} if names and value else {}
+    (checkpoint / "config.json").write_text(json.dumps(config | ({} if names else {"num_labels": 3})))
+    options, said = TrainingOptions(from_checkpoint=str(checkpoint), max_steps=1, learning_rate=1e-9, max_length=48), []
+    found = train(dataset, tmp_path / "m", options, say=said.append).model.classifier
+    stored = load_file(checkpoint / "model.safetensors")
+    torch.testing.assert_close(found.weight, stored["classifier.weight"][order], atol=1e-6, rtol=0)
+    torch.testing.assert_close(found.bias, stored["classifier.bias"][order], atol=1e-6, rtol=0)
+    notes = [line for line in said if line.startswith("classifier: ")]
+    start = "classifier: the labels of the checkpoint differ, and are used by position: "
+    assert notes == ([] if note is None else [start + note])
 
 
 def test_learning_rate_follows_the_checkpoint_width(package, small_data):

@@ -6,7 +6,7 @@ import torch
 from parity import strengthen
 from qacg_models.data.data_warnings import DataWarning
 from qacg_models.data.options import DataOptions
-from qacg_models.data.task import SENTIHOOD, Task
+from qacg_models.data.task import Task
 from qacg_models.data.tokenization import train_tokenizer
 from qacg_models.metrics import METRIC_CLASSES
 from qacg_models.models.auto import BACKBONES, load_class
@@ -34,8 +34,8 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
         reading: data options; None: the defaults.
         **options: training options.
     """
-    targets = ("location - 1", "location - 2") if task == SENTIHOOD else ("",)
-    contexts = [task.context(target, aspect) for target in targets for aspect in task.aspects]
+    targets = ("location - 1", "location - 2") if task.has_targets else ("",)
+    contexts = list(task.contexts(targets))
     chosen = TrainingOptions(model=kind, **options).resolved()
     tokenizer = train_tokenizer([*TEXTS, *contexts] * 2, vocab_size=300)
     sizes = {
@@ -55,17 +55,17 @@ def write_model(folder, task=OWN, kind="qacg-bert", layers=2, heads=2, fields=No
     strengthen(model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     resolved = replace(chosen, attention=options.get("attention", "fused"))
-    write_record(folder / RECORD_NAME, record_of(task, contexts, resolved, reading))
+    write_record(folder / RECORD_NAME, record_of(task, targets, resolved, reading))
     return folder
 
 
-def record_of(task, contexts, options, reading=None):
+def record_of(task, targets, options, reading=None):
     """Makes a training record with a value in every field; all metrics are 0.5."""
     figures = {name: 0.5 for name in METRIC_CLASSES[task.metrics].TITLES} | {"undefined": []}
     coin = {split: METRIC_CLASSES[task.metrics].from_json(figures) for split in ("dev", "test")}
     return TrainingRecord(
         task=task,
-        contexts=tuple(contexts),
+        targets=tuple(targets),
         max_length=48,
         options=replace(options, threads=1),
         data_options=reading or DataOptions(),

@@ -12,7 +12,7 @@
 | lines of a text file, items of a JSON array | `lines.py` |
 | conversion of records of your own tables to examples; detection of their labels and aspects | `records.py` |
 | unusable rows: counts, or an error that lists the rows | `row_problems.py` |
-| columns of pandas DataFrames | `frames.py` |
+| columns of pandas DataFrames; the text of a cell of any table | `frames.py`, `cell_text.py` |
 | texts to predict | `requests.py` |
 | options for reading data | `options.py` |
 | reading a data set, its splits and their overlap | `dataset.py` |
@@ -27,7 +27,6 @@ from qacg_models.data.data_warnings import DataWarning, evaluation_warnings, tra
 from qacg_models.data.dataset import (
     Dataset,
     check_contexts,
-    context_names,
     count_overlap,
     describe,
     describe_examples,
@@ -50,7 +49,6 @@ __all__ = [
     "Example",
     "ExampleTable",
     "check_contexts",
-    "context_names",
     "count_overlap",
     "describe",
     "describe_examples",

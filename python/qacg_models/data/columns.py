@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qacg_models.data.cell_text import cell_text
 from qacg_models.data.csv_rows import csv_rows, fitting_rows
 from qacg_models.data.delimiters import AUTO, DELIMITERS, QUOTING, find_delimiter, shown_delimiter
 from qacg_models.data.encodings import UTF_8, checked_encoding
 from qacg_models.data.example import DataError, ReadingWarning
 from qacg_models.data.lines import json_items, json_lines, numbered_lines
 from qacg_models.data.sentihood_tsv import COLUMNS as SENTIHOOD_COLUMNS
-from qacg_models.data.tables import excel_rows, parquet_rows, plain_cell
+from qacg_models.data.tables import excel_rows, parquet_rows
 from qacg_models.errors import InputError
 from qacg_models.utils.plain_text import unescape_formula
 
@@ -220,23 +221,11 @@ def _is_missing(value: object) -> bool:
 
 
 def _text(path: Path, line: int, name: str, value: object) -> str:
-    """Returns a cell as text; an empty text for a blank cell, None or NaN.
-
-    Finite numbers are accepted, so that 1, 1.0 and "1" are the same id or label. Booleans are the texts "True" and
-    "False", which pandas writes to a CSV.
-
-    Raises:
-        DataError: the cell has another type, or is infinite.
-    """
-    if isinstance(value, str):
-        return value if value.strip() else ""
-    if _is_missing(value):
-        return ""
-    if not isinstance(value, int | float):  # a bool is an int
-        raise DataError(path, line, f"{name!r}: expected a text, a finite number or a boolean, got {value!r}")
-    if isinstance(value, float) and math.isinf(value):
-        raise DataError(path, line, f"{name!r}: expected a text or a finite number, got {value}")
-    return str(plain_cell(value))
+    """Returns a cell as text (`cell_text`); raises DataError for a cell that is no text, number or boolean."""
+    try:
+        return cell_text(value)
+    except TypeError as error:
+        raise DataError(path, line, f"{name!r}: {error}") from None
 
 
 def _csv_records(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:

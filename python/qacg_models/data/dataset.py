@@ -45,9 +45,8 @@ class Dataset:
         task: labels and aspects.
         splits: rows by split name, in the order of SPLITS; the rows of a split are in file order.
         files: the files of each split.
-        contexts: context names; the position is the context id. A task with targets has a context for each target and
-            aspect; other tasks have one for each aspect. Targets are those of the training files or, if no training
-            file was read, of all files. They are in natural order (2 before 10), aspects in the task's order.
+        targets: the targets of the training files or, if no training file was read, of all files, in natural order (2
+            before 10); ("",) for a task without targets.
         overlap: for each pair of splits, the number of distinct sentences that both contain, ignoring case and repeated
             spaces.
         sources: the folder or files passed to `load_data`.
@@ -64,7 +63,7 @@ class Dataset:
     task: Task
     splits: dict[str, Sequence[Example]]
     files: dict[str, tuple[Path, ...]]
-    contexts: tuple[str, ...]
+    targets: tuple[str, ...]
     overlap: dict[tuple[str, str], int]
     sources: tuple[Path, ...]
     options: DataOptions
@@ -72,6 +71,11 @@ class Dataset:
     skipped: tuple[str, ...] = ()
     dev_origin: str = ""
     indices: Mapping[str, Sequence[object]] = field(default_factory=dict)
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Context names, one for each target with each aspect; the position is the context id."""
+        return self.task.contexts(self.targets)
 
     @cached_property
     def warnings(self) -> tuple[DataWarning, ...]:
@@ -141,7 +145,7 @@ def load_data(
         raise DataError(sources[0], None, f"expected at least one of the splits {', '.join(splits)}, got none")
     if task is None:
         task = data_format.task or _discovered(data_format, next(iter(files.values())), options, divided)
-    tables, contexts, left_out = _read_tables(data_format, files, task, options, divided)
+    tables, targets, left_out = _read_tables(data_format, files, task, options, divided)
     _check_marks({split: table for split, table in tables.items() if not (divided and split == "train")}, files)
     rows: dict[str, Sequence[Example]] = {**tables}
     notes, dev_origin = [*_notes(data_format, task, files), *left_out], ""
@@ -156,7 +160,7 @@ def load_data(
         task,
         rows,
         {split: files[split] for split in kept},
-        contexts,
+        targets,
         count_overlap(rows),
         sources,
         options,
@@ -212,14 +216,10 @@ def skipped_notes(skipped: Iterable[RowProblems]) -> list[str]:
     ]
 
 
-def context_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
-    """Returns the context names, one for each target in the splits with each aspect of the task.
-
-    Targets are in natural order (2 before 10), aspects in the task's order.
-    """
+def target_names(splits: Iterable[Sequence[Example]], task: Task) -> tuple[str, ...]:
+    """Returns the targets in the splits, in natural order (2 before 10); ("",) for a task without targets."""
     found = {target for rows in splits for (target,) in distinct(rows, "target")} if task.has_targets else {""}
-    targets = sorted(found, key=natural_key)
-    return tuple(task.context(target, aspect) for target in targets for aspect in task.aspects)
+    return tuple(sorted(found, key=natural_key))
 
 
 def check_contexts(rows: Sequence[Example], contexts: Sequence[str], path: Path | str) -> None:
@@ -319,9 +319,9 @@ def _files(sources: tuple[Path, ...], data_format: Format) -> dict[str, tuple[Pa
 def _read_tables(
     data_format: Format, files: dict[str, tuple[Path, ...]], task: Task, options: DataOptions, divided: bool
 ) -> tuple[dict[str, ExampleTable], tuple[str, ...], tuple[str, ...]]:
-    """Returns the rows of each split, the contexts, and a line for each file with skipped rows.
+    """Returns the rows of each split, the targets, and a line for each file with skipped rows.
 
-    The contexts are those of the training files. If `divided`, rows that the column `split` marks as dev or test are
+    The targets are those of the training files. If `divided`, rows that the column `split` marks as dev or test are
     left out.
     """
     names = options.columns()
@@ -329,14 +329,14 @@ def _read_tables(
     tables = {
         split: ExampleTable(_examples(data_format, parts, task, names, skipped)) for split, parts in files.items()
     }
-    contexts = context_names(_training_tables(tables, divided), task)
+    targets = target_names(_training_tables(tables, divided), task)
     for split, parts in files.items():
-        check_contexts(tables[split], contexts, ", ".join(map(str, parts)))
-    return tables, contexts, tuple(skipped_notes(skipped.values()))
+        check_contexts(tables[split], task.contexts(targets), ", ".join(map(str, parts)))
+    return tables, targets, tuple(skipped_notes(skipped.values()))
 
 
 def _training_tables(tables: dict[str, ExampleTable], divided: bool) -> list[ExampleTable]:
-    """Returns the tables that define the contexts (`_read_tables`); all tables if none has training rows."""
+    """Returns the tables that define the targets (`_read_tables`); all tables if none has training rows."""
     if "train" not in tables:
         return [*tables.values()]
     rows = tables["train"]

@@ -1,12 +1,11 @@
-"""Columns of pandas DataFrames and Series as lists, without importing pandas unless a DataFrame is created."""
+"""Columns of pandas DataFrames and Series as lists of texts, without importing pandas unless a DataFrame is created."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from numbers import Real
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from qacg_models.data.cell_text import cell_text
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import counted
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ON_EMPTY = ("raise", "skip")
-TO_PANDAS = "Convert polars and Arrow frames with to_pandas()."  # advice of an error
+TO_PANDAS = "Convert tables of polars, Arrow and datasets with to_pandas()."  # advice of an error
 LISTED = 10  # maximum number of rows in an error message
 
 
@@ -39,22 +38,42 @@ def shown_type(value: object) -> str:
     return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
 
 
-def cells(values: Any) -> list:
-    """Returns the values of a column as Python objects, with None for missing values.
+def items(argument: str, values: Any, expected: str = "a sequence, a Series or an array") -> list:
+    """Returns the items of a sequence, a Series or another array.
 
-    Missing values are NaN, None, NA and NaT in a Series, and NaN and None in other sequences. If all other values of a
-    Series are floats without a fraction, they become ints: pandas stores integers as floats if a value is missing.
+    Args:
+        argument: name of the user's argument, for the error.
+        values: the sequence; a text is none.
+        expected: names of the supported types, for the error.
+
+    Raises:
+        TypeError: `values` has another type, such as a frame of polars or Arrow.
     """
-    if is_series(values):
-        found = values.astype(object).where(values.notna(), None).tolist()
-        if all(cell is None or (isinstance(cell, float) and cell.is_integer()) for cell in found):
-            return [None if cell is None else int(cell) for cell in found]
-        return found
-    return [None if _is_nan(value) else value for value in values]
+    is_array = hasattr(values, "__array__") and not hasattr(values, "columns")  # a column, not a table
+    if not (is_array or isinstance(values, Sequence)) or isinstance(values, str | bytes):
+        raise TypeError(f"{argument}: expected {expected}, got {shown_type(values)}. {TO_PANDAS}")
+    return list(values)
 
 
-def _is_nan(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, int) and math.isnan(value)  # NumPy's numbers are Real
+def texts_of(argument: str, cells: Iterable, index: Sequence | None = None) -> list[str]:
+    """Returns cells as texts, an empty text for a missing value (`cell_text`).
+
+    Args:
+        argument: the user's argument and, for a frame, the column, for the error.
+        cells: the cells.
+        index: labels of the cells in the error; None: their numbers from 0.
+
+    Raises:
+        TypeError: a cell is no text, number or boolean; the message has its value and its label in the index.
+    """
+    texts = []
+    for row, cell in enumerate(cells):
+        try:
+            texts.append(cell_text(cell))
+        except TypeError as error:
+            label = row if index is None else index[row]
+            raise TypeError(f"{argument}, index {label!r}: {error}. Convert such cells to texts.") from None
+    return texts
 
 
 def column_names(frame: Any) -> list:
@@ -62,8 +81,8 @@ def column_names(frame: Any) -> list:
     return list(frame.keys())
 
 
-def column(frame: Any, name: str, argument: str) -> list:
-    """Returns the cells of a column.
+def column(frame: Any, name: object, argument: str) -> list[str]:
+    """Returns the cells of a column as texts, an empty text for a missing value.
 
     Args:
         frame: a DataFrame or a mapping.
@@ -71,7 +90,7 @@ def column(frame: Any, name: str, argument: str) -> list:
         argument: the argument in which the user passed the name, for the error.
 
     Raises:
-        TypeError: `frame` is neither a DataFrame nor a mapping.
+        TypeError: `frame` is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
         InputError: there is no such column, or there are several.
     """
     if not is_frame(frame):
@@ -83,7 +102,9 @@ def column(frame: Any, name: str, argument: str) -> list:
     if names.count(name) != 1:
         found = f"{names.count(name)} of that name" if name in names else ", ".join(map(repr, names)) or "no columns"
         raise InputError(f"{argument}: expected one column {name!r} in the frame, got {found}. Pass {argument}=NAME.")
-    return cells(frame[name])
+    place = f"frame: column {name!r}"
+    cells = items(place, frame[name])
+    return texts_of(place, cells, index_of(frame, len(cells)))
 
 
 def index_of(values: Any, count: int) -> list:
@@ -92,13 +113,8 @@ def index_of(values: Any, count: int) -> list:
     return values.index.tolist() if has_index else list(range(count))
 
 
-def is_empty(cell: object) -> bool:
-    """Whether a cell has no content: None, an empty text, or white space only."""
-    return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
 def check_empty(
-    columns: Mapping[str, Sequence],
+    columns: Mapping[str, Sequence[str]],
     on_empty: str,
     index: Sequence | None = None,
     advice: str = "Fill in these cells, or pass on_empty='skip'.",
@@ -106,7 +122,7 @@ def check_empty(
     """Returns the numbers (from 0) of the rows without an empty cell.
 
     Args:
-        columns: cells by column name; all columns have the same length.
+        columns: texts by column name, empty for missing values; all columns have the same length.
         on_empty: "raise": an empty cell is an error; "skip": rows with an empty cell are left out.
         index: labels of the rows in the error; None: their numbers from 0.
         advice: last sentence of the error.
@@ -125,7 +141,7 @@ def check_empty(
     empty: dict[int, str] = {}
     for name, values in columns.items():
         for row, cell in enumerate(values):
-            if is_empty(cell):
+            if not cell:
                 empty.setdefault(row, name)
     if empty and on_empty == "raise":
         rows = sorted(empty)

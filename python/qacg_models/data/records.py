@@ -69,13 +69,13 @@ def examples_of(records: Iterable[Record], path: Path, task: Task, columns: Colu
     latest: dict[bytes, tuple[str, int]] = {}  # by text and target: the newest id, and a bit for each of its aspects
     for line, record in records:
         text, aspect, label = record[columns.text], record[columns.aspect], record[columns.label]
-        target = record[columns.target] if columns.target else ""
+        target = "" if columns.target is None else record[columns.target]
         if aspect not in numbers:
             advice = f"; {_NOT_WIDE}"
             reason = f"aspect: expected one of {', '.join(task.aspects)}, got {aspect!r}"
             raise DataError(path, line, reason + (advice if columns.wide else ""))
         index = class_index(label, task, path, line)
-        if columns.id:
+        if columns.id is not None:
             group = record[columns.id]
         else:
             key = text_digest(f"{target}\n{text}")
@@ -136,7 +136,9 @@ def discover(
         reason = f"labels: expected at least 2, got {len(names)} ({', '.join(names)})"
         raise DataError(path, None, f"{reason}; add training rows with another label")
     candidates = [name for name in names if name.strip().casefold() == "none"]
-    absent = absent_label or min(candidates, key=lambda name: name != "none", default=None)
+    absent = absent_label
+    if absent is None:
+        absent = min(candidates, key=lambda name: name != "none", default=None)
     if absent is not None and absent not in names:
         raise InputError(f"absent_label: expected one of {', '.join(names)}, got {absent!r}")
     if absent is not None:

@@ -95,7 +95,7 @@ def read_requests(
         names = columns.names()
         rows = records(path, columns, f".{data_format}", others)
         for line, record in filled(rows, path, columns, skipped, keep=True):
-            own = (record[name] if name else None for name in (columns.id, columns.target, columns.aspect))
+            own = (None if name is None else record[name] for name in (columns.id, columns.target, columns.aspect))
             more = {name: value for name, value in record.items() if name not in names} if others else None
             empty = not all([record[name] for name in names])
             request = Request(line, record[columns.text], *own, more, empty)

@@ -1,6 +1,9 @@
 """A task: its labels, aspects, context names and metrics."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from qacg_models.errors import InputError
 
@@ -43,11 +46,34 @@ class Task:
             raise InputError(f"metrics: expected one of {', '.join(METRICS)}, got {self.metrics!r}")
 
     def context(self, target: str, aspect: str) -> str:
-        """Returns the name of a context: "target - aspect" if the task has targets, else the aspect."""
-        return f"{target} - {aspect}" if self.has_targets else aspect
+        """Returns the name of a context: "target - aspect" if the task has targets, else the aspect.
+
+        Every pair has its own name. If "size" is an aspect too, the aspect "room - size" is in quotation marks, as in
+        `hotel - "room - size"`, because `hotel - room` can also be a target.
+        """
+        return f"{target} - {self._names.get(aspect, aspect)}" if self.has_targets else aspect
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The aspects as they are written after a target."""
+
+        def name(aspect: str) -> str:
+            others = (other for other in self.aspects if other != aspect)
+            ambiguous = '"' in aspect or any(f"- {aspect}".endswith(f" - {other}") for other in others)
+            return json.dumps(aspect, ensure_ascii=False) if ambiguous else aspect
+
+        return {aspect: name(aspect) for aspect in self.aspects}
+
+    def contexts(self, targets: Iterable[str]) -> tuple[str, ...]:
+        """Returns the names of the contexts of targets, in the order of their ids; aspects vary fastest.
+
+        Args:
+            targets: names of the targets; ("",) for a task without targets.
+        """
+        return tuple(self.context(target, aspect) for target in targets for aspect in self.aspects)
 
     def split_context(self, context: str) -> tuple[str, str]:
-        """Returns target (empty if the task has none) and aspect of a context name.
+        """Returns target (empty if the task has none) and aspect of a context name in a published format.
 
         Raises:
             ValueError: the name does not end in an aspect of the task, or has no target although the task has targets.

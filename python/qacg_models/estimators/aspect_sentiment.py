@@ -13,19 +13,8 @@ from typing import Any
 
 from typing_extensions import Self
 
-from qacg_models.data.frames import (
-    TO_PANDAS,
-    cells,
-    check_empty,
-    column,
-    data_frame,
-    index_of,
-    is_frame,
-    is_series,
-    shown_type,
-)
+from qacg_models.data.frames import check_empty, column, data_frame, index_of, is_frame, is_series, items, texts_of
 from qacg_models.data.options import DataOptions
-from qacg_models.data.tables import plain_cell
 from qacg_models.errors import InputError
 from qacg_models.estimators.memory_data import FRAME_OPTIONS, data_options, frames_as_data, labelled_rows
 from qacg_models.inference.aspect_predictor import AspectPrediction, AspectPredictor
@@ -102,7 +91,8 @@ class AspectSentiment(AspectPredictor):
             The trained model, ready to predict.
 
         Raises:
-            TypeError: a frame is neither a DataFrame nor a mapping, or an option is unknown or applies to files only.
+            TypeError: a frame is neither a DataFrame nor a mapping, a cell is no text, number or boolean, or an option
+                is unknown or applies to files only.
             InputError: a column is missing, a cell is empty and `on_empty` is "raise", `output` exists, or the options
                 or the data cannot be used.
         """
@@ -201,11 +191,13 @@ class AspectSentiment(AspectPredictor):
             For other inputs: the same lists as from `ask(texts)`, and an empty list for a skipped text.
 
         Raises:
-            TypeError: an argument has the wrong type.
+            TypeError: an argument has the wrong type, or a cell is no text, number or boolean.
             InputError: a text, a column or another argument cannot be used, and the message names it; or pandas is not
                 installed.
         """
         framed = is_frame(texts)
+        if not framed and not isinstance(texts, str):
+            cells = items("texts", texts, "a pandas DataFrame or Series, a sequence of texts or a text")
         if not framed and (names := [name for name in (text, aspect, target) if name is not None]):
             raise InputError(
                 "text, aspect, target: expected no column names for texts without columns, got"
@@ -217,17 +209,17 @@ class AspectSentiment(AspectPredictor):
         if isinstance(texts, str):
             return self(texts, aspects, targets, batch_size, by)
         column_names = self._column_names(text, aspect, target) if framed else {"text": "text"}
-        columns = {
-            argument: column(texts, name, argument) if framed else cells(_sequence(texts))
-            for argument, name in column_names.items()
-        }
+        if framed:
+            columns = {argument: column(texts, name, argument) for argument, name in column_names.items()}
+        else:
+            columns = {"text": texts_of("texts", cells, index_of(texts, len(cells)))}
         index = index_of(texts, len(columns["text"]))
         kept = check_empty({column_names[argument]: values for argument, values in columns.items()}, on_empty, index)
         questions = self.questions(aspects, targets)
         found: list[list[AspectPrediction]] = [[] for _ in index]
         asked = []
         for row in kept:
-            values = {name: _as_text(name, cells_of_name[row]) for name, cells_of_name in columns.items()}
+            values = {name: texts_of_name[row] for name, texts_of_name in columns.items()}
             rows = questions.rows(values["text"], target=values.get("target"), aspect=values.get("aspect"))
             asked.append(rows)
         for row, answers in zip(kept, self.predict_texts(asked, batch_size, by)):
@@ -239,7 +231,8 @@ class AspectSentiment(AspectPredictor):
 
     def _column_names(self, text: str | None, aspect: str | None, target: str | None) -> dict[str, str]:
         """Returns the names of the columns to read, by "text", "aspect" and "target"."""
-        given = {"text": text or self.trained.data_options.text_column, "aspect": aspect, "target": target}
+        text = self.trained.data_options.text_column if text is None else text
+        given = {"text": text, "aspect": aspect, "target": target}
         if target is not None and not self.trained.task.has_targets:
             raise InputError(f"target: expected none, because this model has no targets, got {target}. Omit it.")
         return {argument: name for argument, name in given.items() if name is not None}
@@ -248,7 +241,7 @@ class AspectSentiment(AspectPredictor):
         self,
         found: list[list[AspectPrediction]],
         texts: Any,
-        columns: dict[str, list],
+        columns: dict[str, list[str]],
         asked: dict[int, int] | None,
     ) -> Any:
         """Returns the predictions as a DataFrame.
@@ -256,7 +249,7 @@ class AspectSentiment(AspectPredictor):
         Args:
             found: the predictions of each text; empty for a skipped text.
             texts: the user's frame or Series, whose index the predictions have.
-            columns: cells of the texts, by "text", "aspect" and "target", for the rows of skipped texts.
+            columns: the user's columns, by "text", "aspect" and "target", for the rows of skipped texts.
             asked: for predictions by sentence: the number of contexts for which a text is predicted, by position of the
                 text in `texts`; skipped texts have no entry. None for other predictions.
         """
@@ -304,13 +297,14 @@ class AspectSentiment(AspectPredictor):
             The metrics of the task on which the model was trained.
 
         Raises:
-            TypeError: `frame` is neither a DataFrame nor a mapping.
+            TypeError: `frame` is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
             InputError: a column is missing, a cell is empty and `on_empty` is "raise", or the model does not have a
                 label or an aspect of the rows.
             ValueError: the metrics require each aspect once for every text, and a text lacks or repeats one.
         """
         given = {"text_column": text, "aspect_column": aspect, "label_column": label}
-        options = self.trained.data_options.overridden({name: value for name, value in given.items() if value})
+        given = {name: value for name, value in given.items() if value is not None}
+        options = self.trained.data_options.overridden(given)
         return self.trained.evaluate(labelled_rows(self.trained, frame, options, on_empty))
 
     def save_pretrained(self, folder: Path | str) -> None:
@@ -379,21 +373,3 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             raise TypeError(f"{name}: expected an option of qacg train, got an unknown one. Available: {known}.")
     of_training = {name: value for name, value in options.items() if name in training}
     return of_training, {name: value for name, value in options.items() if name in reading}
-
-
-def _sequence(texts: Any) -> Any:
-    if is_series(texts) or (isinstance(texts, Sequence) and not isinstance(texts, bytes)):
-        return texts
-    if hasattr(texts, "__array__") and hasattr(texts, "tolist"):
-        return texts.tolist()
-    raise TypeError(
-        "texts: expected a pandas DataFrame or Series, a sequence of texts or a text, got"
-        f" {shown_type(texts)}. {TO_PANDAS}"
-    )
-
-
-def _as_text(argument: str, value: object) -> str:
-    """Returns a text, a number (1.0 as 1) or a boolean as text; raises TypeError for other types."""
-    if not isinstance(value, str | int | float):  # a bool is an int
-        raise TypeError(f"{argument}: expected a text, a number or a boolean, got {type(value).__name__}.")
-    return str(plain_cell(value))

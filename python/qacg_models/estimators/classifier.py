@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from qacg_models.data import Example
-from qacg_models.data.frames import cells, check_empty, column, index_of, is_frame
+from qacg_models.data.frames import check_empty, column, index_of, is_frame, items, texts_of
 from qacg_models.errors import InputError
 from qacg_models.estimators.aspect_sentiment import AspectSentiment
 
@@ -81,9 +81,10 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
             The estimator itself.
 
         Raises:
-            TypeError: an option is unknown or applies to files only, or `options` is no mapping.
-            InputError: y is None or not as long as X, X has an unsupported form, a cell is empty, or the options or the
-                data cannot be used.
+            TypeError: X is neither a DataFrame, a mapping nor a sequence; a cell or label is no text, number or
+                boolean; an option is unknown or applies to files only; or `options` is no mapping.
+            InputError: y is None or not as long as X, X has rows that are no pairs, a cell is empty, or the options or
+                the data cannot be used.
         """
         if y is None:
             raise InputError("y: expected labels, got None. This estimator requires y to be passed.")
@@ -93,12 +94,14 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
         labels = np.asarray(y)
         if labels.shape != (len(texts),):
             raise InputError(f"y: expected {len(texts)} labels, one for each row of X, got the shape {labels.shape}.")
-        check_empty({"y": cells(y)}, "raise", advice=_ADVICE)
-        frame = {"text": texts, "aspect": aspects, "label": [str(one) for one in labels.tolist()]}
+        names = texts_of("y", labels)
+        check_empty({"y": names}, "raise", advice=_ADVICE)
+        classes = np.unique(labels)
+        frame = {"text": texts, "aspect": aspects, "label": names}
         options = {"seed": self.random_state, **(self.options or {})}
         say = print if self.verbose else _ignore  # `_ignore` also hides the progress bar
         self.sentiment_ = AspectSentiment.fit(frame, start=self.start, say=say, **options)
-        self.classes_ = np.unique(labels)
+        self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -112,7 +115,8 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             NotFittedError: `fit` has not been called.
-            InputError: X has an unsupported form, a cell is empty, or an aspect was not in the training rows.
+            TypeError: X is neither a DataFrame, a mapping nor a sequence, or a cell is no text, number or boolean.
+            InputError: X has rows that are no pairs, a cell is empty, or an aspect was not in the training rows.
         """
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
@@ -128,35 +132,37 @@ class AspectSentimentClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             NotFittedError: `fit` has not been called.
-            InputError: X has an unsupported form, a cell is empty, or an aspect was not in the training rows.
+            TypeError: X is neither a DataFrame, a mapping nor a sequence, or a cell is no text, number or boolean.
+            InputError: X has rows that are no pairs, a cell is empty, or an aspect was not in the training rows.
         """
         check_is_fitted(self)
         questions = self.sentiment_.questions()
         rows: list[Example] = []
         for text, aspect in zip(*self._pairs(X)):
             rows += questions.rows(text, aspect=aspect)
-        names = [str(one) for one in self.classes_.tolist()]
+        names = texts_of("classes_", self.classes_)
         found = [[one.probabilities[name] for name in names] for one in self.sentiment_.predict_rows(rows)]
         return np.array(found).reshape(len(rows), len(names))
 
     def _pairs(self, X: Any) -> tuple[list[str], list[str]]:
-        """Returns the texts and the aspects of X as str; raises InputError for an unsupported form or empty cell."""
+        """Returns the texts and the aspects of X; raises TypeError or InputError for an unsupported form or cell."""
         if is_frame(X):
             found = {name: column(X, getattr(self, name), name) for name in ("text", "aspect")}
         else:
-            rows = X.tolist() if hasattr(X, "__array__") else X
-            if isinstance(rows, str) or not isinstance(rows, Sequence) or any(not _is_pair(row) for row in rows):
+            rows = items("X", X, "a pandas DataFrame, a mapping, or a sequence of pairs of text and aspect")
+            if any(not _is_pair(row) for row in rows):
                 raise InputError(
                     "X: expected a DataFrame, a mapping, or a sequence of pairs of text and aspect, got another value"
                     f" of type {type(X).__name__}."
                 )
-            found = {name: cells([row[place] for row in rows]) for place, name in enumerate(("text", "aspect"))}
+            places = {"text": 0, "aspect": 1}
+            found = {name: texts_of(f"X: {name}", [row[place] for row in rows]) for name, place in places.items()}
         check_empty(found, "raise", index_of(X, len(found["text"])), _ADVICE)
-        return [str(one) for one in found["text"]], [str(one) for one in found["aspect"]]
+        return found["text"], found["aspect"]
 
 
 def _is_pair(row: object) -> bool:
-    return isinstance(row, Sequence) and not isinstance(row, str) and len(row) == 2
+    return isinstance(row, Sequence | np.ndarray) and not isinstance(row, str | bytes) and len(row) == 2
 
 
 def _ignore(line: str) -> None:

@@ -36,7 +36,7 @@ def frames_as_data(
         say: called with a line for each split of which rows are skipped.
 
     Raises:
-        TypeError: a frame is neither a DataFrame nor a mapping.
+        TypeError: a frame is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
         InputError: a column is missing, `on_empty` has another value, a cell is empty and `on_empty` is "raise", no row
             is left, or the data cannot be used.
     """
@@ -68,7 +68,7 @@ def labelled_rows(trained: TrainedModel, frame: Any, options: DataOptions, on_em
             skips only its aspect, not the row.
 
     Raises:
-        TypeError: `frame` is neither a DataFrame nor a mapping.
+        TypeError: `frame` is neither a DataFrame nor a mapping, or a cell is no text, number or boolean.
         InputError: a column is missing, `on_empty` has another value, a cell is empty and `on_empty` is "raise", no row
             is left, or the model does not have a label or an aspect of the rows.
     """
@@ -115,12 +115,12 @@ def _write(frame: Any, path: Path, split: str, options: DataOptions, on_empty: s
     with path.open("w", encoding="utf-8") as handle:
         for row in range(count):
             record = {name: values[row] for name, values in columns.items()} if row in kept else None
-            handle.write("\n" if record is None else json.dumps(record, ensure_ascii=False, default=str) + "\n")
+            handle.write("\n" if record is None else json.dumps(record, ensure_ascii=False) + "\n")
     return index
 
 
-def _columns(frame: Any, options: DataOptions) -> dict[str, list]:
-    """Returns the cells of the columns that are read, by name, including a column `split`."""
+def _columns(frame: Any, options: DataOptions) -> dict[str, list[str]]:
+    """Returns the columns that are read, by name, including a column `split`."""
     names = options.columns()
     arguments = {"text": names.text, "id_column": names.id, "target_column": names.target}
     if not options.is_wide:

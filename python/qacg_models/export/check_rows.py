@@ -30,7 +30,7 @@ def rows_of_file(
     """
     options = trained.data_options
     reading = replace(options.columns(), quoting=quoting or options.quoting)
-    columns = reading.of_texts(text=text_column or options.text_column)
+    columns = reading.of_texts(text=options.text_column if text_column is None else text_column)
     texts = (request.text for request in read_requests(path, format_of(path), columns))
     return _examples(trained, texts)
 
@@ -84,6 +84,6 @@ def _rows_of_training(trained: TrainedModel, folder: Path) -> tuple[list[Example
 
 
 def _examples(trained: TrainedModel, texts: Iterable[str]) -> list[Example]:
-    known = Questions.of(trained.task, trained.contexts)
-    questions = replace(known, targets=known.known_targets)
+    targets = trained.record.targets
+    questions = Questions.of(trained.task, targets, targets=targets if trained.task.has_targets else None)
     return [row for text in texts for row in questions.rows(text)]

@@ -119,7 +119,7 @@ class AspectPredictor:
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the targets; an empty tuple for a model without targets."""
-        return self.questions().known_targets if self.trained.task.has_targets else ()
+        return self.trained.record.targets if self.trained.task.has_targets else ()
 
     def questions(self, aspects: Sequence[str] | None = None, targets: Sequence[str] | None = None) -> Questions:
         """Checks the names of aspects and targets, and returns them as `Questions`.
@@ -133,7 +133,7 @@ class AspectPredictor:
         Raises:
             TypeError, InputError: an argument is invalid; the message names it.
         """
-        return Questions.of(self.trained.task, self.trained.contexts, aspects, targets)
+        return Questions.of(self.trained.task, self.trained.record.targets, aspects, targets)
 
     def __call__(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qacg_models.data import Example
+from qacg_models.data.frames import items, texts_of
 from qacg_models.data.task import Task
 from qacg_models.data.tokenization import check_text
 from qacg_models.errors import InputError
@@ -20,7 +21,7 @@ class Questions:
     Attributes:
         task: labels and aspects of the model.
         aspects: the selected aspects; the argument `aspect` of `rows` overrides them.
-        known_targets: targets of the model's contexts; ("",) for a model without targets.
+        known_targets: targets of the model; ("",) for a model without targets.
         targets: the selected targets, which the argument `target` of `rows` overrides; None: the targets that occur in
             the text.
     """
@@ -34,7 +35,7 @@ class Questions:
     def of(
         cls,
         task: Task,
-        contexts: Sequence[str],
+        known_targets: Sequence[str],
         aspects: Sequence[str] | None = None,
         targets: Sequence[str] | None = None,
     ) -> Questions:
@@ -42,7 +43,7 @@ class Questions:
 
         Args:
             task: labels and aspects of the model.
-            contexts: names of the model's contexts.
+            known_targets: targets of the model; ("",) for a model without targets.
             aspects: names of aspects; None: all aspects of the model.
             targets: names of targets; None: for each text, the targets that occur in it. A model without targets
                 requires None.
@@ -52,7 +53,7 @@ class Questions:
             InputError: `aspects` or `targets` is empty, or has an unknown or repeated name; or `targets` is not None,
                 although the model has no targets.
         """
-        known = tuple(dict.fromkeys(task.split_context(context)[0] for context in contexts))
+        known = tuple(known_targets)
         if targets is not None and not task.has_targets:
             given = targets if isinstance(targets, str) else ", ".join(map(str, targets))
             raise InputError(f"targets: expected None, since the model has no targets, got {given}. Omit targets.")
@@ -126,7 +127,7 @@ class Questions:
 
 def _names(argument: str, names: Any, known: Sequence[str]) -> tuple[str, ...]:
     if hasattr(names, "__array__"):  # a Series, or the array of Series.unique
-        names = names.tolist()
+        names = texts_of(argument, items(argument, names))
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"{argument}: expected a sequence of names, got {names!r}")
     if not names or len(set(names)) < len(names):

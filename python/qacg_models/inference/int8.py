@@ -81,6 +81,8 @@ def load_quantizer() -> Callable[[nn.Module], None]:
     def quantize(layer: nn.Module) -> None:
         with quiet():
             quantize_(layer, config)
+        # For print(layer), torchao stores a method in the layer that pickle rejects.
+        vars(layer).pop("extra_repr", None)
 
     return quantize
 

@@ -19,7 +19,7 @@ def write_card(folder: Path, trained: TrainedModel) -> None:
 
 
 def _usage(trained: TrainedModel) -> str:
-    target, aspect = trained.task.split_context(trained.contexts[0])
+    target, aspect = trained.record.targets[0], trained.task.aspects[0]
     asked = f"aspects=[{aspect!r}]" + (f", targets=[{target!r}]" if trained.task.has_targets else "")
     return (
         "from qacg_models import AspectSentiment\n\n"

@@ -237,7 +237,7 @@ def load_trained(
         if not (folder / name).is_file():
             raise ModelFolderError(f"{folder}: expected a complete model, got a folder without {name}")
     kind = load_class(BACKBONES[record.options.model])
-    implementation = attention or record.options.attention
+    implementation = record.options.attention if attention is None else attention
     check_attention(kind, implementation)
     tokenizer = load_tokenizer(folder)
     try:

@@ -24,7 +24,8 @@ class PredictionError:
     Attributes:
         line: line number in the file.
         text: text of the row.
-        context: name of the context: "target - aspect" if the task has targets, else the aspect.
+        target: name of the target; empty if the task has no targets.
+        aspect: name of the aspect.
         label: the true label.
         predicted: the most probable label.
         confidence: probability of `predicted`.
@@ -32,7 +33,8 @@ class PredictionError:
 
     line: int
     text: str
-    context: str
+    target: str
+    aspect: str
     label: str
     predicted: str
     confidence: float
@@ -82,7 +84,8 @@ class Breakdown:
         for index in wrong[np.argsort(-confidence[wrong], kind="stable")][:ERRORS]:
             row = rows[int(index)]
             names = task.labels[gold[index]], task.labels[predicted[index]]
-            errors.append(PredictionError(row.line, row.sentence, row.context, *names, float(confidence[index])))
+            share = float(confidence[index])
+            errors.append(PredictionError(row.line, row.sentence, row.target, row.aspect, *names, share))
         return cls(task.labels, confusion, class_scores(confusion), by_aspect, tuple(errors), len(wrong))
 
     def label_cells(self) -> Cells:
@@ -106,11 +109,13 @@ class Breakdown:
 
     def error_cells(self) -> Cells:
         """Returns header and rows of the table of errors."""
+        target = ["target"] if any(one.target for one in self.errors) else []
+        names = [*target, "aspect", "label", "predicted"]
         rows = [
-            [str(one.line), one.text, one.context, one.label, one.predicted, f"{one.confidence:.2f}"]
+            [str(one.line), one.text, *(getattr(one, name) for name in names), f"{one.confidence:.2f}"]
             for one in self.errors
         ]
-        return ["line", "text", "aspect", "label", "predicted", "confidence"], rows
+        return ["line", "text", *names, "confidence"], rows
 
     def to_json(self) -> dict:
         """Returns the breakdown as JSON types, with NaN as None."""

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from qacg_kernels import __version__
 from qacg_models.errors import InputError
-from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.reporting.html_report import Section, page_html
 from qacg_models.reporting.summary_page import READING, STYLE
@@ -89,7 +88,7 @@ def page_facts(trained: TrainedModel) -> dict:
         "has_absent": task.has_absent,
         "has_targets": task.has_targets,
         "aspects": task.aspects,
-        "targets": Questions.of(task, trained.contexts).known_targets,
+        "targets": trained.record.targets,
         "contexts": trained.contexts,
         "context_standalone": getattr(trained.model.config, "context_standalone", False),
         "max_length": trained.record.max_length,

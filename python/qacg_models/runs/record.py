@@ -57,7 +57,7 @@ class TrainingRecord:
 
     Attributes:
         task: labels and aspects.
-        contexts: names of the contexts; the index is the context id.
+        targets: names of the targets; ("",) for a task without targets.
         max_length: maximum number of tokens of an input.
         options: options of training, from `resolve_options`.
         data_options: options with which the data was read.
@@ -88,7 +88,7 @@ class TrainingRecord:
     """
 
     task: Task
-    contexts: tuple[str, ...]
+    targets: tuple[str, ...]
     max_length: int
     options: TrainingOptions
     data_options: DataOptions
@@ -121,11 +121,10 @@ class TrainingRecord:
         shares, labels = len(self.label_shares), len(self.task.labels)
         if shares != labels:
             raise InputError(f"label_shares: expected {labels} shares, one for each label, got {shares}")
-        for context in self.contexts:
-            try:
-                self.task.split_context(context)
-            except ValueError as error:
-                raise InputError(f"contexts: {error}") from None
+        named = all(name.strip() for name in self.targets) and len({*self.targets}) == len(self.targets) > 0
+        if not (named if self.task.has_targets else self.targets == ("",)):
+            expected = "distinct names" if self.task.has_targets else "one empty name, since the task has no targets"
+            raise InputError(f"targets: expected {expected}, got {list(self.targets)}")
         if self.ended not in ENDS:
             raise InputError(f"ended: expected one of {', '.join(ENDS)}, got {self.ended!r}")
         if self.tfidf.keys() - self.metrics.keys():
@@ -140,6 +139,11 @@ class TrainingRecord:
                         f"confusion.{split}.{aspect}: expected {labels} rows of {labels} numbers, got rows of {lengths}"
                         " numbers"
                     )
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """Names of the contexts; the index is the context id."""
+        return self.task.contexts(self.targets)
 
     @property
     def has_selection(self) -> bool:
@@ -169,6 +173,10 @@ class TrainingRecord:
         if "task" not in given:
             raise InputError("lacks the field task")
         task = convert_json(Task, given["task"], "task")
+        if isinstance(contexts := given.get("contexts"), list) and all(isinstance(name, str) for name in contexts):
+            # An earlier version stored the names of contexts: for each target, one for every aspect.
+            first = task.context("", task.aspects[0])
+            given["targets"] = [name.removesuffix(first) for name in given.pop("contexts")[:: len(task.aspects)]]
 
         def metrics_of_task(value: object, path: str) -> Metrics:
             return METRIC_CLASSES[task.metrics].from_json(value, path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qacg_models.checkpoints.packaged import located
@@ -17,6 +18,7 @@ from qacg_models.runs.options import TrainingOptions
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from qacg_models.checkpoints.source import Source
     from qacg_models.configs.encoder import EncoderConfig
     from qacg_models.models.pretrained import EncoderPreTrainedModel
 
@@ -95,7 +97,7 @@ def begin_model(
     if options.context_start == "names" and not from_names:
         say("aspects: their initial vectors come from the checkpoint, not from the names of the aspects")
     model, loading = kind.from_source(
-        source,
+        _with_labels(source, dataset.task.labels, say),
         overrides=NAMES_FIELDS | fields if from_names and entry.quasi_attention else fields,
         permissions=Permissions(ignore_mismatched_sizes=True),
         attn_implementation=options.attention,
@@ -119,6 +121,26 @@ def begin_model(
         _freeze(model, options, new_contexts and entry.contexts and not entry.adds_context)
         say(f"frozen: the embeddings of tokens, and layers 1 to {options.frozen_layers}")
     return model
+
+
+def _with_labels(source: Source, labels: Sequence[str], say: Callable[[str], None]) -> Source:
+    """Returns a checkpoint whose classifier has its rows in the order of `labels`, by their names without case.
+
+    A classifier with other labels is returned unchanged, and a note lists the pairs of old and new labels.
+    """
+    head = [name for name in ("classifier.weight", "classifier.bias") if name in source.tensors]
+    if not head or any(source.tensors[name].shape[:1] != (len(labels),) for name in head):
+        return source  # without a classifier, or with a new one
+    named = (source.fields or {}).get("id2label")
+    named = named if isinstance(named, dict) else {}
+    stored = [str(named.get(str(index), f"LABEL_{index}")) for index in range(len(labels))]
+    places = {name.casefold(): index for index, name in enumerate(stored)}
+    order = [places.get(label.casefold()) for label in labels]
+    if None in order or len({*order}) < len(order):
+        pairs = ", ".join(f"{old} as {new}" for old, new in zip(stored, labels))
+        say(f"classifier: the labels of the checkpoint differ, and are used by position: {pairs}")
+        return source
+    return replace(source, tensors=source.tensors | {name: source.tensors[name][order] for name in head})
 
 
 def _freeze(model: EncoderPreTrainedModel, options: TrainingOptions, new_contexts: bool) -> None:

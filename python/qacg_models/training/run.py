@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +60,7 @@ def train(
 
     During training, all files except TensorBoard's and the lock file are in the folder `output`.unfinished. At the end
     the model in it is renamed to `output`, so at any time `output` is absent, unchanged or complete. Under torchrun
-    every process must call this function.
+    every process must call this function. Threads of one process train one after another.
 
     Args:
         dataset: the data set; it has the splits train and dev, or train and test for the protocol "released". All
@@ -99,6 +101,18 @@ def selection_split(options: TrainingOptions) -> str:
     return "test" if options.protocol == "released" else "dev"
 
 
+# The seed, the random generators, the number of threads and the progress bars of libraries are those of the process.
+_TRAINING = threading.RLock()
+
+
+@contextmanager
+def _one_training() -> Iterator[None]:
+    """Makes a thread wait, inside the block or function, until no other thread of the process trains."""
+    with _TRAINING:
+        yield
+
+
+@_one_training()
 @hidden_library_bars()
 def train_locked(
     dataset: Dataset,
@@ -324,7 +338,7 @@ def _record(
     dataset, state = run.dataset, trainer.state
     return TrainingRecord(
         task=dataset.task,
-        contexts=dataset.contexts,
+        targets=dataset.targets,
         max_length=run.options.max_length,
         options=run.options,
         data_options=dataset.options,

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable("output", arguments.output)
     trained = load_trained(arguments.model)
     if arguments.data is None:
-        questions = Questions.of(trained.task, trained.contexts, arguments.aspects, arguments.targets)
+        questions = Questions.of(trained.task, trained.record.targets, arguments.aspects, arguments.targets)
         rows = [row for text in dict.fromkeys(arguments.text) for row in questions.rows(text)]
     else:
         rows = _rows(arguments, trained)

@@ -327,7 +327,9 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
         raise InputError(f"input: expected a file, because each of {processes} processes reads it, got -.")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
         arguments.input_format = "txt"
-    records = [f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column")]
+    records = [
+        f"{name}_column" for name in ("aspect", "target", "id") if getattr(arguments, f"{name}_column") is not None
+    ]
     data_format = arguments.input_format
     by_suffix = arguments.input is not None and (data_format, arguments.input.suffix.lower()) == ("auto", ".txt")
     lines_only = arguments.input is None or data_format == "txt" or by_suffix
@@ -342,7 +344,7 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
             f"{flag}: expected a table as --input, got lines of text, which have no columns. Omit --{flag}."
         )
     for name in ("aspect", "target"):
-        if getattr(arguments, f"{name}_column") and getattr(arguments, f"{name}s"):
+        if getattr(arguments, f"{name}_column") is not None and getattr(arguments, f"{name}s"):
             raise InputError(f"{name}s: expected either --{name}s or --{name}-column, got both. Omit one.")
 
 
@@ -386,14 +388,14 @@ def _table(bulk: BulkPrediction, requests: Iterator[Request]) -> str:
     from qacg_models.reporting.tables import text_table
 
     rows = []
+    names = ["target", "aspect", "label"] if bulk.ask.targets else ["aspect", "label"]
     for request in requests:
         for _, answer in bulk.predictions([request])[0]:
-            context = bulk.ask.trained.task.context(answer.target, answer.aspect)
             marks = [] if bulk.lines.min_confidence is None else [bulk.lines.certainty(answer)]
             shares = (f"{p:.3f}" for p in answer.probabilities.values())
-            rows.append([clipped(answer.text), context, answer.label, *marks, *shares])
+            rows.append([clipped(answer.text), *(getattr(answer, name) for name in names), *marks, *shares])
     least = bulk.lines.min_confidence
-    header = ["text", "aspect", "label", *([] if least is None else ["certainty"])]
+    header = ["text", *names, *([] if least is None else ["certainty"])]
     table = text_table([*header, *(f"p({label})" for label in bulk.ask.labels)], rows)
     return (
         table

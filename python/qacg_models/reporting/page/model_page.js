@@ -55,8 +55,10 @@ function rowsOf(text, aspects) {
     return new RegExp(`(?<!${word})${escaped}(?!${word})`, "iu").test(text);
   };
   const targets = facts.has_targets ? facts.targets.filter(named) : [""];
-  const context = (target, aspect) => (facts.has_targets ? `${target} - ${aspect}` : aspect);
-  return targets.flatMap((target) => aspects.map((aspect) => ({ target, aspect, context: context(target, aspect) })));
+  return targets.flatMap((target) => aspects.map((aspect) => {
+    const contextId = facts.targets.indexOf(target) * facts.aspects.length + facts.aspects.indexOf(aspect);
+    return { target, aspect, contextId, context: facts.contexts[contextId] };
+  }));
 }
 
 // The reason why a text has no prediction; empty if it has one.
@@ -132,8 +134,6 @@ async function predict(texts, aspects) {
       for (const row of one.rows) {
         const second = facts.context_standalone ? null : row.context;
         Object.assign(row, tokenizer.encode(one.text, second, facts.max_length));
-        row.contextId = facts.contexts.indexOf(row.context);
-        if (row.contextId < 0) throw new Error(`the model has no context ${row.context}`);
       }
       rows.push(...one.rows);
       cut += one.rows.some((row) => row.cut);
