@@ -101,9 +101,6 @@ def reasons_of_choice() -> dict[str, str]:
     """Returns, by dtype, why the kernels use the instruction set that `instruction_sets` names.
 
     Requires the library: `missing()` must be empty.
-
-    Raises:
-        ValueError: QACG_CPU_CAPABILITY is not the name of an instruction set.
     """
     return {name: why for name, (_, why) in _choices().items()}
 

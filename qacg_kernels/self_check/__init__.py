@@ -105,10 +105,6 @@ class Kernel:
 
         Returns:
             The results of the call, from the reference if the variant is wrong.
-
-        Raises:
-            ValueError: QACG_SELF_CHECK has an unknown value.
-            RuntimeError: the GPU reports an error, or the variant is wrong and QACG_SELF_CHECK is "strict".
         """
         mode = requested_mode()
         if mode == OFF:
@@ -214,11 +210,7 @@ class Kernel:
         return comparison.fault(), comparison.compared
 
     def _fall_back(self, variant: tuple, mode: str, problem: Problem, others: Others) -> Outputs:
-        """Runs the reference, and converts a forward's `row_max` and `row_sum` to the units of this backend.
-
-        Raises:
-            SelfCheckError: `mode` is STRICT.
-        """
+        """Runs the reference, and converts a forward's `row_max` and `row_sum` to the units of this backend."""
         if mode == STRICT:
             raise SelfCheckError(f"{_report(variant, _wrong[variant])}. {WAY_OUT}")
         reference = schema.python_kernels[REFERENCE]

@@ -1,6 +1,5 @@
 """The rates in documents are those of the records, counted by FLOP_CONVENTION, with the executed rate beside them."""
 
-import json
 import re
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from benchmarks.cases import BACKWARD, FORWARD, QUASI_ATTENTION_FLOPS, TILED_FLO
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PASSES = (FORWARD, BACKWARD)
-NOTES = ROOT / "qacg_kernels" / "backends" / "triton" / "NOTES.md"
 
 
 def rates(shape, mode, microseconds):
@@ -63,43 +61,3 @@ def test_h200_table_states_counted_and_executed_rates(shape, implementation, mod
     time = measured_times()[shape, implementation, mode]
     assert numbers[0] == pytest.approx(time, abs=0.6)
     assert numbers[1:] == pytest.approx(rates(shape, mode, time), abs=0.6)
-
-
-def noted_rates(name):
-    """The counted and executed rates of a line of the first table of Triton's NOTES.md, at head sizes 64 and 128."""
-    line = re.search(rf"^\| {name} \| (\d+) \((\d+)\) \| (\d+) \((\d+)\) \|$", NOTES.read_text(encoding="utf-8"), re.M)
-    numbers = list(map(int, line.groups()))
-    return {64: numbers[:2], 128: numbers[2:]}
-
-
-@pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("mode", PASSES)
-def test_triton_notes_state_the_measured_rates(mode, head_dim):
-    shape = Shape(4, 768 // head_dim, 4096, head_dim)
-    measured = rates(shape, mode, measured_times()[shape, "triton", mode])
-    assert noted_rates(mode)[head_dim] == pytest.approx(measured, abs=0.6)
-
-
-@pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("mode", PASSES)
-def test_triton_notes_state_the_predicted_rates(mode, head_dim):
-    shape = [4, 768 // head_dim, 4096, head_dim]
-    lines = (RESULTS / "static" / "sm_90.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [one for one in map(json.loads, lines) if (one.get("shape"), one.get("pass")) == (shape, mode)]
-    predicted = [found[0]["counted_tflops"], found[0]["executed_tflops"]]
-    assert noted_rates(f"{mode}, model")[head_dim] == predicted
-
-
-def test_cuda_notes_state_the_predicted_gate_sums():
-    section = (ROOT / "csrc" / "cuda" / "NOTES.md").read_text(encoding="utf-8").split("## The gradients of the gate")[1]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
-    shapes, now = rows[0][1:], next(row[1:] for row in rows if row[0] == "16, now")
-    stated = dict(zip(shapes, ([float(number) for number in cell.split(",")] for cell in now)))
-    lines = (RESULTS / "static" / "cuda_sm_90.jsonl").read_text(encoding="utf-8").splitlines()
-    predicted = {}
-    for one in map(json.loads, lines):
-        if "call" in one:
-            predicted.setdefault(str(Shape(*one["call"])), []).append(1e3 * one["predicted_ms"])
-    assert stated.keys() == predicted.keys()
-    for shape, times in predicted.items():
-        assert stated[shape] == pytest.approx(times, abs=0.06)

@@ -250,11 +250,7 @@ def parse(text: str) -> Table:
 
 
 def _parsed(kind: type, name: str, record: dict[str, object]) -> tuple:
-    """Returns the list `record[name]` as a tuple of objects of the dataclass `kind`.
-
-    Raises:
-        ValueError: a type or field is wrong; the message names the list and the index.
-    """
+    """Returns the list `record[name]` as a tuple of objects of the dataclass `kind`."""
     values = record[name]
     if not isinstance(values, list):
         raise ValueError(f"{name}: expected a list, got {type(values).__name__}")
@@ -404,20 +400,13 @@ def table_for(device: torch.device) -> Table:
 
     A tuned table that cannot be used is skipped with a warning that names the file. In a `trial`, the result is the
     table of that context.
-
-    Raises:
-        ValueError: there is no usable tuned table, and no shipped one fits the device.
     """
     return _on_trial[-1] if _on_trial else _found(device)[0]
 
 
 @constant_when_traced  # it reads files
 def longest_whole_rows(device: torch.device, kernel: str, bits: int, busy: bool) -> tuple[int, ...]:
-    """Returns the most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS.
-
-    Raises:
-        ValueError: no table fits the device (`table_for`).
-    """
+    """Returns the most keys that the single-tile kernel `kernel` supports, for each head size of HEAD_DIMS."""
     entries = table_for(device).by_key
     return tuple(entries[kernel, bits, head_dim, busy].block_n for head_dim in HEAD_DIMS)
 
@@ -435,11 +424,7 @@ def tuned_backends(device: torch.device, bits: int, head_dim: int, training: boo
 
 
 def source_of(device: torch.device) -> str:
-    """Returns a line that states where the tile sizes of a device come from, for `explain`; ignores a `trial`.
-
-    Raises:
-        ValueError: no table fits the device (`table_for`).
-    """
+    """Returns a line that states where the tile sizes of a device come from, for `explain`; ignores a `trial`."""
     return _found(device)[1]
 
 
