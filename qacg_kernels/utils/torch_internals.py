@@ -51,8 +51,9 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether a Python kernel may be called directly, because nothing observes the operator's call.
 
     Saves 28 us in inference and 100 us in a training step, because the dispatcher packs and unpacks 27 arguments.
-    Calls with a mode, profiler, tracer, tangent, tensor subclass or "meta" tensor must go through the operator. Returns
-    False without the private names.
+    Calls with a mode, profiler, tracer, tangent, tensor subclass or "meta" tensor must go through the operator. So must
+    calls with a negative bit (`torch.Tensor.is_neg`): the dispatcher then passes the kernel a tensor whose memory has
+    the sign. Returns False without the private names.
     """
     return (
         _dispatch_stack_length is not None
@@ -65,6 +66,7 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
         and _tracing_state() is None
         and _PLAIN_TYPES.issuperset(map(type, tensors))
         and not tensors[0].is_meta
+        and not any([t is not None and t.is_neg() for t in tensors])
     )
 
 
