@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import HIDING, cast_mask
-from qacg_kernels.call.validation import checked_quasi_bias, finite_number, probability
+from qacg_kernels.call.validation import broadcasts, checked_quasi_bias, finite_number, probability
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
@@ -642,7 +642,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
         raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
     full = (*query.shape[:3], query.shape[2])
-    if any(n not in (1, size) for n, size in zip(mask.shape, full)):
+    if not broadcasts(mask.shape, full):
         raise ValueError(f"attention_mask: expected a shape that broadcasts to (B, H, L, L) = {full}, {got}")
     return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 

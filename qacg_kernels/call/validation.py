@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from qacg_kernels.call.gate import FORMS, GateParameters
 from qacg_kernels.call.problem import Problem, Saved, row_dtype
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
-from qacg_kernels.utils.torch_internals import values_readable
+from qacg_kernels.utils.torch_internals import surely_one, values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST = torch.finfo(torch.float32).max  # kernels compute with numbers in float32
@@ -405,7 +405,7 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
             "quasi_bias: expected a tensor without gradient, got one that requires grad. Pass quasi_bias.detach()"
         )
     shape = (1,) * (len(rows) - bias.dim()) + tuple(bias.shape)
-    if bias.dim() > len(rows) or any(n not in (1, size) for n, size in zip(shape, rows)):
+    if bias.dim() > len(rows) or not broadcasts(shape, rows):
         names = "(B, H, L)" if len(rows) == 3 else "(T, H)"
         raise ValueError(f"quasi_bias: expected a shape that broadcasts to {names} = {rows}, got shape {_shape(bias)}")
     return bias.reshape(shape)
@@ -429,11 +429,16 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
         )
     full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
-    if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(shape, full)):
+    if mask.dim() > 4 or not broadcasts(shape, full):
         raise ValueError(
             f"attn_mask: expected a shape that broadcasts to (B, H, L, S) = {full}, got shape {_shape(mask)}"
         )
     return mask.reshape(shape)
+
+
+def broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:
+    """Whether each size in `shape` is 1 or that of `full`."""
+    return all(surely_one(n) or n in (size, 1) for n, size in zip(shape, full))
 
 
 def _integers(name: str, t: object, query: Tensor) -> Tensor:
