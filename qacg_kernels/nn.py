@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import HIDING, cast_mask
-from qacg_kernels.call.validation import broadcasts, checked_quasi_bias, finite_number, probability
+from qacg_kernels.call.validation import broadcasts, checked_quasi_bias, dense_tensor, finite_number, probability
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
@@ -153,8 +153,7 @@ class ContextAttention(nn.Module):
             ValueError: hidden_states or context has the wrong shape or device, or `device` has another type.
         """
         for name, t in (("hidden_states", hidden_states), ("context", context)):
-            if not isinstance(t, Tensor):
-                raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
+            dense_tensor(name, t)
         expected = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
         if hidden_states.dim() != (2 if packed else 3) or hidden_states.shape[-1] != self.hidden_size:
             raise ValueError(f"hidden_states: expected shape {expected}, got {tuple(hidden_states.shape)}")
@@ -622,8 +621,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     """
     if mask is None:
         return None
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"attention_mask: expected a torch.Tensor or None, got {type(mask).__name__}")
+    mask = dense_tensor("attention_mask", mask, "a torch.Tensor or None")
     if mask.device != query.device:
         raise ValueError(f"attention_mask: expected device {query.device} like hidden_states, got {mask.device}")
     got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
