@@ -424,7 +424,7 @@ class FusedQuasiAttention(ContextAttention):
         if mask is not None and mask.requires_grad:  # here, because the operator would name its own argument
             raise ValueError(
                 "attention_mask: expected a tensor without gradient, got one that requires grad. Pass"
-                " attention_mask.detach()"
+                " attention_mask.detach(); a learned mask is not supported"
             )
         dense = (query, key, value, context_query, context_key)
         out, computed, lam = self.attend(dense, gate, mask, dropout_p, returns_maps, output_lambda)

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -247,7 +247,7 @@ def dense_tensor(name: str, t: object, expected: str = "a torch.Tensor") -> Tens
     return t
 
 
-def _agree(*tensors: object) -> bool:
+def _agree(*tensors: Any) -> bool:
     """Whether all arguments are dense tensors, of no subclass, with the same supported dtype and device."""
     first = tensors[0]
     if type(first) not in _PLAIN or first.dtype not in _FLOATS:
@@ -418,7 +418,8 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
         raise ValueError(f"quasi_bias: expected device {query.device} like query, got {bias.device}")
     if bias.requires_grad:
         raise ValueError(
-            "quasi_bias: expected a tensor without gradient, got one that requires grad. Pass quasi_bias.detach()"
+            "quasi_bias: expected a tensor without gradient, got one that requires grad. Pass quasi_bias.detach(); a "
+            "learned bias is not supported"
         )
     shape = (1,) * (len(rows) - bias.dim()) + tuple(bias.shape)
     if bias.dim() > len(rows) or not broadcasts(shape, rows):
@@ -438,7 +439,8 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
         raise ValueError(f"attn_mask: expected device {query.device} like query, got {mask.device}")
     if mask.requires_grad:
         raise ValueError(
-            "attn_mask: expected a tensor without gradient, got one that requires grad. Pass attn_mask.detach()"
+            "attn_mask: expected a tensor without gradient, got one that requires grad. Pass attn_mask.detach(); a "
+            "learned mask is not supported"
         )
     full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
