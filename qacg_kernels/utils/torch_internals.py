@@ -66,7 +66,7 @@ def can_bypass_dispatcher(tensors: tuple[Tensor | None, ...]) -> bool:
         and _tracing_state() is None
         and _PLAIN_TYPES.issuperset(map(type, tensors))
         and not tensors[0].is_meta
-        and not any([t is not None and t.is_neg() for t in tensors])
+        and not [t for t in tensors if t is not None and t.is_neg()]  # `any` takes longer
     )
 
 
