@@ -13,7 +13,7 @@ from qacg_kernels.call.equations import Position
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.problem import Problem, row_dtype
 from qacg_kernels.call.quasi_bias import QuasiBias
-from qacg_kernels.call.validation import dense_problem, packed_problem, probability
+from qacg_kernels.call.validation import dense_problem, dense_tensor, packed_problem, probability
 from qacg_kernels.dispatch import Explanation
 from qacg_kernels.operators import autograd
 from qacg_kernels.utils.torch_internals import functorch_active, has_values
@@ -355,7 +355,7 @@ def _checked_rows(rows: Tensor | list[int], query: Tensor) -> Tensor:
             rows = torch.as_tensor(rows, device="cpu")
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"rows: expected a list or tensor of integers, got {rows!r}") from None
-    rows = rows.to(query.device)
+    rows = dense_tensor("rows", rows).to(query.device)
     length = query.shape[2]
     if rows.dim() != 1:
         raise ValueError(f"rows: expected one dimension, got shape {tuple(rows.shape)}")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from qacg_kernels.call.dropout import draw_dropout_seed
 from qacg_kernels.call.gate import GateParameters
 from qacg_kernels.call.masks import HIDING, cast_mask
-from qacg_kernels.call.validation import checked_quasi_bias, finite_number, probability
+from qacg_kernels.call.validation import broadcasts, checked_quasi_bias, dense_tensor, finite_number, probability
 from qacg_kernels.dispatch import NAMES as BACKEND_NAMES
 from qacg_kernels.functional import attention_maps, quasi_attention, quasi_attention_varlen
 from qacg_kernels.placeholder_attentions import PlaceholderMap
@@ -193,8 +193,7 @@ class ContextAttention(nn.Module):
             ValueError: hidden_states or context has the wrong shape or device, or `device` has another type.
         """
         for name, t in (("hidden_states", hidden_states), ("context", context)):
-            if not isinstance(t, Tensor):
-                raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
+            dense_tensor(name, t)
         expected = f"(T, {self.hidden_size})" if packed else f"(B, L, {self.hidden_size})"
         if hidden_states.dim() != (2 if packed else 3) or hidden_states.shape[-1] != self.hidden_size:
             raise ValueError(f"hidden_states: expected shape {expected}, got {tuple(hidden_states.shape)}")
@@ -456,7 +455,7 @@ class FusedQuasiAttention(ContextAttention):
         if mask is not None and mask.requires_grad:  # here, because the operator would name its own argument
             raise ValueError(
                 "attention_mask: expected a tensor without gradient, got one that requires grad. Pass"
-                " attention_mask.detach()"
+                " attention_mask.detach(); a learned mask is not supported"
             )
         dense = (query, key, value, context_query, context_key)
         out, computed, lam = self.attend(dense, self.gate(dense), mask, dropout_p, returns_maps, output_lambda)
@@ -665,8 +664,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
     """
     if mask is None:
         return None
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"attention_mask: expected a torch.Tensor or None, got {type(mask).__name__}")
+    mask = dense_tensor("attention_mask", mask, "a torch.Tensor or None")
     if mask.device != query.device:
         raise ValueError(f"attention_mask: expected device {query.device} like hidden_states, got {mask.device}")
     got = f"got {mask.dtype} of shape {tuple(mask.shape)}"
@@ -685,7 +683,7 @@ def mask_for_scores(mask: object, query: Tensor) -> Tensor | None:
         raise ValueError(f"attention_mask: expected {kinds}, {got}")
     mask = mask if mask.dim() == 4 else mask[:, None]
     full = (*query.shape[:3], query.shape[2])
-    if any(n not in (1, size) for n, size in zip(mask.shape, full)):
+    if not broadcasts(mask.shape, full):
         raise ValueError(f"attention_mask: expected a shape that broadcasts to (B, H, L, L) = {full}, {got}")
     return mask if mask.dtype == torch.bool else cast_mask(mask, query.dtype)
 

@@ -28,6 +28,7 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _MASK32 = 0xFFFFFFFF
 _CELLS = 1 << 16
+_SEED_BITS = 62
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -54,7 +55,11 @@ def draw_dropout_seed(device: torch.device | str = "cpu") -> Tensor:
         >>> draw_dropout_seed().dtype
         torch.int64
     """
-    return torch.randint(0, 2**62, (), dtype=torch.int64, device=device)
+    if not torch.compiler.is_compiling():
+        return torch.randint(0, 2**_SEED_BITS, (), dtype=torch.int64, device=device)
+    # With an activation_memory_budget below 1, torch draws again in the backward, except what native_dropout draws.
+    _, bits = torch.native_dropout(torch.ones(_SEED_BITS, device=device), 0.5, True)
+    return (bits.long() << torch.arange(_SEED_BITS, device=device)).sum()
 
 
 def _multiply(a: Tensor, constant: int) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import Literal, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from qacg_kernels.call.gate import FORMS, GateParameters
 from qacg_kernels.call.problem import Problem, Saved, row_dtype
 from qacg_kernels.call.quasi_bias import MINUS_LOG_KEYS, QuasiBias, bias_of_keys, bias_of_packed_keys
-from qacg_kernels.utils.torch_internals import values_readable
+from qacg_kernels.utils.torch_internals import surely_one, values_readable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST = torch.finfo(torch.float32).max  # kernels compute with numbers in float32
@@ -218,17 +218,43 @@ def check_saved(p: Problem, saved: Saved, row_dtype: torch.dtype) -> None:
 
 
 _DENSE = torch.strided
+_PLAIN = (Tensor, torch.nn.Parameter)
 _BESIDE_QUERY = ("key", "value", "context_query", "context_key")
 
 
-def _agree(*tensors: object) -> bool:
-    """Whether all arguments are dense tensors with the same supported dtype and device."""
+def dense_tensor(name: str, t: object, expected: str = "a torch.Tensor") -> Tensor:
+    """Returns `t` if it is a dense tensor whose memory has its values; `expected` is for the message.
+
+    Raises:
+        TypeError: `t` is no tensor, a nested or sparse one, or a CausalBias, whose memory torch never fills.
+    """
+    if not isinstance(t, Tensor):
+        raise TypeError(f"{name}: expected {expected}, got {type(t).__name__}")
+    # By name, because importing torch.nn.attention.bias imports the compiler, which takes seconds.
+    if type(t).__name__ == "CausalBias":
+        raise TypeError(
+            f"{name}: expected a tensor whose memory has its values, got CausalBias. Pass the values that it "
+            "stands for: torch.ones(L, S, dtype=torch.bool).tril() for causal_upper_left, .tril(S - L) for "
+            "causal_lower_right. In quasi_attention, is_causal=True replaces the former"
+        )
+    if t.is_nested:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got a nested one. Call quasi_attention_varlen with values() of the "
+            "nested tensors, of shape (T, H, D), their offsets() as cu_seqlens, and max_seqlen"
+        )
+    if t.layout is not _DENSE:
+        raise TypeError(f"{name}: expected a dense tensor, got layout {t.layout}. Pass {name}.to_dense()")
+    return t
+
+
+def _agree(*tensors: Any) -> bool:
+    """Whether all arguments are dense tensors, of no subclass, with the same supported dtype and device."""
     first = tensors[0]
-    if not isinstance(first, Tensor) or first.dtype not in _FLOATS:
+    if type(first) not in _PLAIN or first.dtype not in _FLOATS:
         return False
     dtype, device = first.dtype, first.device
     for t in tensors:  # `all` of a generator takes twice as long
-        if not isinstance(t, Tensor) or t.dtype != dtype or t.device != device or t.layout is not _DENSE or t.is_nested:
+        if type(t) not in _PLAIN or t.dtype != dtype or t.device != device or t.layout is not _DENSE or t.is_nested:
             return False
     return True
 
@@ -244,15 +270,7 @@ def _check_tensors(query: Tensor, *others: object) -> None:
 
 
 def _check_tensor(name: str, t: object, like: Tensor | None = None) -> None:
-    if not isinstance(t, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(t).__name__}")
-    if t.is_nested:
-        raise TypeError(
-            f"{name}: expected a dense tensor, got a nested one. Call quasi_attention_varlen with {name}.values(), "
-            f"of shape (T, H, D), cu_seqlens={name}.offsets() and max_seqlen"
-        )
-    if t.layout is not _DENSE:
-        raise TypeError(f"{name}: expected a dense tensor, got layout {t.layout}. Pass {name}.to_dense()")
+    t = dense_tensor(name, t)
     if t.dtype not in _FLOATS:
         raise TypeError(f"{name}: expected dtype float16, bfloat16, float32 or float64, got {t.dtype}")
     if like is not None:
@@ -278,8 +296,7 @@ class _Gate(NamedTuple):
 def _check_gate(gate: object, query: Tensor, packed: bool, lengths: tuple[int, int] | None) -> _Gate:
     rows = query.shape[:-1]
     if isinstance(gate, Tensor):
-        like = gate.dtype == query.dtype and gate.device == query.device and gate.layout is _DENSE
-        if not like or gate.shape != rows:
+        if not _agree(query, gate) or gate.shape != rows:
             _check_tensor("gate", gate, query)
             _check_shape("gate", gate, tuple(rows), meaning=f"{'(T, H)' if packed else '(B, H, L)'} like query")
         return _Gate((gate, None, None, None, None, None, None))
@@ -394,18 +411,18 @@ def _bias(bias: object, query: Tensor, of_keys: Callable[[], Tensor]) -> Tensor 
     if not isinstance(bias, Tensor):
         number = finite_number("quasi_bias", bias)
         return torch.full((1,) * len(rows), number, dtype=dtype, device=query.device) if number else None
-    if bias.layout is not _DENSE:
-        raise TypeError(f"quasi_bias: expected a dense tensor, got layout {bias.layout}. Pass quasi_bias.to_dense()")
+    bias = dense_tensor("quasi_bias", bias)
     if bias.dtype != dtype:
         raise TypeError(f"quasi_bias: expected dtype {dtype}, got {bias.dtype}")
     if bias.device != query.device:
         raise ValueError(f"quasi_bias: expected device {query.device} like query, got {bias.device}")
     if bias.requires_grad:
         raise ValueError(
-            "quasi_bias: expected a tensor without gradient, got one that requires grad. Pass quasi_bias.detach()"
+            "quasi_bias: expected a tensor without gradient, got one that requires grad. Pass quasi_bias.detach(); a "
+            "learned bias is not supported"
         )
     shape = (1,) * (len(rows) - bias.dim()) + tuple(bias.shape)
-    if bias.dim() > len(rows) or any(n not in (1, size) for n, size in zip(shape, rows)):
+    if bias.dim() > len(rows) or not broadcasts(shape, rows):
         names = "(B, H, L)" if len(rows) == 3 else "(T, H)"
         raise ValueError(f"quasi_bias: expected a shape that broadcasts to {names} = {rows}, got shape {_shape(bias)}")
     return bias.reshape(shape)
@@ -415,32 +432,32 @@ def _mask_4d(mask: object, query: Tensor, key: Tensor) -> Tensor | None:
     """Validates a mask and returns a view with four dimensions, each of full size or of size 1, to be broadcast."""
     if mask is None:
         return None
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"attn_mask: expected a torch.Tensor or None, got {type(mask).__name__}")
-    if mask.layout is not _DENSE:
-        raise TypeError(f"attn_mask: expected a dense tensor, got layout {mask.layout}. Pass attn_mask.to_dense()")
+    mask = dense_tensor("attn_mask", mask, "a torch.Tensor or None")
     if mask.dtype not in (torch.bool, query.dtype):
         raise TypeError(f"attn_mask: expected dtype torch.bool or {query.dtype} like query, got {mask.dtype}")
     if mask.device != query.device:
         raise ValueError(f"attn_mask: expected device {query.device} like query, got {mask.device}")
     if mask.requires_grad:
         raise ValueError(
-            "attn_mask: expected a tensor without gradient, got one that requires grad. Pass attn_mask.detach()"
+            "attn_mask: expected a tensor without gradient, got one that requires grad. Pass attn_mask.detach(); a "
+            "learned mask is not supported"
         )
     full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
-    if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(shape, full)):
+    if mask.dim() > 4 or not broadcasts(shape, full):
         raise ValueError(
             f"attn_mask: expected a shape that broadcasts to (B, H, L, S) = {full}, got shape {_shape(mask)}"
         )
     return mask.reshape(shape)
 
 
+def broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:
+    """Whether each size in `shape` is 1 or that of `full`."""
+    return all(surely_one(n) or n in (size, 1) for n, size in zip(shape, full))
+
+
 def _integers(name: str, t: object, query: Tensor) -> Tensor:
-    if not isinstance(t, Tensor):
-        raise TypeError(f"{name}: expected an integer tensor, got {type(t).__name__}")
-    if t.layout is not _DENSE:
-        raise TypeError(f"{name}: expected a dense tensor, got layout {t.layout}. Pass {name}.to_dense()")
+    t = dense_tensor(name, t, "an integer tensor")
     if t.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name}: expected dtype torch.int32 or torch.int64, got {t.dtype}")
     if t.device != query.device:

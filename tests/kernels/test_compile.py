@@ -1,5 +1,8 @@
 """torch.compile without graph breaks, with static and dynamic sizes."""
 
+import functools
+import operator
+
 import pytest
 import torch
 import torch._dynamo.testing
@@ -92,6 +95,40 @@ def test_compiled_dropout_differs_between_calls(backend, device):
     assert torch.equal(call(*inputs.arguments()), first)
 
 
+def test_compiled_seed_has_62_random_bits(device):
+    draw = torch.compile(lambda: qk.draw_dropout_seed(device), fullgraph=True, backend="aot_eager")
+    torch.manual_seed(0)
+    seeds = [draw() for _ in range(50)]
+    assert (seeds[0].dtype, seeds[0].shape, seeds[0].device.type) == (torch.int64, (), torch.device(device).type)
+    numbers = [int(seed) for seed in seeds]
+    assert functools.reduce(operator.or_, numbers) == 2**62 - 1
+    assert functools.reduce(operator.and_, numbers) == 0
+    torch.manual_seed(0)
+    assert int(draw()) == numbers[0]
+
+
+@pytest.mark.parametrize("budget", [0.9, 0.1])
+@pytest.mark.parametrize("form", ["function", "module"])
+def test_recomputed_activations_have_the_same_dropout(form, budget, backend, device):
+    """The output is linear in `value`: its product with a gradient is that of `value` with the gradient of `value`."""
+    query, key, value, context_query, context_key = torch.randn(5, 2, 2, 9, 8, device=device).unbind()
+    gate, upstream = torch.rand(2, 2, 9, device=device), torch.randn_like(value)
+    module = qk.FusedQuasiAttention(16, 2, dropout=0.5, backend=backend)
+
+    def attend(value):
+        heads = query, key, value, context_query, context_key
+        if form == "function":
+            return qk.quasi_attention(*heads, gate, dropout_p=0.5, backend=backend)
+        return module.attend(heads, module.gate(query), None, 0.5, False, False)[0]
+
+    module.to(device).requires_grad_(False)
+    value.requires_grad_()
+    with torch._functorch.config.patch(activation_memory_budget=budget):
+        out = torch.compile(lambda value: attend(attend(value) * 2), backend="aot_eager_decomp_partition")(value)
+        (gradient,) = torch.autograd.grad(out, value, upstream)
+    torch.testing.assert_close((out * upstream).sum(), (value * gradient).sum(), rtol=1e-3, atol=1e-3)
+
+
 def test_bad_shape_raises_while_compiling(backend, device):
     inputs = make_inputs(Case("compiled bad input"), torch.float32, device)
     query, key, *rest = inputs.arguments()
@@ -102,6 +139,20 @@ def test_bad_shape_raises_while_compiling(backend, device):
 
     with pytest.raises(Exception, match=r"key: expected shape \(2, 3, 17, 16\), .* got \(2, 3, 17, 15\)"):
         call(key[..., 1:])
+
+
+def test_mask_without_values_raises_when_compiled(backend, device):
+    """Torch never fills the memory of a CausalBias."""
+    from torch.nn.attention.bias import causal_upper_left
+
+    inputs = make_inputs(Case("compiled causal bias"), torch.float32, device)
+
+    @torch.compile(backend="aot_eager")
+    def call(mask):
+        return qk.quasi_attention(*inputs.arguments(), attn_mask=mask, backend=backend)
+
+    with pytest.raises(TypeError, match="attn_mask: expected a tensor whose memory has its values, got CausalBias"):
+        call(causal_upper_left(17, 17))
 
 
 @pytest.mark.parametrize("name", ["dropout_p", "scale", "quasi_scale"])

@@ -138,6 +138,34 @@ def test_visible_nan_reaches_the_output(name, keys, backend, dtype, device):
     assert torch.equal(out, clean)
 
 
+NEGATED = (
+    Case("negated", gate="per_head", bias="per_head", mask="additive", quasi_bias="per_query", lambda_gradient=True),
+    Case("negated: lambda", batch=1, heads=1, quasi_bias="per_head", mask="additive_row"),
+    Case("negated: packed", sequences=(5, 9), quasi_bias="per_query"),
+)
+
+
+@pytest.mark.parametrize("upstream", [True, False], ids=["gradients", "inputs"])
+@pytest.mark.parametrize("case", NEGATED, ids=lambda case: case.name)
+def test_negative_bits_change_no_result(case, upstream, backend, device):
+    """The memory of a tensor with a negative bit, such as the imaginary part of a conjugate, has the wrong sign."""
+    inputs = make_inputs(case, torch.float32, device)
+
+    def negated(t):
+        return torch._neg_view(-t) if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+
+    if upstream:
+        changed = replace(inputs, grad_out=negated(inputs.grad_out), grad_lambda=negated(inputs.grad_lambda))
+        assert changed.grad_out.is_neg()
+    else:
+        tensors, options = ({n: negated(t) for n, t in d.items()} for d in (inputs.tensors, inputs.options))
+        changed = replace(inputs, tensors=tensors, options=options)
+        assert changed.options["quasi_bias"].is_neg()
+    torch.testing.assert_close(
+        evaluate(changed, through_backend(backend)), evaluate(inputs, through_backend(backend)), rtol=1e-5, atol=1e-5
+    )
+
+
 def test_subnormals_are_not_flushed_after_a_call(kernel, device):
     """A kernel may flush subnormal numbers to zero only while it runs."""
     inputs = make_inputs(Case("denormals", queries=33, gate="shared"), torch.float32, device)

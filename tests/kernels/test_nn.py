@@ -36,6 +36,13 @@ def assert_within_budget(name, ours, eager, truth, *, roundings, scale):
     )
 
 
+def causal_bias():
+    """A mask of torch whose memory torch never fills."""
+    from torch.nn.attention import bias  # here, because it imports the compiler
+
+    return bias.causal_upper_left(LENGTH, LENGTH)
+
+
 def released_names(module, naming):
     """The module's parameters as float64 leaves under the released names, as the oracle requires."""
     back = {ours: NAMINGS["released"][role] for role, ours in NAMINGS[naming].items()}
@@ -453,6 +460,21 @@ BAD_CALLS = {
         TypeError,
         "attention_mask: expected a torch.Tensor or None, got str",
         lambda m: m(X, "causal", None, C),
+    ),
+    "mask without values": (
+        TypeError,
+        "attention_mask: expected a tensor whose memory has its values, got CausalBias",
+        lambda m: m(X, causal_bias(), None, C),
+    ),
+    "nested mask": (
+        TypeError,
+        "attention_mask: expected a dense tensor, got a nested one",
+        lambda m: m(X, torch.nested.nested_tensor([VISIBLE]), None, C),
+    ),
+    "nested context": (
+        TypeError,
+        "context: expected a dense tensor, got a nested one",
+        lambda m: m(X, None, None, torch.nested.nested_tensor([C[0]])),
     ),
     "mask rank": (ValueError, "attention_mask: expected boolean or integer", lambda m: m(X, VISIBLE[0], None, C)),
     "float8 mask": (

@@ -383,6 +383,16 @@ def run(blocks, x, c):
     return x
 
 
+def test_cg_bert_mask_without_values_raises():
+    from torch.nn.attention.bias import causal_upper_left  # here, because it imports the compiler
+
+    blocks = released(layers=1)
+    apply_fused_attention(blocks)
+    x, c = inputs()
+    with pytest.raises(TypeError, match="attention_mask: expected a tensor whose memory has its values"):
+        blocks[0](x, causal_upper_left(x.shape[1], x.shape[1]), x.device, c)
+
+
 def test_cg_bert_mask_on_another_device_raises():
     blocks = released(layers=1)
     apply_fused_attention(blocks)

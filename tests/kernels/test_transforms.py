@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from full_members import member
+from full_members import member, members
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -271,6 +271,52 @@ def test_export_with_dynamic_length_runs_at_any_length(example, strict, backend,
             gradients.append([out.detach(), *(p.grad.clone() for p in module.parameters())])
         for got, reference in zip(gradients[1], gradients[0]):
             torch.testing.assert_close(got, reference, rtol=1e-4, atol=1e-4)
+
+
+class KeptRows(torch.nn.Module):
+    """A function of the rows of its inputs that a boolean tensor keeps, so that the batch size depends on data."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, keep, *tensors):
+        return self.function(*[t[keep] for t in tensors])
+
+
+MASK_OF_KEYS = torch.arange(5) < torch.tensor([5, 3, 1, 4]).view(4, 1, 1, 1)
+OPTIONS_OF_ROWS = {
+    "boolean mask": lambda rows: dict(attn_mask=MASK_OF_KEYS.to(rows.device)[rows]),
+    "additive mask": lambda rows: dict(attn_mask=torch.linspace(0, 1, 100, device=rows.device).view(4, 1, 5, 5)[rows]),
+    "mask of all rows": lambda rows: dict(attn_mask=torch.ones(5, 5, dtype=torch.bool, device=rows.device).tril()),
+    "quasi_bias": lambda rows: dict(quasi_bias=torch.linspace(-1, 1, 40, device=rows.device).view(4, 2, 5)[rows]),
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("strict", members([False, True], fast=[False]))
+@pytest.mark.parametrize("option", OPTIONS_OF_ROWS)
+def test_export_of_a_batch_size_that_depends_on_data(option, strict, backend, device):
+    def attend(rows, *heads):
+        return qk.quasi_attention(*heads, **OPTIONS_OF_ROWS[option](rows), backend=backend)
+
+    heads = [*torch.randn(5, 4, 2, 5, 8, device=device).unbind(), torch.rand(4, 2, 5, device=device)]
+    inputs = (torch.arange(4, device=device), *heads)
+    model, keep = KeptRows(attend), torch.tensor([True, False, True, True], device=device)
+    program = torch.export.export(model, (keep, *inputs), strict=strict).module()
+    for kept in (keep, ~keep, torch.ones_like(keep)):
+        torch.testing.assert_close(program(kept, *inputs), model(kept, *inputs))
+
+
+@pytest.mark.compiles
+def test_export_of_a_module_batch_that_depends_on_data(backend, device):
+    module = qk.FusedQuasiAttention(16, 2, backend=backend).eval().to(device)
+    model = KeptRows(lambda x, mask: module(x, mask, context=x)[0])
+    model.module = module
+    inputs = torch.randn(4, 5, 16, device=device), MASK_OF_KEYS[:, 0, 0].to(device)
+    keep = torch.tensor([True, False, True, True], device=device)
+    program = torch.export.export(model, (keep, *inputs)).module()
+    torch.testing.assert_close(program(~keep, *inputs), model(~keep, *inputs))
 
 
 def test_call_traces_symbolic_sizes(backend, device):

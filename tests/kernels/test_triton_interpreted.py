@@ -23,21 +23,24 @@ FILES = (
 SELECTION = (
     "test_triton_kernels or (opcheck and not save_quasi_out) or test_fullgraph or (keys_beyond and 17)"
     " or (visible_nan_reaches and 17) or far_below_zero or large_common or test_empty_call"
-    " or (test_hidden_keys and triton)"
+    " or (test_hidden_keys and triton) or negative_bits"
 )
-# Single-tile rows in float32 with lambda, and packed tiles in float16 with a column gate.
-PART = "test_variants_meet and (float32 and whole and lambda and not packed or float16 and tiled and column and packed)"
+# Single-tile rows in float32 with lambda, and packed tiles in float16 with a column gate. Inputs with a negative bit.
+PART = (
+    "test_variants_meet and (float32 and whole and lambda and not packed or float16 and tiled and column and packed)"
+    " or negative_bits"
+)
 # Minimum numbers of tests per file, which detect a selection that no longer finds its tests.
-LEAST_OF_PART = {"kernels": 2}
+LEAST_OF_PART = {"kernels": 2, "edges": 6}
 LEAST_OF_KERNELS = {"kernels": 96}
-LEAST = {"operators": 10, "compile": 5, "edges": 37, "hidden": 12, "budget": 5}
+LEAST = {"operators": 10, "compile": 5, "edges": 43, "hidden": 12, "budget": 5}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
-        member(["--select", PART, "--jobs", "1", "--files", FILES[0]], LEAST_OF_PART, id="part", fast=True),
+        member(["--select", PART, "--jobs", "1", "--files", FILES[0], FILES[3]], LEAST_OF_PART, id="part", fast=True),
         member(["--select", SELECTION, "--files", FILES[0]], LEAST_OF_KERNELS, id="kernels", fast=False),
         member(["--select", SELECTION, "--files", *FILES[1:]], LEAST, id="operators", fast=False),
     ],

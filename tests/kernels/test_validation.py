@@ -10,6 +10,7 @@ import qacg_kernels as qk
 
 B, H, L, S, D = 2, 3, 4, 4, 5
 T = 9
+NESTED = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)])
 
 
 def normal(*shape, dtype=torch.float32):
@@ -61,6 +62,9 @@ BAD_IN_BOTH = [
     ({"gate": vectors(key_bias=normal(H + 1))}, ValueError, ["gate.key_bias", "(4)", "expected shape () or (3)"]),
     ({"gate": vectors(form="diagonal")}, ValueError, ["gate.form", "'diagonal'", "expected", "'row'", "'column'"]),
     ({"key": torch.zeros(2, 3, 7, 4).to_sparse()}, TypeError, ["key", "sparse", "expected a dense tensor"]),
+    ({"query": NESTED}, TypeError, ["query", "a nested one", "expected a dense tensor", "quasi_attention_varlen"]),
+    ({"gate": NESTED}, TypeError, ["gate", "a nested one", "expected a dense tensor"]),
+    ({"quasi_bias": NESTED}, TypeError, ["quasi_bias", "a nested one", "expected a dense tensor"]),
     ({"dropout_p": "0.1"}, TypeError, ["dropout_p", "str", "expected a number"]),
     ({"dropout_p": None}, TypeError, ["dropout_p", "NoneType", "expected a number"]),
     ({"dropout_p": [0.1]}, TypeError, ["dropout_p", "list", "expected a number"]),
@@ -130,6 +134,7 @@ BAD_IN_DENSE = [
         TypeError,
         ["key_lengths", "sparse", "expected a dense tensor"],
     ),
+    ({"attn_mask": NESTED}, TypeError, ["attn_mask", "a nested one", "expected a dense tensor"]),
     ({"attn_mask": [[True]]}, TypeError, ["attn_mask", "list", "expected"]),
     (
         {"attn_mask": torch.ones(L, S, dtype=torch.int64)},
@@ -224,6 +229,34 @@ PUBLIC_CALLS = {
 }
 
 
+@pytest.fixture(params=["causal_upper_left", "causal_lower_right"])
+def causal_bias(request):
+    """A function of (L, S) that makes a mask of torch whose memory torch never fills."""
+    from torch.nn.attention import bias  # here, because it imports the compiler
+
+    return getattr(bias, request.param)
+
+
+@pytest.mark.parametrize("name", ["dense", "maps", "explain"])
+@pytest.mark.parametrize("argument", ["attn_mask", "gate"])
+def test_causal_bias_raises_in_every_dense_call(argument, name, causal_bias):
+    call, arguments = PUBLIC_CALLS[name]
+    mask = causal_bias(L, S)
+    for derived in (mask, mask[:1].unsqueeze(1), mask[:1] + 0):
+        check_error(call, arguments() | {argument: derived}, TypeError, [f"{argument}: expected", "got CausalBias"])
+
+
+@pytest.mark.parametrize("keys", [L, L + 3])
+def test_masks_that_replace_a_causal_bias_give_its_values(keys, causal_bias):
+    """The error of a CausalBias names these masks."""
+    query, key, value = normal(B, H, L, D), normal(B, H, keys, D), normal(B, H, keys, D + 1)[..., 1:]
+    offset = keys - L if causal_bias.__name__ == "causal_lower_right" else 0
+    mask = torch.ones(L, keys, dtype=torch.bool).tril(offset)
+    out = qk.quasi_attention(query, key, value, query, key, torch.zeros(B, H, L), attn_mask=mask)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=causal_bias(L, keys))
+    torch.testing.assert_close(out, expected)
+
+
 @pytest.mark.parametrize("asked", ["auto", "reference", "cpu"])
 @pytest.mark.parametrize("name", PUBLIC_CALLS)
 def test_dropout_p_of_one_raises_in_every_call(name, asked):
@@ -256,6 +289,7 @@ def test_attention_maps_validate_rows_and_seed():
     check_error(qk.attention_maps, arguments | {"rows": [-1]}, ValueError, ["rows", "-1", "position < 4"])
     check_error(qk.attention_maps, arguments | {"rows": torch.zeros(1, 1)}, ValueError, ["rows", "(1, 1)", "expected"])
     check_error(qk.attention_maps, arguments | {"rows": torch.tensor([0.5])}, TypeError, ["rows", "integers"])
+    check_error(qk.attention_maps, arguments | {"rows": NESTED}, TypeError, ["rows", "expected a dense tensor"])
     check_error(qk.attention_maps, arguments | {"rows": [True]}, TypeError, ["rows", "bool", "expected integers"])
     check_error(qk.attention_maps, arguments | {"dropout_p": "0.1"}, TypeError, ["dropout_p", "expected a number"])
     check_error(qk.attention_maps, arguments | {"dropout_p": 0.1}, ValueError, ["dropout_seed", "None", "expected"])

@@ -6,6 +6,7 @@ from errors import error_cases, raises
 from oracle import bertsum as oracle
 from parity import check_outputs_and_gradients, double_leaves, random, strengthen
 from qacg_models import MultiHeadedAttention, empty_layer_cache
+from torch.nn.attention.bias import causal_upper_left
 
 B, L, S, H, D = 2, 5, 7, 3, 4
 MODEL = H * D
@@ -353,6 +354,9 @@ GOOD = torch.zeros(B, H, 4, D)
             "mask": torch.zeros(B, S)
         },
         "ValueError: mask: expected shape (B, L, T) = (2, 5, 7)": {"mask": torch.zeros(B, L, 3)},
+        "TypeError: mask: expected a tensor whose memory has its values, got CausalBias": {
+            "mask": causal_upper_left(L, S)
+        },
         "ValueError: predefined_graph_1: expected shape (B, L, T) = (2, 5, 7)": {
             "predefined_graph_1": torch.zeros(B, L, 4)
         },

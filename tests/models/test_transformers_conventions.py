@@ -1,5 +1,6 @@
 """transformers' conventions: registration, the pipeline, the attention interface, the Trainer example."""
 
+import logging
 from dataclasses import replace
 
 import pytest
@@ -148,6 +149,35 @@ def test_attention_name_rejects_a_position_bias():
     heads = torch.zeros(1, 2, 3, 8)
     with pytest.raises(ValueError, match="position_bias: expected None with attn_implementation='qacg_fused'"):
         fused_attention_forward(torch.nn.Module(), heads, heads, heads, None, position_bias=heads)
+
+
+def test_attention_name_rejects_a_learned_mask():
+    """BEiT adds a learned position bias to the scores."""
+    from qacg_models.modules.transformers_attention import fused_attention_forward
+
+    heads, mask = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 3, requires_grad=True)
+    with pytest.raises(ValueError, match=r"attention_mask: .* Call model.set_attn_implementation\('sdpa'\) or 'eager'"):
+        fused_attention_forward(torch.nn.Module(), heads, heads, heads, mask)
+    found, _ = fused_attention_forward(torch.nn.Module(), heads, heads, heads, mask.detach())
+    expected = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask.detach())
+    torch.testing.assert_close(found.transpose(1, 2), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_name_warns_that_it_returns_no_maps():
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("transformers.qacg_fused")
+    logger.addHandler(handler)
+    try:
+        model = OTHERS["bert"]().eval()
+        model.set_attn_implementation("qacg_fused")
+        maps = model(torch.tensor([[3, 4, 5]]), output_attentions=True).attentions
+    finally:
+        logger.removeHandler(handler)
+    assert maps == ()
+    assert len(records) == 1
+    assert "Call model.set_attn_implementation('eager')" in records[0].getMessage()
 
 
 def test_attention_name_repeats_grouped_keys_and_scales():

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qacg_kernels.call.validation import broadcasts, dense_tensor
 from qacg_kernels.nn import check_choice, check_flag, check_input_dtype
 from qacg_models.configs.bertsum import BLIND_QUERIES
 from qacg_models.configs.field_checks import check_dropout, check_integer
@@ -264,9 +265,8 @@ def _check_heads(given: dict[str, object], like: Tensor, hint: str = "") -> None
 
 
 def _broadcastable(name: str, x: object, shape: tuple[int, int, int]) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor or None, got {type(x).__name__}")
-    if x.dim() != 3 or any(have not in (1, want) for have, want in zip(x.shape, shape)):
+    x = dense_tensor(name, x, "a torch.Tensor or None")
+    if x.dim() != 3 or not broadcasts(x.shape, shape):
         raise ValueError(
             f"{name}: expected shape (B, L, T) = {shape}, or 1 in any dimension, got shape {tuple(x.shape)}"
         )

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 NAME = "qacg_fused"
 
 
+def _log_missing_maps() -> None:
+    from transformers.utils import logging
+
+    logging.get_logger(f"transformers.{NAME}").warning_once(
+        f"`{NAME}` attention does not support `output_attentions=True`, so no attention maps are returned. Call "
+        "model.set_attn_implementation('eager') if you need them."
+    )
+
+
 def fused_attention_forward(
     module: nn.Module,
     query: Tensor,
@@ -39,13 +48,14 @@ def fused_attention_forward(
         is_causal: whether a query attends only to keys at its own and earlier positions; ignored if there is a mask
             or L is 1. None: `module.is_causal`, or True if the module has no such attribute.
         **kwargs: arguments of other implementations. They are ignored, except that position_bias, softcap and s_aux
-            must be None.
+            must be None, and that output_attentions=True logs a warning of transformers, as "sdpa" does.
 
     Returns:
         The output (B, L, H, D), and None for the attention matrix.
 
     Raises:
-        ValueError: position_bias, softcap or s_aux is given, or an argument has a wrong shape or value.
+        ValueError: position_bias, softcap or s_aux is given, the mask requires gradients, or an argument has a wrong
+            shape or value.
         TypeError: an argument has a wrong type or dtype.
 
     Example:
@@ -64,6 +74,13 @@ def fused_attention_forward(
                 f"{name}: expected None with attn_implementation={NAME!r}, got a value. "
                 "Use attn_implementation='eager'."
             )
+    if attention_mask is not None and attention_mask.requires_grad:
+        raise ValueError(
+            f"attention_mask: expected a mask without gradient with attn_implementation={NAME!r}, got one that "
+            "requires grad, such as a learned position bias. Call model.set_attn_implementation('sdpa') or 'eager'."
+        )
+    if kwargs.get("output_attentions"):
+        _log_missing_maps()
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
