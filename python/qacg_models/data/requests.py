@@ -1,4 +1,4 @@
-"""Texts to predict, read one at a time from a text file or a table."""
+"""Texts to predict, read from a text file or a table."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -103,24 +103,21 @@ def read_requests(
         raise DataError(path, None, "has no texts")
 
 
-def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Request], None]) -> int:
-    """Checks all texts of a file before any is predicted.
+def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Request], object]) -> list[Request]:
+    """Reads all texts, checks them, and returns them.
 
     Args:
         requests: the texts, from `read_requests`.
         path: path of their file, for errors.
         check: function that raises InputError for a text that cannot be predicted; not called for skipped texts.
 
-    Returns:
-        The number of texts, skipped texts included.
-
     Raises:
         DataError: `check` raises InputError for a text; the message lists all such texts. Also the errors of
             `read_requests`.
     """
-    problems, count = RowProblems(path), 0
+    problems, found = RowProblems(path), []
     for request in requests:
-        count += 1
+        found.append(request)
         if not request.skipped:
             try:
                 check(request)
@@ -128,4 +125,4 @@ def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Req
                 problems.add(request.line, str(error))
     if problems.total:
         raise problems.error("correct or remove these rows")
-    return count
+    return found
