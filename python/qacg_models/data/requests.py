@@ -23,7 +23,8 @@ class Request:
         line: number of the line or row, in the file, on which the text begins.
         text: the text.
         id, target, aspect: the cells of these columns; None if the column is not read.
-        others: the cells of columns that `Columns` does not name, by column name; None if they are not requested.
+        others: the cells of columns that `Columns` does not name, by column name; None if they are not requested or
+            there are none.
         skipped: whether a cell is empty, so that the row gets no prediction.
     """
 
@@ -95,9 +96,9 @@ def read_requests(
         rows = records(path, columns, f".{data_format}", others)
         for line, record in filled(rows, path, columns, skipped, keep=True):
             own = (record[name] if name else None for name in (columns.id, columns.target, columns.aspect))
-            more = {name: value for name, value in record.items() if name not in names} if others else None
+            more = {name: value for name, value in record.items() if name not in names} if others else {}
             empty = not all([record[name] for name in names])
-            request = Request(line, record[columns.text], *own, more, empty)
+            request = Request(line, record[columns.text], *own, more or None, empty)
             yield request
     if request is None:
         raise DataError(path, None, "has no texts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from tqdm import tqdm
@@ -16,14 +16,14 @@ class _LogBar(tqdm):
     """Writes each state as a line, because a redrawn bar makes one long line of a log file."""
 
     monitor_interval = 0  # no thread that redraws
+    written = ""
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        if msg is None:  # else tqdm clears the bar
-            self.fp.write(f"{self}\n")
+        line = str(self)
+        if msg is None and line != self.written:  # with a message, `close` clears the bar
+            self.fp.write(f"{line}\n")
             self.fp.flush()
-
-    def clear(self, nolock: bool = False) -> None:
-        pass
+            self.written = line
 
     def close(self) -> None:
         if not self.disable:
@@ -58,4 +58,4 @@ def progress_bar(total: int | None, what: str, unit: str, *, done: int = 0) -> t
 
 def pause_bars() -> AbstractContextManager:
     """Clears the bars from the terminal inside the block, so that lines can be printed."""
-    return tqdm.external_write_mode()
+    return tqdm.external_write_mode() if sys.stderr.isatty() else nullcontext()
