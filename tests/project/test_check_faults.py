@@ -60,7 +60,7 @@ def test_damage_changes_the_file(way, tmp_path):
 @pytest.mark.parametrize(
     ("status", "err", "wrong"),
     [
-        (2, "qacg predict: {}/out.csv.parts/7: cannot be written (No space left on device)\n", None),
+        (2, "qacg predict: {}/out.csv.partial: cannot be written (No space left on device)\n", None),
         (
             1,
             "qacg predict: {}/out.csv: cannot be written (No space left on device)\n",
@@ -77,7 +77,7 @@ def test_damage_changes_the_file(way, tmp_path):
     ids=["right", "status", "traceback", "place", "reason"],
 )
 def test_message_on_a_full_disk_is_checked(status, err, wrong, tmp_path):
-    subject = Subject("prediction", ["predict"], "out.csv", "out.csv.parts")
+    subject = Subject("prediction", ["predict"], "out.csv", "out.csv.partial")
     found = complaint(subject, Outcome(status, "", err.format(tmp_path), 1.0), tmp_path)
     assert found is None if wrong is None else wrong in found
     (tmp_path / "out.csv").touch()

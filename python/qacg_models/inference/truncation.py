@@ -49,7 +49,7 @@ class TruncationCount:
 
     def add_requests(self, requests: Sequence[Request], questions: Questions) -> None:
         """Counts the requests that are not skipped, each with the contexts that `questions` selects."""
-        for block in blocks((request for request in requests if not request.skipped)):
+        for block in blocks((request for request in requests if not request.skipped), 1024):
             self.add([one.text for one in block], [_contexts(one, questions) for one in block])
 
     def describe(self, advice: str) -> str | None:
