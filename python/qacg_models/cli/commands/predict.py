@@ -1,4 +1,4 @@
-"""`qacg predict`: labels and probabilities of aspects, for given texts or a file of any size."""
+"""`qacg predict`: labels and probabilities of aspects, for given texts or a file of texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 USES_MODELS = True
 COLUMNS = ("all", "none")
-HELP = "predict labels and probabilities of aspects, for texts or a file of any size"
+HELP = "predict labels and probabilities of aspects, for texts or a file of texts"
 DESCRIPTION = (
     "Predicts every aspect of every text, or the given aspects. A file is read whole, and rows that cannot be used are "
     "listed before the first prediction. The output file appears when it is complete; --resume continues an "
