@@ -129,10 +129,10 @@ def test_predict_text_prints_a_table(model, tmp_path, capsys):
         os.close(kept)
 
 
-def stopped(ask, output, chunks=2, bulk=bulk, **options):
-    """Stops a run before its chunk number `chunks` (from 0); returns the file and its state."""
+def stopped(bulk, output, chunks=2, **options):
+    """Stops a run after some chunks; returns the file and its state."""
     with interrupted(AspectPredictor, "predict_texts", chunks + 1):
-        bulk(ask).write(requests(), output, model_digest="m", **options)
+        bulk.write(requests(), output, model_digest="m", **options)
     return partial_path(output), output.with_name(f"{output.name}.partial.state")
 
 
@@ -140,7 +140,7 @@ def stopped(ask, output, chunks=2, bulk=bulk, **options):
 @pytest.mark.parametrize("chunks", [0, 2, 5])
 def test_predict_resumed_equals_undisturbed(ask, tmp_path, form, chunks):
     output, expected = tmp_path / f"out.{form}", "".join(bulk(ask, form=form).stream(requests()))
-    partial, _ = stopped(ask, output, chunks, lambda ask: bulk(ask, form=form))
+    partial, _ = stopped(bulk(ask, form=form), output, chunks)
     done = "".join(bulk(ask, form=form).stream(requests(MANY[: 4 * chunks]))) if chunks else ""
     assert partial.read_text(encoding="utf-8") == done and not output.exists()
     for torn in ("", "1", expected[len(done) : -1]):
@@ -153,10 +153,6 @@ def test_predict_resumed_equals_undisturbed(ask, tmp_path, form, chunks):
         output.unlink()
         for path, content in kept.items():
             path.write_bytes(content)
-
-
-def changed(ask, **fields):
-    return dataclasses.replace(bulk(ask), **fields)
 
 
 @pytest.mark.parametrize(
@@ -172,24 +168,25 @@ def changed(ask, **fields):
     ids=["window", "by", "form", "confidence", "model", "texts"],
 )
 def test_predict_resume_of_another_run_raises(ask, tmp_path, other, texts, digest, name):
-    partial, state = stopped(ask, tmp_path / "out.jsonl")
+    partial, state = stopped(bulk(ask), tmp_path / "out.jsonl")
     kept = partial.read_bytes(), state.read_bytes()
-    message = f"InputError: model, options and texts, got one that differs in {name}; pass --overwrite to start again"
-    with raises(message):
-        changed(ask, **other).write(requests(texts), tmp_path / "out.jsonl", model_digest=digest, resume=True)
+    with raises(f"InputError: model, options and texts, got one that differs in {name}; pass --overwrite"):
+        dataclasses.replace(bulk(ask), **other).write(
+            requests(texts), tmp_path / "out.jsonl", model_digest=digest, resume=True
+        )
     assert (partial.read_bytes(), state.read_bytes()) == kept
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff", b"2 1", b"2 1 []", b"x 1 {}"])
 def test_predict_resume_without_its_state_raises(ask, tmp_path, content):
-    _, state = stopped(ask, tmp_path / "out.jsonl")
+    _, state = stopped(bulk(ask), tmp_path / "out.jsonl")
     state.unlink() if content is None else state.write_bytes(content)
     with raises("InputError: got one that differs in model, attention, ...; pass --overwrite"):
         bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
 def test_predict_resume_of_a_shortened_file_raises(ask, tmp_path):
-    partial, _ = stopped(ask, tmp_path / "out.jsonl")
+    partial, _ = stopped(bulk(ask), tmp_path / "out.jsonl")
     os.truncate(partial, partial.stat().st_size - 1)
     with raises("InputError: got one that differs in the size of the file; pass --overwrite"):
         bulk(ask).write(requests(), tmp_path / "out.jsonl", model_digest="m", resume=True)
@@ -197,7 +194,7 @@ def test_predict_resume_of_a_shortened_file_raises(ask, tmp_path):
 
 def test_predict_unfinished_run_needs_a_flag(ask, tmp_path):
     output = tmp_path / "out.jsonl"
-    stopped(ask, output)
+    stopped(bulk(ask), output)
     with raises("InputError: has an unfinished run; pass --resume to continue it, or --overwrite to start again"):
         bulk(ask).write(requests(), output, model_digest="m")
     assert bulk(ask).write(requests(), output, model_digest="n", overwrite=True) == 0
@@ -210,11 +207,11 @@ def test_predict_unfinished_run_needs_a_flag(ask, tmp_path):
 def test_predict_resume_replaces_only_with_overwrite(ask, tmp_path):
     output = tmp_path / "out.jsonl"
     output.write_text("old")
-    stopped(ask, output, overwrite=True)
+    stopped(bulk(ask), output, overwrite=True)
     assert output.read_text() == "old"
     assert bulk(ask).write(requests(), output, model_digest="m", resume=True) == 8
     output.unlink()
-    stopped(ask, output)
+    stopped(bulk(ask), output)
     output.write_text("somebody else's")
     with raises("InputError: which exists. Set --overwrite to replace it"):
         bulk(ask).write(requests(), output, model_digest="m", resume=True)

@@ -240,7 +240,7 @@ class _Unfinished:
         """Renames the complete file."""
         with self._writing():
             os.replace(self.partial, self.output)
-            self.state.unlink()
+            self.state.unlink(missing_ok=True)
 
     def _counts(self) -> str:
         return f"{self.chunks:12} {self.size:20}"  # of constant width, because it is overwritten in place
