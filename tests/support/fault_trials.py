@@ -106,7 +106,7 @@ class Trials:
         files = [path for path in (self.folder / subject.name).rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files]
         # A training run keeps two checkpoints and the best weights, each with an optimizer state of twice the size.
-        most = (10 * sum(sizes) if subject.trains else 2 * sum(sizes)) if mounts else 2 * max(sizes)
+        most = (10 if subject.trains else 1) * sum(sizes) if mounts else 2 * max(sizes)
         return self.random.randint(1, most)
 
     def resume(self, subject: Subject, unfinished: Path) -> None:
