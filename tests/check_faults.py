@@ -10,12 +10,11 @@ Full disks: a file system of random size (or, if none can be mounted, a limit on
 exit with status 2 and one line with the path and the reason, publish nothing, and end correctly with --resume on
 another disk.
 
-Damage: each file of the newest checkpoint, of the best weights, of the encoded rows and of a prediction's parts is
-missing, cut, or has flipped bytes. The command must name it (except a missing part), set it aside or write it again,
-and end correctly.
+Damage: each file of the newest checkpoint, of the best weights and of the encoded rows is missing, cut, or has flipped
+bytes. The command must name it, set it aside or write it again, and end correctly.
 
 First, the checks run on deliberate faults and must find them: digests that are not checked, random states that are not
-restored, and a full disk without an error message.
+restored, a chunk of predictions that is written in part and not cut, and a full disk without an error message.
 
 Power loss is not simulated. The exit status is 1 if any trial is wrong, and the folder of the first such trial is kept.
 The seed is printed; --seed repeats the random choices, but not the timing of the machine.
@@ -43,15 +42,9 @@ FORMS = {"short": (5, 2, 4), "full": (40, 12, None)}
 
 
 def digests_unchecked() -> None:
-    from qacg_models.inference import bulk_prediction
     from qacg_models.training import run_folder
 
-    def read(part):
-        head, *lines = part.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        return head.split()[0], lines
-
     run_folder.find_damage = lambda folder: None
-    bulk_prediction._read_part = read
 
 
 def random_numbers_forgotten() -> None:
@@ -60,34 +53,32 @@ def random_numbers_forgotten() -> None:
     AspectTrainer._load_rng_state = lambda trainer, checkpoint: None
 
 
+def torn_chunk_kept() -> None:
+    os.truncate = lambda path, size: None
+
+
 def errors_unexplained() -> None:
     from qacg_models.inference import bulk_prediction
     from qacg_models.training import run_folder
 
-    @contextlib.contextmanager
-    def unexplained(path):
-        with path.open("w", encoding="utf-8", newline="") as handle:
-            yield handle
-
     run_folder.explain_write_errors = lambda folder: contextlib.nullcontext()
-    bulk_prediction.atomic_write = unexplained
+    bulk_prediction._Unfinished._writing = lambda file: contextlib.nullcontext()
 
 
 def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:
     """Exits if a check does not find a deliberate fault."""
     training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
     weights = next(file for file in damageable(died[training.name]) if file.name == "model.safetensors")
-    part = damageable(died[prediction.name])[0]
 
-    def damaged(subject: Subject, file: Path) -> Callable[[Trials], None]:
-        return lambda trials: trials.damage(subject, died[subject.name], file, "flipped")
+    def damaged(trials: Trials) -> None:
+        trials.damage(training, died[training.name], weights, "flipped")
 
-    shown = [
-        (digests_unchecked, training, damaged(training, weights)),
-        (digests_unchecked, prediction, damaged(prediction, part)),
+    shown: list[tuple[Callable[[], None], Subject, Callable[[Trials], None]]] = [
+        (digests_unchecked, training, damaged),
         (random_numbers_forgotten, training, lambda trials: trials.resume(training, died[training.name])),
         (errors_unexplained, training, lambda trials: trials.fill(training, mounts, 100_000 if mounts else 10_000)),
-        (errors_unexplained, prediction, lambda trials: trials.fill(prediction, mounts, 10_000 if mounts else 1_000)),
+        (errors_unexplained, prediction, lambda trials: trials.fill(prediction, mounts, 10_000)),
+        (torn_chunk_kept, prediction, lambda trials: trials.fill(prediction, mounts, 10_000)),
     ]
     for fault, subject, trial in shown:
         report = Report(folder, quiet=True)
@@ -106,7 +97,8 @@ def check(folder: Path, seed: int, form: str) -> Report:
     every = subjects(folder)
     trials = Trials(folder, generator, report, before=lambda: None)
     several = [subject for subject in every if not subject.only_killed]
-    died = {subject.name: trials.died(subject) for subject in several}
+    trainings = [subject for subject in several if subject.trains]
+    died = {subject.name: trials.died(subject) for subject in trainings}
     show_faults(folder, every, died, mounts)
     for subject in every:
         for _ in range(kills):
@@ -116,7 +108,7 @@ def check(folder: Path, seed: int, form: str) -> Report:
     for subject in several:
         for _ in range(full_disks):
             trials.fill(subject, mounts)
-    for subject in several:
+    for subject in trainings:
         pairs = [(file, way) for file in damageable(died[subject.name]) for way in WAYS]
         for file, way in pairs if damages is None else generator.sample(pairs, damages):
             trials.damage(subject, died[subject.name], file, way)

@@ -6,13 +6,11 @@ import json
 import pytest
 from commands import fails
 from errors import raises
-from interrupted_runs import interrupt_at
 from qacg_models.cli import main
 from qacg_models.data import DataOptions, load_data
 from qacg_models.data.columns import Columns, records
 from qacg_models.data.requests import Request
 from qacg_models.data.task import Task
-from qacg_models.inference import bulk_prediction
 from qacg_models.inference.aspect_predictor import AspectPrediction
 from qacg_models.inference.prediction_format import PredictionLines
 from qacg_models.utils.plain_text import escape_formula, unescape_formula
@@ -64,23 +62,10 @@ def test_escape_formulas_covers_all_cells():
         PredictionLines("jsonl", task, False, escape_formulas=True)
 
 
-def test_resume_with_other_escaping_raises(model, texts, tmp_path, capsys, monkeypatch):
-    command = ["predict", model, "--input", texts]
-    fails(
-        capsys,
-        [*command, "--escape-formulas"],
-        "escape-formulas: expected --output FILE.csv with --escape-formulas, got none",
-    )
-    fails(capsys, [*command, "--escape-formulas", "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
-    choices = ["--output", tmp_path / "o.csv", "--window", 4]
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, bulk_prediction, "_join", error=KeyboardInterrupt)
-        assert main([str(argument) for argument in [*command, *choices]]) == 130
-    assert (tmp_path / "o.csv.parts").is_dir()
-    capsys.readouterr()
-    error = fails(capsys, [*command, *choices, "--resume", "--escape-formulas"], "one that differs in output format")
-    assert "pass --overwrite" in error
-    assert main([str(argument) for argument in [*command, *choices, "--resume"]]) == 0
+def test_escape_formulas_without_csv_raises(model, texts, tmp_path, capsys):
+    command = ["predict", model, "--input", texts, "--escape-formulas"]
+    fails(capsys, command, "escape-formulas: expected --output FILE.csv with --escape-formulas, got none")
+    fails(capsys, [*command, "--output", tmp_path / "o.jsonl"], "escape-formulas", ".csv")
 
 
 CELLS = [*FORMULAS, *OTHERS, "'=1", "''-5", "'", "", "\tx", "\rx", "＝1", "\0@x", "'plain"]

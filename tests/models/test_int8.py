@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
+from interrupted_runs import interrupted
 from qacg_models import AspectSentiment
 from qacg_models.cli import main
 from qacg_models.data.requests import Request
@@ -125,17 +126,16 @@ def test_int8_flag_is_used_and_reported(model, tmp_path, capsys):
 
 
 @needs_torchao
-def test_int8_does_not_resume_a_float32_run(model, tmp_path, monkeypatch):
-    def bulk(ask):
-        return BulkPrediction(ask, ask.questions(), PredictionLines("jsonl", OWN, False), Path("texts"), 1)
+def test_int8_does_not_resume_a_float32_run(model, tmp_path):
+    def bulk(int8):
+        ask = AspectSentiment.from_pretrained(model, int8=int8)
+        return BulkPrediction(ask, ask.questions(), PredictionLines("jsonl", OWN, False))
 
     texts = [Request(number, text) for number, text in enumerate(TEXTS[:3], 1)]
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(BulkPrediction, "answers", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        bulk(AspectSentiment.from_pretrained(model)).write(texts, tmp_path / "out.jsonl", model_digest="m")
-    with raises("InputError: expected an unfinished run with the same options, got one that differs in int8"):
-        ask = AspectSentiment.from_pretrained(model, int8=True)
-        bulk(ask).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
+    with interrupted(AspectSentiment, "predict_texts"):
+        bulk(False).write(texts, tmp_path / "out.jsonl", model_digest="m")
+    with raises("InputError: model, options and texts, got one that differs in int8; pass --overwrite"):
+        bulk(True).write(texts, tmp_path / "out.jsonl", model_digest="m", resume=True)
 
 
 def int8_error(model):

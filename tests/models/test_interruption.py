@@ -55,7 +55,7 @@ def test_predict_interrupted_prints_a_command_that_resumes(model, source, tmp_pa
     assert again == ["predict", "--resume", *command[1:]]
     assert output.read_text() == "to be replaced"
     assert main(again) == 0
-    assert "the main process reused 2 windows of the interrupted run" in capsys.readouterr().out
+    assert "; 6 texts of 24 by the interrupted run" in capsys.readouterr().out
     assert output.read_text(encoding="utf-8") == expected
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import threading
-import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -14,8 +13,6 @@ from commands import error_of
 from model_sizes import SMALL_FLAGS
 from pyarrow import parquet
 from qacg_models.cli import main
-from qacg_models.data.columns import Columns
-from qacg_models.data.requests import check_requests, read_requests
 from qacg_models.data.row_problems import RowProblems
 from qacg_models.runs.record import RECORD_NAME, read_record
 from table_files import WIDE, half_filled, write_table
@@ -152,8 +149,7 @@ def test_predict_bad_table_options_raise(model, tmp_path, capsys):
         assert reason in error_of(capsys, "predict", model, *flags)
 
 
-def test_predict_pipe_is_read_once(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("qacg_models.data.requests.check_requests", None)
+def test_predict_reads_a_pipe(model, tmp_path, capsys):
     pipe = tmp_path / "pipe.jsonl"
     os.mkfifo(pipe)
     lines = [json.dumps({"text": text}) + "\n" for text in ("fine", "")]
@@ -170,21 +166,6 @@ def test_row_problems_of_many_kinds_stay_small(tmp_path):
     assert len(problems.counts) == 1000 and problems.total == 5_000
     printed = str(problems.error("correct them"))
     assert "; and 4,980 more; correct them" in printed and len(printed) < 2_000
-
-
-def test_check_requests_of_many_rows_takes_little_memory(tmp_path):
-    path = tmp_path / "in.csv"
-    peaks = []
-    for count in (2_000, 12_000):
-        path.write_text("text,n\n" + "".join(f"{'' if n % 2 else 'fine'},{n}\n" for n in range(count)))
-        skipped = RowProblems(path)
-        tracemalloc.start()
-        requests = read_requests(path, "csv", Columns(aspect=None, label=None), skipped=skipped)
-        assert check_requests(requests, path, lambda request: None) == count
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert skipped.total == count // 2
-    assert peaks[1] < 1.2 * peaks[0], peaks
 
 
 def test_evaluate_wide_files_as_the_long_one(model, tmp_path, capsys):

@@ -51,7 +51,7 @@ def test_wrong_trials_are_printed_and_the_first_kept(called):
 @pytest.mark.parametrize(
     ("status", "err", "wrong"),
     [
-        (2, "qacg predict: {}/out.csv.parts/7: cannot be written (No space left on device)\n", None),
+        (2, "qacg predict: {}/out.csv.partial: cannot be written (No space left on device)\n", None),
         (
             1,
             "qacg predict: {}/out.csv: cannot be written (No space left on device)\n",
@@ -68,7 +68,7 @@ def test_wrong_trials_are_printed_and_the_first_kept(called):
     ids=["right", "status", "traceback", "place", "reason"],
 )
 def test_message_on_a_full_disk_is_checked(status, err, wrong, tmp_path):
-    subject = Subject("prediction", ["predict"], "out.csv", "out.csv.parts")
+    subject = Subject("prediction", ["predict"], "out.csv", "out.csv.partial")
     found = complaint(subject, Outcome(status, "", err.format(tmp_path), 1.0), tmp_path)
     assert found is None if wrong is None else wrong in found
     (tmp_path / "out.csv").touch()

@@ -36,8 +36,8 @@ class Subject:
         name: name in reports.
         command: arguments of qacg, without the output.
         output: name of the output in the working folder.
-        unfinished: name of the folder of an unfinished run, in the working folder.
-        only_killed: whether to skip trials with full disks and damaged files.
+        unfinished: name of the folder or file of an unfinished run, in the working folder.
+        only_killed: whether to skip trials with full disks and damaged files; no prediction has damaged files.
         expected: `contents` of the undisturbed run.
         seconds: duration of the undisturbed run.
     """
@@ -122,7 +122,7 @@ def subjects(folder: Path) -> list[Subject]:
     every.append(Subject(SEEDS, command, "model", "model", only_killed=True))
     model = folder / "training" / "model"
     predict = ["predict", str(model), "--input", str(texts), "--window", "24"]
-    every += [Subject(name, predict, output, f"{output}.parts") for name, output in PREDICTIONS.items()]
+    every += [Subject(name, predict, output, f"{output}.partial") for name, output in PREDICTIONS.items()]
     for subject in every:
         place = folder / subject.name
         place.mkdir()

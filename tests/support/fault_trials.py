@@ -106,7 +106,7 @@ class Trials:
         files = [path for path in (self.folder / subject.name).rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files]
         # A training run keeps two checkpoints and the best weights, each with an optimizer state of twice the size.
-        most = (10 * sum(sizes) if subject.trains else 2 * sum(sizes)) if mounts else 2 * max(sizes)
+        most = (10 if subject.trains else 1) * sum(sizes) if mounts else 2 * max(sizes)
         return self.random.randint(1, most)
 
     def resume(self, subject: Subject, unfinished: Path) -> None:
@@ -122,19 +122,18 @@ class Trials:
         path = work / file
         WAYS[way](path, self.random)
         outcome, wrong = self.end(subject, place)
-        notices = (" set aside as ", "encoding the rows again", "the part is predicted again")
+        notices = (" set aside as ", "encoding the rows again")
         reported = [line for line in outcome.out.splitlines() if any(notice in line for notice in notices)]
         # If the file of digests is damaged, the error names its folder.
         named = path.parent if path.name == "digests.json" else path
-        # A missing part counts as one that has not been written yet.
-        noticed = any(line.startswith(str(named)) for line in reported) or (way == "missing" and not subject.trains)
+        noticed = any(line.startswith(str(named)) for line in reported)
         if wrong is None and not noticed:
             wrong = "the damaged file was not named"
         self.report.counts["noticed"] += noticed
         self.report.take("damaged", f"{subject.name}, {file} {way}", wrong, place.parent)
 
     def died(self, subject: Subject) -> Path:
-        """Starts a run that kills itself after several checkpoints or parts; returns the unfinished run's folder."""
+        """Starts a training that kills itself after several checkpoints; returns the unfinished run's folder."""
         place = self.folder / f"died {subject.name}"
         place.mkdir()
         outcome = run(subject.arguments(place), self.log, before=dying_late)
@@ -158,7 +157,7 @@ def state(subject: Subject, place: Path) -> str:
     if not work.exists():
         return "no file"
     if not subject.trains:
-        return f"{len([path for path in work.iterdir() if path.name.isdigit()])} parts"
+        return f"{work.stat().st_size:,} bytes"
     writing = ", writing" if (work / ".writing").exists() else ""
     found = sorted((int(path.name.rpartition("-")[2]) for path in work.glob("checkpoint-*")), reverse=True)
     return (f"checkpoint {found[0]}" if found else "no checkpoint") + writing
@@ -193,8 +192,7 @@ WAYS = {"missing": lambda path, _: path.unlink(), "cut": cut, "flipped": flip}
 
 
 def dying_late() -> None:
-    """Makes this process's command kill itself at its fifth checkpoint, or when all its parts are written."""
-    from qacg_models.inference import bulk_prediction
+    """Makes this process's training kill itself at its fifth checkpoint."""
     from qacg_models.training.trainer import AspectTrainer
 
     plain, calls = AspectTrainer._save_checkpoint, []
@@ -206,15 +204,14 @@ def dying_late() -> None:
         plain(trainer, model, trial)
 
     AspectTrainer._save_checkpoint = dying
-    bulk_prediction._join = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def damageable(unfinished: Path) -> list[Path]:
-    """Relative paths of files to damage: the newest checkpoint's, its best weights and features, or all parts."""
+    """Relative paths of files to damage: the newest checkpoint's, its best weights and features."""
     folder = RunFolder(unfinished.with_suffix(""))
     newest = folder.checkpoints()[-1:]
     # Better weights may have been written after the checkpoint; they are not used.
     folders = [*newest, *(best for path in newest if (best := folder.best_weights_of(path)))]
-    folders = [*folders, *unfinished.glob("features-*")] if folders else [unfinished]
+    folders += unfinished.glob("features-*")
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return sorted(path.relative_to(unfinished) for path in files if path.name not in ("plan.json", "README.md"))
+    return sorted(path.relative_to(unfinished) for path in files if path.name != "README.md")

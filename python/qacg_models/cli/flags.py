@@ -83,8 +83,8 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--device",
         default="auto",
-        help="device of the model, such as cpu or cuda; auto: a GPU if there is one, otherwise the CPU; under torchrun "
-        "each process uses its own GPU (default: %(default)s)",
+        help="device of the model, such as cpu or cuda; auto: a GPU if there is one, otherwise the CPU (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--int8",

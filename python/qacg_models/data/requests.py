@@ -1,4 +1,4 @@
-"""Texts to predict, read one at a time from a text file or a table."""
+"""Texts to predict, read from a text file or a table."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ class Request:
         line: number of the line or row, in the file, on which the text begins.
         text: the text.
         id, target, aspect: the cells of these columns; None if the column is not read.
-        others: the cells of columns that `Columns` does not name, by column name; None if they are not requested.
+        others: the cells of columns that `Columns` does not name, by column name; None if they are not requested or
+            there are none.
         skipped: whether a cell is empty, so that the row gets no prediction.
     """
 
@@ -96,32 +97,29 @@ def read_requests(
         rows = records(path, columns, f".{data_format}", others)
         for line, record in filled(rows, path, columns, skipped, keep=True):
             own = (None if name is None else record[name] for name in (columns.id, columns.target, columns.aspect))
-            more = {name: value for name, value in record.items() if name not in names} if others else None
+            more = {name: value for name, value in record.items() if name not in names} if others else {}
             empty = not all([record[name] for name in names])
-            request = Request(line, record[columns.text], *own, more, empty)
+            request = Request(line, record[columns.text], *own, more or None, empty)
             yield request
     if request is None:
         raise DataError(path, None, "has no texts")
 
 
-def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Request], None]) -> int:
-    """Checks all texts of a file before any is predicted.
+def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Request], object]) -> list[Request]:
+    """Reads all texts, checks them, and returns them.
 
     Args:
         requests: the texts, from `read_requests`.
         path: path of their file, for errors.
         check: function that raises InputError for a text that cannot be predicted; not called for skipped texts.
 
-    Returns:
-        The number of texts, skipped texts included.
-
     Raises:
         DataError: `check` raises InputError for a text; the message lists all such texts. Also the errors of
             `read_requests`.
     """
-    problems, count = RowProblems(path), 0
+    problems, found = RowProblems(path), []
     for request in requests:
-        count += 1
+        found.append(request)
         if not request.skipped:
             try:
                 check(request)
@@ -129,4 +127,4 @@ def check_requests(requests: Iterable[Request], path: Path, check: Callable[[Req
                 problems.add(request.line, str(error))
     if problems.total:
         raise problems.error("correct or remove these rows")
-    return count
+    return found

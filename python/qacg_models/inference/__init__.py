@@ -8,7 +8,7 @@
 | saving a model folder, and its card | `saving.py`, `trained_card.py` |
 | dividing texts into sentences, and combining predictions of sentences | `pieces.py` |
 | int8 inference | `int8.py` |
-| prediction of files of any size | `bulk_prediction.py`, `prediction_format.py` |
+| prediction of many texts, to a file | `bulk_prediction.py`, `prediction_format.py` |
 | question answering | `question_answering.py`, `span_decoding.py` |
 | extractive summaries | `summarization.py` |
 """

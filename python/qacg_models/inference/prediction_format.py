@@ -71,14 +71,6 @@ class PredictionLines:
             raise InputError(f"escape_formulas: expected the format csv, got {self.data_format}")
         check_min_confidence(self.min_confidence)
 
-    @property
-    def written_as(self) -> str:
-        """Description of the format; an interrupted run can be resumed only with the same description."""
-        words = [self.data_format, *(["formulas escaped"] if self.escape_formulas else [])]
-        if self.min_confidence is not None:
-            words.append(f"uncertain below {self.min_confidence}")
-        return ", ".join(words)
-
     def certainty(self, prediction: AspectPrediction) -> str:
         """Returns CERTAIN or UNCERTAIN, by the probability of the predicted label."""
         return certainty(prediction.probabilities[prediction.label], self.min_confidence)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from qacg_models.data import Example
 from qacg_models.data.arrow_rows import blocks
 from qacg_models.data.example_table import distinct
 from qacg_models.data.requests import Request
-from qacg_models.errors import InputError
 from qacg_models.inference.aspect_queries import Questions
 from qacg_models.inference.trained_model import TrainedModel
 from qacg_models.utils.cells import counted
@@ -48,12 +47,10 @@ class TruncationCount:
         for pairs in blocks(asked.items(), block):
             self.add([sentence for sentence, _ in pairs], [names for _, names in pairs])
 
-    def counting(self, requests: Iterable[Request], questions: Questions, window: int) -> Iterator[Request]:
-        """Yields the requests, and counts those that are not skipped, `window` of them at a time."""
-        for block in blocks(requests, window):
-            found = [pair for request in block if not request.skipped and (pair := _asked(request, questions))]
-            self.add([text for text, _ in found], [names for _, names in found])
-            yield from block
+    def add_requests(self, requests: Sequence[Request], questions: Questions) -> None:
+        """Counts the requests that are not skipped, each with the contexts that `questions` selects."""
+        for block in blocks((request for request in requests if not request.skipped), 1024):
+            self.add([one.text for one in block], [_contexts(one, questions) for one in block])
 
     def describe(self, advice: str) -> str | None:
         """Returns a line with the counts and the advice; None if no text is truncated."""
@@ -63,10 +60,6 @@ class TruncationCount:
         return f"truncated to {limit} tokens: {self.cut:,} of {texts}; {advice}"
 
 
-def _asked(request: Request, questions: Questions) -> tuple[str, list[str]] | None:
-    """Returns the text and its contexts; None for a text that cannot be used, for which prediction raises an error."""
-    try:
-        targets, aspects = questions.contexts(request.text, request.target, request.aspect)
-    except InputError:
-        return None
-    return request.text, [questions.task.context(target, aspect) for target in targets for aspect in aspects]
+def _contexts(request: Request, questions: Questions) -> list[str]:
+    targets, aspects = questions.contexts(request.text, request.target, request.aspect)
+    return [questions.task.context(target, aspect) for target in targets for aspect in aspects]

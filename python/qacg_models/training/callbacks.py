@@ -14,9 +14,10 @@ from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import probabilities_of
 from qacg_models.metrics import judge
 from qacg_models.utils.distributed import run_on_main, world_size
-from qacg_models.utils.progress import Bar, pause_bars, progress_bar
+from qacg_models.utils.progress import pause_bars, progress_bar
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
     from transformers import EvalPrediction
 
 PREDICTED_CLASSES = "predicted_classes"
@@ -169,8 +170,8 @@ class StepBar(TrainerCallback):
 
     def __init__(self, limit: int | None, metric: str, split: str):
         self.limit, self.metric, self.split = limit, metric, split
-        self.bar: Bar | None = None
-        self.evaluation: Bar | None = None
+        self.bar: tqdm | None = None
+        self.evaluation: tqdm | None = None
         self.values: dict[str, str] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):

@@ -1,4 +1,4 @@
-"""Several processes that train or predict together, started by torchrun. All functions also work for one process."""
+"""Several processes that train together, started by torchrun. All functions also work for one process."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Locks an output against a second run, and names the folders of unfinished runs."""
+"""Locks an output against a second run, and names what unfinished runs write."""
 
 import contextlib
 import errno
@@ -24,9 +24,9 @@ def unfinished_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.unfinished")
 
 
-def parts_path(output: Path) -> Path:
-    """Returns the folder in which a prediction writes its parts before the file `output` is complete."""
-    return output.with_name(f"{output.name}.parts")
+def partial_path(output: Path) -> Path:
+    """Returns the file that a prediction writes before it is complete and is renamed to `output`."""
+    return output.with_name(f"{output.name}.partial")
 
 
 @contextlib.contextmanager

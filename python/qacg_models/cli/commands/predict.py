@@ -1,11 +1,10 @@
-"""`qacg predict`: labels and probabilities of aspects, for given texts or a file of any size."""
+"""`qacg predict`: labels and probabilities of aspects, for given texts or a file of texts."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,19 +20,22 @@ from qacg_models.cli.text_flags import add_text_flags, resolve_text_flags
 from qacg_models.data.lines import STANDARD_INPUT
 from qacg_models.errors import InputError
 from qacg_models.utils.cells import clipped, counted
-from qacg_models.utils.output_lock import parts_path
+from qacg_models.utils.distributed import world_size
+from qacg_models.utils.output_lock import partial_path
 
 if TYPE_CHECKING:
+    from qacg_models.data.columns import Columns
     from qacg_models.data.requests import Request
     from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.bulk_prediction import BulkPrediction
 
 USES_MODELS = True
 COLUMNS = ("all", "none")
-HELP = "predict labels and probabilities of aspects, for texts or a file of any size"
+HELP = "predict labels and probabilities of aspects, for texts or a file of texts"
 DESCRIPTION = (
-    "Predicts every aspect of every text, or the given aspects. A file is read as a stream; under torchrun several "
-    "processes share the file. The output file appears when it is complete; --resume continues an interrupted run."
+    "Predicts every aspect of every text, or the given aspects. A file is read whole, and rows that cannot be used are "
+    "listed before the first prediction. The output file appears when it is complete; --resume continues an "
+    "interrupted run."
 )
 
 
@@ -110,43 +112,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1024,
         metavar="N",
-        help="number of texts in memory at a time (default: %(default)s)",
+        help="number of texts that are predicted and written at a time (default: %(default)s)",
     )
     add_model_flags(machine)
 
 
 def arguments_to_resume(arguments: argparse.Namespace, given: Sequence[str]) -> list[str] | None:
     """Returns the arguments that resume an interrupted run; None if there is no unfinished run of --output."""
-    if arguments.output is None or not parts_path(arguments.output).exists():
+    if arguments.output is None or not partial_path(arguments.output).exists():
         return None
-    # --overwrite, also if abbreviated, is dropped: --resume excludes it, and the unfinished run has stored it.
+    # --overwrite, also if abbreviated, is dropped: --resume excludes it, and the state of the run has it.
     kept = [one for one in given if not (len(one) > 3 and "--overwrite".startswith(one))]
     return with_resume(kept, arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts, and writes or prints the predictions; returns 0."""
-    from qacg_models.data.requests import Request, check_requests, format_of, read_requests
+    from qacg_models.data.requests import check_requests
     from qacg_models.data.row_problems import RowProblems
     from qacg_models.inference.aspect_predictor import AspectPredictor
     from qacg_models.inference.bulk_prediction import BulkPrediction
     from qacg_models.inference.prediction_format import PredictionLines
     from qacg_models.inference.truncation import TruncationCount
     from qacg_models.utils.devices import local_device
-    from qacg_models.utils.distributed import is_main, world_size
 
-    _check(arguments, world_size())
+    _check(arguments)
     form = _form(arguments.output)
     _check_output(arguments)
     columns = _columns(arguments)
-    source = Path("--text") if arguments.input is None else arguments.input
-    skipped, count = RowProblems(source), None
-    if arguments.input is None:
-        requests = iter([Request(number, text) for number, text in enumerate(arguments.text, 1)])
-    else:
-        data_format = format_of(source, arguments.input_format)
-        keeps_columns = _keeps_columns(arguments.columns, data_format)
-        requests = read_requests(source, data_format, columns, keeps_columns, skipped if arguments.skip_empty else None)
+    skipped = RowProblems(Path("--text") if arguments.input is None else arguments.input)
+    given = _requests(arguments, columns, skipped)
     ask = AspectPredictor.from_pretrained(
         arguments.model,
         attention=arguments.attention,
@@ -159,11 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"target-column: expected none, because this model has no targets, got {arguments.target_column}. Omit it."
         )
     questions = ask.questions(arguments.aspects, arguments.targets)
-    if arguments.input is not None and source.is_file():  # other inputs, such as a pipe, can be read only once
-        ignored = RowProblems(source) if arguments.skip_empty else None
-        same = read_requests(source, data_format, columns, skipped=ignored)
-        count = check_requests(same, source, lambda one: questions.contexts(one.text, one.target, one.aspect))
-    requests, others = _with_names(requests)
+    requests = check_requests(given, skipped.path, lambda one: questions.contexts(one.text, one.target, one.aspect))
+    others = tuple(requests[0].others or ())
     _check_groups(arguments, others)
     lines = PredictionLines(
         form,
@@ -174,48 +166,47 @@ def run(arguments: argparse.Namespace) -> int:
         others,
         arguments.min_confidence,
     )
-    bulk = BulkPrediction(ask, questions, lines, source, arguments.window, arguments.batch_size, arguments.by)
-    truncation = TruncationCount(ask.trained)
-    if arguments.by == "text" and is_main():  # sentences that are too long are divided, not truncated
-        requests = truncation.counting(requests, questions, arguments.window)
-    if arguments.output is None and arguments.input is None:
-        table = _table(bulk, requests)  # before other output: an unusable text raises an error here
-        print_machine_line(ask.trained, arguments.batch_size)
-        print(table)
+    bulk = BulkPrediction(ask, questions, lines, arguments.window, arguments.batch_size, arguments.by)
+    print_machine_line(ask.trained, arguments.batch_size)
+    if arguments.output is not None:
+        _write(arguments, bulk, requests, skipped)
+    elif arguments.input is not None:
+        _print(bulk, requests, skipped)
     else:
-        print_machine_line(ask.trained, arguments.batch_size)
-        if arguments.output is not None:
-            _write(arguments, bulk, requests, count, skipped)
-        else:
-            _print(bulk, requests, skipped)
+        print(_table(bulk, requests))
+    truncation = TruncationCount(ask.trained)
+    if arguments.by == "text":  # sentences that are too long are divided, not truncated
+        truncation.add_requests(requests, questions)
     if cut := truncation.describe("--by sentence and --by document read the whole text"):
         print(cut, file=sys.stderr if arguments.output is None else sys.stdout)
     return 0
 
 
+def _requests(arguments: argparse.Namespace, columns: Columns, skipped: RowProblems) -> Iterable[Request]:
+    """Returns the texts of --text or --input; checks now that the file can be opened, and reads it later."""
+    from qacg_models.data.requests import Request, format_of, read_requests
+
+    if arguments.input is None:
+        return [Request(number, text) for number, text in enumerate(arguments.text, 1)]
+    data_format = format_of(arguments.input, arguments.input_format)
+    keeps_columns = _keeps_columns(arguments.columns, data_format)
+    skips = skipped if arguments.skip_empty else None
+    return read_requests(arguments.input, data_format, columns, keeps_columns, skips)
+
+
 def _write(
-    arguments: argparse.Namespace,
-    bulk: BulkPrediction,
-    requests: Iterator[Request],
-    count: int | None,
-    skipped: RowProblems,
+    arguments: argparse.Namespace, bulk: BulkPrediction, requests: Sequence[Request], skipped: RowProblems
 ) -> None:
     from qacg_models.data import file_digest
-    from qacg_models.utils.distributed import is_main
-    from qacg_models.utils.progress import TextBar
 
-    with TextBar(lambda: count) as bar:
-        reused = bulk.write(
-            requests,
-            arguments.output,
-            model_digest=file_digest(arguments.model / "model.safetensors"),
-            resume=arguments.resume,
-            overwrite=arguments.overwrite,
-            progress=bar,
-        )
-    if not is_main():
-        return
-    note = f"; the main process reused {counted(reused, 'window')} of the interrupted run" if reused else ""
+    reused = bulk.write(
+        requests,
+        arguments.output,
+        model_digest=file_digest(arguments.model / "model.safetensors"),
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+    )
+    note = f"; {counted(reused, 'text')} of {len(requests):,} by the interrupted run" if reused else ""
     print(f"predictions in {arguments.output}{note}")
     if skipped.total:
         print(_describe_skipped(skipped))
@@ -227,7 +218,7 @@ def _write(
 
 
 def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
-    """Writes the page of --summary from the complete output, which has the predictions of all processes and runs."""
+    """Writes the page of --summary from the complete output, which has the predictions of resumed runs too."""
     from qacg_models.reporting.prediction_summary import summarize
     from qacg_models.reporting.summary_page import write_summary
 
@@ -245,7 +236,7 @@ def _summarize(arguments: argparse.Namespace, bulk: BulkPrediction) -> None:
         )
 
 
-def _columns(arguments: argparse.Namespace):
+def _columns(arguments: argparse.Namespace) -> Columns:
     """Returns the columns of the input, and fills in the flags of MODEL_DEFAULTS that are not given."""
     from qacg_models.data.columns import Columns
 
@@ -262,7 +253,7 @@ def _columns(arguments: argparse.Namespace):
     )
 
 
-def _print(bulk: BulkPrediction, requests: Iterator[Request], skipped: RowProblems) -> None:
+def _print(bulk: BulkPrediction, requests: Sequence[Request], skipped: RowProblems) -> None:
     from qacg_models.cli.standard_output import write_out
 
     uncertain = total = 0
@@ -300,13 +291,12 @@ def _keeps_columns(columns: str | None, data_format: str) -> bool:
     return data_format in WITH_COLUMNS and columns != "none"
 
 
-def _with_names(requests: Iterator) -> tuple[Iterator, tuple[str, ...]]:
-    """Returns the same requests, and the names of the columns that the output copies, from the first request."""
-    first = next(requests)
-    return chain([first], requests), tuple(first.others or ())
-
-
-def _check(arguments: argparse.Namespace, processes: int) -> None:
+def _check(arguments: argparse.Namespace) -> None:
+    if world_size() > 1:
+        raise InputError(
+            f"torchrun: expected one process for a prediction, got {world_size()}. Split the input, predict each file"
+            " with a command of its own, or use an engine for many machines: Ray Data, Spark or Dask."
+        )
     check_range("window", arguments.window, 1, 1_000_000)
     check_machine_flags(arguments)
     if arguments.resume and arguments.overwrite:
@@ -315,16 +305,12 @@ def _check(arguments: argparse.Namespace, processes: int) -> None:
         for name in ("resume", "overwrite", "summary"):
             if getattr(arguments, name):
                 raise InputError(f"{name}: expected --output FILE with --{name}, got none.")
-        if processes > 1:
-            raise InputError(f"output: expected a file, because {processes} processes cannot print together, got none.")
     if arguments.escape_formulas and (arguments.output is None or _form(arguments.output) != "csv"):
         raise InputError(
             f"escape-formulas: expected --output FILE.csv with --escape-formulas, got {arguments.output or 'none'}."
         )
     if arguments.columns is not None and arguments.input is None:
         raise InputError("columns: expected a table as --input, got --text. Omit --columns.")
-    if arguments.input == STANDARD_INPUT and processes > 1:
-        raise InputError(f"input: expected a file, because each of {processes} processes reads it, got -.")
     if arguments.input == STANDARD_INPUT and arguments.input_format == "auto":
         arguments.input_format = "txt"
     records = [
@@ -383,7 +369,7 @@ def _form(output: Path | None) -> str:
     return data_format
 
 
-def _table(bulk: BulkPrediction, requests: Iterator[Request]) -> str:
+def _table(bulk: BulkPrediction, requests: Sequence[Request]) -> str:
     from qacg_models.inference.prediction_format import UNCERTAIN
     from qacg_models.reporting.tables import text_table
 
