@@ -24,7 +24,7 @@ from qacg_models.data import load_data
 from qacg_models.errors import InputError
 from qacg_models.inference.trained_model import load_trained
 from qacg_models.training import run, run_folder, train, train_seeds
-from qacg_models.training.run_folder import RunFolder, RunState, find_damage, publish
+from qacg_models.training.run_folder import RunFolder, RunState
 from qacg_models.training.trainer import AspectTrainer
 from qacg_models.utils import atomic_files, output_lock
 from qacg_models.utils.atomic_files import remove_folder

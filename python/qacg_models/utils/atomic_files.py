@@ -1,8 +1,8 @@
 """Atomic writes: a file or folder appears under its name when it is complete, or not at all.
 
-Content is written to a temporary folder beside the destination, and then renamed. A single file is flushed to the disk
-before it is renamed. The temporary folder has a random name and is accessible to this user only. If the name were
-predictable, another user of a shared folder could create a link of that name to a file of this user.
+Content is written to a temporary folder beside the destination, flushed to the disk, and then renamed. The temporary
+folder has a random name and is accessible to this user only. If the name were predictable, another user of a shared
+folder could create a link of that name to a file of this user.
 """
 
 import os
@@ -21,14 +21,20 @@ OLD = "old"  # name of the previous output folder, beside the new one
 
 
 def replace_folder(new: Path, output: Path) -> None:
-    """Renames `new` to `output`.
+    """Flushes the files of `new` to the disk, and renames the folder to `output`.
 
     A previous output becomes the folder `old` beside `new`; the caller deletes that folder.
 
     Raises:
-        OSError: a folder cannot be renamed; the previous output remains or is restored.
+        OSError: a file cannot be flushed, or a folder cannot be renamed; the previous output remains or is restored.
         InputError: the previous output cannot be restored either; it remains in `old`, which must not be deleted.
     """
+    for path in (*new.rglob("*"), new):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     old = new.with_name(OLD)
     if output.exists():
         os.rename(output, old)
