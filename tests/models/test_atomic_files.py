@@ -5,7 +5,14 @@ import tempfile
 
 import pytest
 from errors import raises
-from qacg_models.utils.atomic_files import atomic_write, atomic_write_bytes, follow_umask, staged_file
+from qacg_models.utils.atomic_files import (
+    atomic_write,
+    atomic_write_bytes,
+    follow_umask,
+    remove_folder,
+    replace_folder,
+    staged_file,
+)
 from qacg_models.utils.output_lock import lock_output
 
 from qacg_kernels.backends.triton import tile_tables
@@ -101,6 +108,26 @@ def test_atomic_write_that_fails_keeps_the_old_file(tmp_path):
         handle.write("half")
         raise RuntimeError
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(NAME, "old")]
+
+
+def test_replaced_folder_remains_beside_the_new_one(tmp_path):
+    new, output = tmp_path / "work" / "new", tmp_path / "output"
+    for text in ("old", "new"):
+        new.mkdir(parents=True)
+        (new / "file").write_text(text)
+        replace_folder(new, output)
+        assert (output / "file").read_text() == text
+        new.parent.rename(tmp_path / f"after {text}")
+    assert not list((tmp_path / "after old").iterdir())
+    assert (tmp_path / "after new" / "old" / "file").read_text() == "old"
+
+
+def test_removed_folder_leaves_nothing_of_an_interrupted_call(tmp_path):
+    for name in ("folder", ".deleting-folder"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    remove_folder(tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
 
 
 def test_lock_at_a_planted_link_raises(tmp_path, victim):
