@@ -10,9 +10,8 @@ Full disks: a file system of random size (or, if none can be mounted, a limit on
 exit with status 2 and one line with the path and the reason, publish nothing, and end correctly with --resume on
 another disk.
 
-Damage: each file of the newest checkpoint, of the best weights, of the encoded rows and of a prediction's parts is
-missing, cut, or has flipped bytes. The command must name it (except a missing part), set it aside or write it again,
-and end correctly.
+Damage: each of a prediction's parts is missing, cut, or has flipped bytes. The command must name it (except a missing
+part), write it again, and end correctly.
 
 First, the checks run on deliberate faults and must find them: digests that are not checked, random states that are not
 restored, and a full disk without an error message.
@@ -44,13 +43,11 @@ FORMS = {"short": (5, 2, 4), "full": (40, 12, None)}
 
 def digests_unchecked() -> None:
     from qacg_models.inference import bulk_prediction
-    from qacg_models.training import run_folder
 
     def read(part):
         head, *lines = part.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         return head.split()[0], lines
 
-    run_folder.find_damage = lambda folder: None
     bulk_prediction._read_part = read
 
 
@@ -62,28 +59,26 @@ def random_numbers_forgotten() -> None:
 
 def errors_unexplained() -> None:
     from qacg_models.inference import bulk_prediction
-    from qacg_models.training import run_folder
+    from qacg_models.training import run_folder, trainer
 
     @contextlib.contextmanager
     def unexplained(path):
         with path.open("w", encoding="utf-8", newline="") as handle:
             yield handle
 
-    run_folder.explain_write_errors = lambda folder: contextlib.nullcontext()
+    run_folder.explain_write_errors = trainer.explain_write_errors = lambda folder: contextlib.nullcontext()
     bulk_prediction.atomic_write = unexplained
 
 
 def show_faults(folder: Path, every: list[Subject], died: dict[str, Path], mounts: bool) -> None:
     """Exits if a check does not find a deliberate fault."""
     training, prediction = (next(s for s in every if s.trains is trains) for trains in (True, False))
-    weights = next(file for file in damageable(died[training.name]) if file.name == "model.safetensors")
     part = damageable(died[prediction.name])[0]
 
     def damaged(subject: Subject, file: Path) -> Callable[[Trials], None]:
         return lambda trials: trials.damage(subject, died[subject.name], file, "flipped")
 
     shown = [
-        (digests_unchecked, training, damaged(training, weights)),
         (digests_unchecked, prediction, damaged(prediction, part)),
         (random_numbers_forgotten, training, lambda trials: trials.resume(training, died[training.name])),
         (errors_unexplained, training, lambda trials: trials.fill(training, mounts, 100_000 if mounts else 10_000)),
@@ -116,7 +111,7 @@ def check(folder: Path, seed: int, form: str) -> Report:
     for subject in several:
         for _ in range(full_disks):
             trials.fill(subject, mounts)
-    for subject in several:
+    for subject in (one for one in several if not one.trains):
         pairs = [(file, way) for file in damageable(died[subject.name]) for way in WAYS]
         for file, way in pairs if damages is None else generator.sample(pairs, damages):
             trials.damage(subject, died[subject.name], file, way)

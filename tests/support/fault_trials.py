@@ -13,7 +13,6 @@ from pathlib import Path
 
 from fault_subjects import Subject
 from forked_commands import Outcome, run, run_with_little_room
-from qacg_models.training.run_folder import RunFolder
 
 MOST_KILLS = 3
 ALREADY_THERE = "which exists. Set --overwrite to replace it."
@@ -105,7 +104,7 @@ class Trials:
         """A random limit in bytes: on all files if the disk is mounted, else on a single file."""
         files = [path for path in (self.folder / subject.name).rglob("*") if path.is_file()]
         sizes = [path.stat().st_size for path in files]
-        # A training run keeps two checkpoints and the best weights, each with an optimizer state of twice the size.
+        # A training run keeps three checkpoints for a moment, each with the best weights and the optimizer's state.
         most = (10 * sum(sizes) if subject.trains else 2 * sum(sizes)) if mounts else 2 * max(sizes)
         return self.random.randint(1, most)
 
@@ -122,12 +121,9 @@ class Trials:
         path = work / file
         WAYS[way](path, self.random)
         outcome, wrong = self.end(subject, place)
-        notices = (" set aside as ", "encoding the rows again", "the part is predicted again")
-        reported = [line for line in outcome.out.splitlines() if any(notice in line for notice in notices)]
-        # If the file of digests is damaged, the error names its folder.
-        named = path.parent if path.name == "digests.json" else path
+        reported = [line for line in outcome.out.splitlines() if "the part is predicted again" in line]
         # A missing part counts as one that has not been written yet.
-        noticed = any(line.startswith(str(named)) for line in reported) or (way == "missing" and not subject.trains)
+        noticed = any(line.startswith(str(path)) for line in reported) or way == "missing"
         if wrong is None and not noticed:
             wrong = "the damaged file was not named"
         self.report.counts["noticed"] += noticed
@@ -210,11 +206,6 @@ def dying_late() -> None:
 
 
 def damageable(unfinished: Path) -> list[Path]:
-    """Relative paths of files to damage: the newest checkpoint's, its best weights and features, or all parts."""
-    folder = RunFolder(unfinished.with_suffix(""))
-    newest = folder.checkpoints()[-1:]
-    # Better weights may have been written after the checkpoint; they are not used.
-    folders = [*newest, *(best for path in newest if (best := folder.best_weights_of(path)))]
-    folders = [*folders, *unfinished.glob("features-*")] if folders else [unfinished]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    """Relative paths of the parts of an unfinished prediction."""
+    files = [path for path in unfinished.rglob("*") if path.is_file()]
     return sorted(path.relative_to(unfinished) for path in files if path.name not in ("plan.json", "README.md"))
