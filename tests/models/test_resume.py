@@ -155,6 +155,9 @@ def test_unfinished_run_requires_equal_options_and_data(dataset, small_data, tmp
             patch.setattr(module, "run_on_main", lambda action: action())
         with raises("InputError: torchrun processes: expected 1, as when the run started, got 2. Use the same value"):
             train(dataset, output, OPTIONS, resume=True)
+    (work / "choices.json").write_text('{"format": 1}')  # of an earlier version
+    with raises("InputError: choices.json: format: expected an object, got 1. Start over with --overwrite."):
+        train(dataset, output, OPTIONS, resume=True)
     short = replace(OPTIONS, max_steps=2)
     train(dataset, output, short, overwrite=True)
     assert load_trained(output).record.steps == 2 and not work.exists()

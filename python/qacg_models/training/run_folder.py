@@ -114,7 +114,10 @@ class RunFolder:
                 f"{self.path}: expected no folder or an unfinished run, got another folder. Move that folder away."
             )
         if exists and resume:
-            before = read_json_as(dict[str, dict[str, object]], self.path / CHOICES_NAME)
+            try:
+                before = read_json_as(dict[str, dict[str, object]], self.path / CHOICES_NAME)
+            except InputError as error:  # such as a file of an earlier version
+                raise InputError(f"{error}. Start over with --overwrite.") from None
             check_choices(self.path, before, choices)
             return self._newest(say)
         if exists and not overwrite:
