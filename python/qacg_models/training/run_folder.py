@@ -188,7 +188,6 @@ class RunFolder:
 
         Raises:
             OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
-            InputError: the previous output cannot be restored; the message has the path of its content.
         """
         (self.path / DONE).touch()
         if self.best.exists():
@@ -199,8 +198,7 @@ class RunFolder:
         """Completes `finish`, or the deletion of the folder, if a run was killed during either; else does nothing.
 
         Raises:
-            OSError: a folder cannot be renamed or deleted, or the file `done` cannot be written.
-            InputError: the previous output cannot be restored; the message has the path of its content.
+            OSError: a folder cannot be renamed or deleted.
         """
         if (self.path / DONE).is_file():
             self.finish()
