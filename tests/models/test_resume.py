@@ -274,6 +274,32 @@ def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, proce
     assert str(caught.value).endswith(ending)
 
 
+def write_file(folder, text):
+    folder.mkdir(parents=True)
+    (folder / "file").write_text(text)
+
+
+def test_finish_interrupted_between_renames_keeps_the_old_model(tmp_path):
+    folder = RunFolder(tmp_path / "model")
+    write_file(folder.output, "old")
+    write_file(folder.best, "new")
+    with interrupted(atomic_files.os, "rename", 2):
+        folder.finish()
+    assert (folder.output / "file").read_text() == "old"
+
+
+def test_finish_if_done_after_a_kill_publishes_the_new_model(tmp_path):
+    folder = RunFolder(tmp_path / "model")
+    write_file(folder.path / atomic_files.OLD, "old")
+    write_file(folder.best, "new")
+    folder.finish_if_done()
+    assert not folder.output.exists(), "the model is incomplete without the mark"
+    (folder.path / run_folder.DONE).touch()
+    folder.finish_if_done()
+    assert (folder.output / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_run_folder_keeps_a_model_that_was_not_put_back(tmp_path):
     folder = RunFolder(tmp_path / "model")
     kept = folder.path / atomic_files.OLD

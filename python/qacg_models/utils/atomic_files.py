@@ -56,7 +56,7 @@ def atomic_folder(output: Path) -> Iterator[Path]:
         output: a folder, a link to one, or an unused name in an existing folder.
 
     Raises:
-        OSError: a folder cannot be created, flushed or renamed; `replace_folder` says where the previous output is.
+        OSError: a folder cannot be created, flushed or renamed; `replace_folder` states where the previous output is.
     """
     output = output.resolve()  # for a link, the target is replaced
     temporary = _temporary(output)
