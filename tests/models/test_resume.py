@@ -274,6 +274,16 @@ def test_train_out_of_memory_prints_advice(dataset, tmp_path, monkeypatch, proce
     assert str(caught.value).endswith(ending)
 
 
+@pytest.mark.parametrize("name", ["thesis.txt", ".git", ""])
+def test_run_folder_of_someone_else_is_kept(tmp_path, name):
+    path = tmp_path / "model.unfinished" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("text")
+    with raises("InputError: model.unfinished: expected no folder or an unfinished run, got another folder"):
+        RunFolder(tmp_path / "model").open({}, overwrite=True, resume=False, say=print)
+    assert path.read_text() == "text"
+
+
 def write_file(folder, text):
     folder.mkdir(parents=True)
     (folder / "file").write_text(text)

@@ -109,7 +109,9 @@ class RunFolder:
             OSError: the folder cannot be created, renamed or deleted.
         """
         exists = (self.path / CHOICES_NAME).is_file()
-        if not exists and any(self.path.glob("[!.]*")):
+        # A run that is killed before it writes choices.json leaves at most a temporary folder.
+        others = [path for path in self.path.glob("*") if not path.name.startswith(f".{CHOICES_NAME}.")]
+        if not exists and (others or self.path.is_file()):
             raise InputError(
                 f"{self.path}: expected no folder or an unfinished run, got another folder. Move that folder away."
             )
@@ -134,9 +136,9 @@ class RunFolder:
 
     def _newest(self, say: Say) -> Path | None:
         """Returns the newest checkpoint, whose best weights become those of the run; None if there is none."""
+        (self.path / DONE).unlink(missing_ok=True)
         for name in (self.writing, self.best):  # of the interrupted run, perhaps incomplete
             shutil.rmtree(name, ignore_errors=True)
-        (self.path / DONE).unlink(missing_ok=True)
         if not (found := self.checkpoints()):
             say("the unfinished run has no checkpoint; starting over")
             return None
